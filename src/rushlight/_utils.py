@@ -1,4 +1,6 @@
-"""What pickles of PyTorch's tensors name (`torch._utils._rebuild_tensor_v2` and its kin), and how tensors are pickled so that PyTorch reads them."""
+"""What pickles of PyTorch's tensors name (`torch._utils._rebuild_tensor_v2` and its kin), and how tensors are pickled
+so that PyTorch reads them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The machine's accelerator, as `torch.accelerator`: the device type whose backend was registered last; without one, everything says so."""
+"""The machine's accelerator, as `torch.accelerator`: the device type whose backend was registered last; without one,
+everything says so.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,9 @@ class device_index:
 
 
 class Graph:
-    """A recorded piece of work on an accelerator.  RuntimeError without one, NotImplementedError where its backend records none."""
+    """A recorded piece of work on an accelerator.  RuntimeError without one, NotImplementedError where its backend
+    records none.
+    """
 
     def __init__(self, keep_graph: bool = False, *, pool: Any = None, capture_error_mode: str = "default") -> None:
         raise _backend()._missing("recorded work (accelerator.Graph)")

@@ -1,5 +1,5 @@
-"""The names of `torch.export` that programs need in order to be imported: programs are not exported here yet, and using one of them raises
-NotImplementedError.
+"""The names of `torch.export` that programs need in order to be imported: programs are not exported here yet, and using
+one of them raises NotImplementedError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Functions that PyTorch writes in Python and shows a second time, as `torch.functional`: the same objects as in the package itself."""
+"""Functions that PyTorch writes in Python and shows a second time, as `torch.functional`: the same objects as in the
+package itself.
+"""
 
 from __future__ import annotations
 

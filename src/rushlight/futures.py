@@ -149,7 +149,8 @@ def _checked(name: str, futures: Any) -> list[Future[Any]]:
 
 
 def collect_all(futures: Sequence[Future[Any]]) -> Future[list[Future[Any]]]:
-    """A future of the list of `futures`, done when all of them are; one that failed makes it fail with the same exception.
+    """A future of the list of `futures`, done when all of them are; one that failed makes it fail with the same
+    exception.
 
     >>> first, second = torch.futures.Future(), torch.futures.Future()
     >>> both = torch.futures.collect_all([first, second])

@@ -124,9 +124,11 @@ def log_event(event: Event) -> None:
 
 
 class Stat:
-    """Statistics of the values of a window of time; logged as an event "torch.monitor.Stat" with `name.sum`, `name.mean`... when it closes.
+    """Statistics of the values of a window of time; logged as an event "torch.monitor.Stat" with `name.sum`,
+    `name.mean`... when it closes.
 
-    A window closes with the first value after `window_size`, with the `max_samples`-th value, and when the object goes away.
+    A window closes with the first value after `window_size`, with the `max_samples`-th value, and when the object goes
+    away.
     """
 
     def __init__(

@@ -22,9 +22,11 @@ class LibraryRefusedError(NotImplementedError, OSError):
 
 
 def load_library(path: Any) -> None:
-    """NotImplementedError (an OSError too): libraries of operators are compiled for PyTorch's own interface, which is not here.
+    """NotImplementedError (an OSError too): libraries of operators are compiled for PyTorch's own interface, which is
+    not here.
 
-    OSError where there is no such file."""
+    OSError where there is no such file.
+    """
     import os
 
     if not os.path.exists(path):

@@ -1,4 +1,5 @@
-"""How objects take part in functions of the package: `__torch_function__` of their class, and modes that see every call.
+"""How objects take part in functions of the package: `__torch_function__` of their class, and modes that see every
+call.
 
 >>> import rushlight as torch
 >>> class Names(torch.overrides.TorchFunctionMode):
@@ -53,8 +54,9 @@ def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
 
 
 def resolve_name(f: Callable[..., Any]) -> str | None:
-    """The public name of a function, as `torch.add`, of a method (`torch.Tensor.add_`) or of a property's getter (`torch.Tensor.shape.__get__`);
-    None for what is not ours.  What is a function and a method alike here goes by the function's name.
+    """The public name of a function, as `torch.add`, of a method (`torch.Tensor.add_`) or of a property's getter
+    (`torch.Tensor.shape.__get__`); None for what is not ours.  What is a function and a method alike here goes by the
+    function's name.
     """
     f = getattr(f, "asked", f)
     name = getattr(f, "__name__", "")
@@ -119,7 +121,9 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
 
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
-    """Getters whose results `Tensor.__torch_function__` hands over as they are, not as objects of the asking class: gradients and bases."""
+    """Getters whose results `Tensor.__torch_function__` hands over as they are, not as objects of the asking class:
+    gradients and bases.
+    """
     return {plain_attribute(name).__get__ for name in ("_base", "grad")}
 
 

@@ -1,4 +1,6 @@
-"""`torch.package`: archives of models together with the code that made them.  Its names may be imported; using one is an error that names it."""
+"""`torch.package`: archives of models together with the code that made them.  Its names may be imported; using one is
+an error that names it.
+"""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def fork_rng(
 ) -> Iterator[None]:
     """Inside `with`, random numbers may be drawn and seeds set; afterwards the default generators are as before.
 
-    `devices` are of type `device_type` ("cuda" unless another is named): AssertionError for any of a type that has no backend.
-    With `enabled=False` nothing is kept.  RuntimeError for a `device_type` that is none.
+    `devices` are of type `device_type` ("cuda" unless another is named): AssertionError for any of a type that has no
+    backend.  With `enabled=False` nothing is kept.  RuntimeError for a `device_type` that is none.
 
         >>> with torch.random.fork_rng():
         ...     _ = torch.rand(3)

@@ -5,8 +5,8 @@
 >>> type(found) is torch.return_types.max, found.indices.tolist()
 (True, [1, 0])
 
-One name for each operator of the table whose results have names, and one for each composite below; with `_out` where results were written to
-`out=`.  A name is there when its function is.
+One name for each operator of the table whose results have names, and one for each composite below; with `_out` where
+results were written to `out=`.  A name is there when its function is.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def _key(text: str) -> _Key | None:
 
 
 class TorchVersion(str):
-    """A version text that may be compared with versions, texts, and tuples of numbers; what is no version is compared as text."""
+    """A version text that may be compared with versions, texts, and tuples of numbers; what is no version is compared
+    as text.
+    """
 
     __slots__ = ()
 

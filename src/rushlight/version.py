@@ -1,7 +1,7 @@
 """Versions, as `torch.version`: None for every accelerator toolkit that rushlight is not built with.
 
-`__version__` is rushlight's own, as `rushlight` is; where rushlight runs under the name torch it is the version of PyTorch whose interface
-it has.
+`__version__` is rushlight's own, as `rushlight` is; where rushlight runs under the name torch it is the version of
+PyTorch whose interface it has.
 """
 
 from __future__ import annotations

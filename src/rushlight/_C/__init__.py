@@ -62,7 +62,9 @@ _VariableFunctions = _VariableFunctionsClass
 
 
 def _current_autograd_node() -> Any:
-    """The node of an `autograd.Function`, or one with hooks, whose backward is running in this thread; None outside of them."""
+    """The node of an `autograd.Function`, or one with hooks, whose backward is running in this thread; None outside of
+    them.
+    """
     return STATE.current_node
 
 
@@ -102,7 +104,9 @@ def _is_torch_function_mode_enabled() -> bool:
 
 
 def _is_cow_tensor(tensor: Tensor) -> bool:
-    """Whether a tensor's memory may be shared with lazy clones (`Tensor._lazy_clone`), so that it is copied before it is written."""
+    """Whether a tensor's memory may be shared with lazy clones (`Tensor._lazy_clone`), so that it is copied before it
+    is written.
+    """
     return bool(import_whole("rushlight._engine.core.lazy_clone").is_lazy(tensor))
 
 

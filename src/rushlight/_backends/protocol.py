@@ -1,8 +1,9 @@
 """The protocol of a device's backend: memory, programs, scalars, random numbers, optimizer steps, streams, statistics.
 
-One `Backend` stands for all devices of a type (`cpu`, `meta`, `cuda`, your own); `_backends.registry` finds it by the device of a spec.
-Everything above this room reaches memory and kernels through these methods alone: it stores, compares and offsets addresses, and never
-loads through one.  What a backend leaves out raises NotImplementedError with its name; it is never replaced silently.
+One `Backend` stands for all devices of a type (`cpu`, `meta`, `cuda`, your own); `_backends.registry` finds it by the
+device of a spec.  Everything above this room reaches memory and kernels through these methods alone: it stores,
+compares and offsets addresses, and never loads through one.  What a backend leaves out raises NotImplementedError with
+its name; it is never replaced silently.
 
 [Add a device](../../../docs/add-a-device.md) builds one step by step.
 """
@@ -26,8 +27,8 @@ __all__ = ["Backend", "Block", "EventHandle", "Executable", "ProgramTemplate", "
 class Block:
     """Memory of a device that the host's runtime did not allocate: the owner of the storage over it.
 
-    A storage belongs to the device of the block at the root of its owners, and to the host where there is none.  The block frees its
-    memory when it is collected.
+    A storage belongs to the device of the block at the root of its owners, and to the host where there is none.  The
+    block frees its memory when it is collected.
     """
 
     __slots__ = ("__weakref__", "address", "device", "nbytes")
@@ -46,9 +47,9 @@ class Step(NamedTuple):
 class Executable(Protocol):
     """A compiled graph.
 
-    It is called with the addresses of all tensor inputs, then with the numbers (a complex one as two floats), in the order of the
-    graph's inputs.  It returns the storage of the fresh output, a tuple of storages where there are several, None where all outputs
-    alias inputs.
+    It is called with the addresses of all tensor inputs, then with the numbers (a complex one as two floats), in the
+    order of the graph's inputs.  It returns the storage of the fresh output, a tuple of storages where there are
+    several, None where all outputs alias inputs.
     """
 
     def __call__(self, *words: Any) -> Any: ...
@@ -143,7 +144,8 @@ class Backend:
 
     - `host_readable`: the host can read and write the memory at its address (`window`, NumPy, the buffer protocol).
     - `shapes_only`: tensors have no memory; nothing is compiled.
-    - `native`: executables are steps that the host's native plans can run (`Executable.calls`), by way of `native_device`.
+    - `native`: executables are steps that the host's native plans can run (`Executable.calls`), by way of
+      `native_device`.
     - `symbolic`: `template` compiles for symbolic sizes; without it every new size is compiled by itself.
     - `keeps_programs`: executables can be kept on disk (`packed`, `unpacked`).
     - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
@@ -156,7 +158,8 @@ class Backend:
     symbolic: ClassVar[bool] = False
     keeps_programs: ClassVar[bool] = False
     accelerator: ClassVar[bool] = True
-    # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None: steps run tensor by tensor.
+    # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None:
+    # steps run tensor by tensor.
     multi_tensor: Any = None
 
     def _missing(self, what: str) -> NotImplementedError:
@@ -207,7 +210,9 @@ class Backend:
         raise self._missing("memory that the host can read")
 
     def copy_in(self, address: int, source: int, nbytes: int) -> None:
-        """Copy from the host's memory at `source` to the device's at `address`; returns when `source` may be overwritten."""
+        """Copy from the host's memory at `source` to the device's at `address`; returns when `source` may be
+        overwritten.
+        """
         raise self._missing("copies from the host")
 
     def copy_out(self, address: int, source: int, nbytes: int) -> None:
@@ -236,9 +241,10 @@ class Backend:
     ) -> Executable:
         """The executable of a graph; `in_layouts` are the strides of its inputs in elements, None for numbers.
 
-        `aliases` says for outputs which input's memory they are written to, with that input's layout; the graph may read the input, too.
-        `overlaps` names for outputs further inputs that may share that memory.  `options` are switches of passes over whole programs
-        (`_transforms.passes`).  NotImplementedError for a primitive that the backend lacks.
+        `aliases` says for outputs which input's memory they are written to, with that input's layout; the graph may
+        read the input, too.  `overlaps` names for outputs further inputs that may share that memory.  `options` are
+        switches of passes over whole programs (`_transforms.passes`).  NotImplementedError for a primitive that the
+        backend lacks.
         """
         raise self._missing("compiler")
 
@@ -251,13 +257,17 @@ class Backend:
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> ProgramTemplate:
-        """The same where sizes are symbolic; only where `symbolic` is set.  SpecializationError where sizes decide too much."""
+        """The same where sizes are symbolic; only where `symbolic` is set.  SpecializationError where sizes decide too
+        much.
+        """
         raise self._missing("compiler for symbolic sizes")
 
     def packed(self, program: Any, texts: bool = False) -> Any:
-        """An executable, or a template of one, as plain data (lists, texts, numbers; those of a template may be symbolic), to be kept on disk.
+        """An executable, or a template of one, as plain data (lists, texts, numbers; those of a template may be
+        symbolic), to be kept on disk.
 
-        With `texts` the data say all that the program does.  UnpackableError (`_graph.packing`) for a program that cannot be kept.
+        With `texts` the data say all that the program does.  UnpackableError (`_graph.packing`) for a program that
+        cannot be kept.
         """
         raise self._missing("programs that can be kept")
 
@@ -268,8 +278,8 @@ class Backend:
     def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
         """What `packed` took apart; None where something that it refers to is gone.
 
-        The data may have been written by anybody: RecordError where they are not those of a program that takes so many tensors and Python
-        numbers and makes results of so many bytes.
+        The data may have been written by anybody: RecordError where they are not those of a program that takes so many
+        tensors and Python numbers and makes results of so many bytes.
         """
         raise self._missing("programs that can be kept")
 
@@ -278,7 +288,8 @@ class Backend:
         raise self._missing("schedule")
 
     def bind(self, executable: Any, closure: Callable[..., Any], native: Callable[[], Any]) -> Callable[..., Any]:
-        """The plan around an executable: `closure` runs it from Python, `native()` makes a plan of the host's dispatcher.
+        """The plan around an executable: `closure` runs it from Python, `native()` makes a plan of the host's
+        dispatcher.
 
         A backend whose executables have native steps gives the latter.
         """
@@ -288,7 +299,9 @@ class Backend:
 
     @property
     def native_device(self) -> NativeDevice:
-        """The functions through which the host's native plans allocate, launch kernels and read elements; asked for where `native` is set."""
+        """The functions through which the host's native plans allocate, launch kernels and read elements; asked for
+        where `native` is set.
+        """
         raise self._missing("native plans")
 
     # ***** elements *****
@@ -298,18 +311,24 @@ class Backend:
         raise self._missing("way to read a number")
 
     def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
-        """A routine beside graphs, for results whose shape depends on the data; `key` is a dtype's name or a size of elements.
+        """A routine beside graphs, for results whose shape depends on the data; `key` is a dtype's name or a size of
+        elements.
 
-        Every address among its arguments is of the device but those of `before`, which are the host's.  Bool masks are bytes.
+        Every address among its arguments is of the device but those of `before`, which are the host's.  Bool masks are
+        bytes.
 
-        - `count_true(mask, n, before) -> count`: how many are set, and before each piece of `selection_piece` elements (int64).
+        - `count_true(mask, n, before) -> count`: how many are set, and before each piece of `selection_piece` elements
+          (int64).
         - `list_true(mask, n, before, indices)`: the flat indices (int64) of what is set.
-        - `unravel(indices, n, sizes, ndim, coordinates)`: flat indices as coordinates, dim after dim; `sizes` (int64) are of the host.
+        - `unravel(indices, n, sizes, ndim, coordinates)`: flat indices as coordinates, dim after dim; `sizes` (int64)
+          are of the host.
         - `compact(source, mask, n, before, result)` by the size of an element: the elements that are set.
         - `mark_runs(x, n, mask)` by dtype: where an element differs from the one before it.
-        - `number_runs(mask, n, before, order, result)`: the number of each element's run (int64), at index `order[i]` where `order` is not 0.
+        - `number_runs(mask, n, before, order, result)`: the number of each element's run (int64), at index `order[i]`
+          where `order` is not 0.
         - `run_lengths(starts, n, total, result)`: how long each run is.
-        - `copy_rows(target, addresses, n, nbytes)`: n stretches of memory one behind the other; the table `addresses` is the host's.
+        - `copy_rows(target, addresses, n, nbytes)`: n stretches of memory one behind the other; the table `addresses`
+          is the host's.
         """
         raise self._missing(f"routine '{name}'")
 

@@ -1,7 +1,8 @@
 """Random functions in a program that is recorded: primitives that draw from the stream of a generator.
 
-Nothing is drawn while a program is recorded.  What is filled is filled in the order of its memory, as eager calls fill it.  Functions of random
-numbers that are made of others (the dropouts) run as they are; those that nobody can record yet are refused by name.
+Nothing is drawn while a program is recorded.  What is filled is filled in the order of its memory, as eager calls fill
+it.  Functions of random numbers that are made of others (the dropouts) run as they are; those that nobody can record
+yet are refused by name.
 """
 
 from __future__ import annotations

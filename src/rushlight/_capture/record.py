@@ -41,10 +41,11 @@ __all__ = ["RecordedProgram", "record_program"]
 class RecordedProgram:
     """A program, and how the arguments and the result of the callable correspond to its inputs and results.
 
-    `specs` are those of the arguments that are tensors, `result` is what the callable returned with the number of a result of the program in the
-    place of each tensor (`Place`), `kept` has for each result its spec and whether it wants a gradient.  `written` tells of each input of the graph
-    that is written whether it wants a gradient afterwards.  A program is not `differentiable` if a tensor that wants a gradient is written
-    without one, as by an optimizer, and read again for a result that wants one.
+    `specs` are those of the arguments that are tensors, `result` is what the callable returned with the number of a
+    result of the program in the place of each tensor (`Place`), `kept` has for each result its spec and whether it
+    wants a gradient.  `written` tells of each input of the graph that is written whether it wants a gradient
+    afterwards.  A program is not `differentiable` if a tensor that wants a gradient is written without one, as by an
+    optimizer, and read again for a result that wants one.
     """
 
     __slots__ = ("differentiable", "kept", "name", "program", "result", "specs", "written")
@@ -82,12 +83,13 @@ def tensors_of(args: Any) -> list[Tensor]:
 def record_program(
     function: Callable[..., Any], *args: Any, state: Any = (), run: Callable[..., Any] | None = None, **kwargs: Any
 ) -> RecordedProgram:
-    """What `function(*args, **kwargs)` does, for arguments of these shapes and dtypes.  Nothing is computed and nothing changes.
+    """What `function(*args, **kwargs)` does, for arguments of these shapes and dtypes.  Nothing is computed and nothing
+    changes.
 
-    Tensors among nested arguments are arguments of the program.  `function` may be a module, or a method of one; its parameters and buffers, and
-    those of the modules and optimizers in `state`, belong to the program, which reads and changes them when it runs.  So does every other tensor that
-    the function reads; changing one raises a RuntimeError.  Everything else is part of the program as it is now.  `run(function, args, kwargs)` may
-    say how the function is run.
+    Tensors among nested arguments are arguments of the program.  `function` may be a module, or a method of one; its
+    parameters and buffers, and those of the modules and optimizers in `state`, belong to the program, which reads and
+    changes them when it runs.  So does every other tensor that the function reads; changing one raises a RuntimeError.
+    Everything else is part of the program as it is now.  `run(function, args, kwargs)` may say how the function is run.
 
     TraceError where the function asks for elements of a tensor; NotImplementedError for what cannot be recorded yet.
     """

@@ -1,4 +1,6 @@
-"""Running programs: the parts without effects as plans, draws by the engine's kernels, and what is written copied to its memory at the end."""
+"""Running programs: the parts without effects as plans, draws by the engine's kernels, and what is written copied to
+its memory at the end.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ __all__ = ["program_caller"]
 
 
 def program_caller(recorded: RecordedProgram) -> Callable[..., Any]:
-    """A function of tensors that does what the program does: results, numbers drawn from the same streams, memory changed in place.
+    """A function of tensors that does what the program does: results, numbers drawn from the same streams, memory
+    changed in place.
 
-    It takes the arguments of the callable that was recorded, with tensors of the same specs.  Gradients flow through it as through one operator.
-    RuntimeError for arguments of other specs, and for those that share memory which the program changes.
+    It takes the arguments of the callable that was recorded, with tensors of the same specs.  Gradients flow through it
+    as through one operator.  RuntimeError for arguments of other specs, and for those that share memory which the
+    program changes.
     """
     return _Caller(recorded)
 

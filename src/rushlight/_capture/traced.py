@@ -1,8 +1,9 @@
 """Traced tensors: what a program is given while it is recorded.
 
-A `TracedTensor` has a spec and no elements.  It shows a cell of the program's builder, whole or through views; an operator writes its graph into the
-builder, an in-place operator writes to the cell, so that every tensor which shows the same elements sees it.  Whoever asks for an element gets a
-`TraceError`.  Tensors that are not traced take part as constants.
+A `TracedTensor` has a spec and no elements.  It shows a cell of the program's builder, whole or through views; an
+operator writes its graph into the builder, an in-place operator writes to the cell, so that every tensor which shows
+the same elements sees it.  Whoever asks for an element gets a `TraceError`.  Tensors that are not traced take part as
+constants.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class Recording(Level):
         return found
 
     def constant(self, x: Tensor) -> Cell:
-        """The cell of a tensor that is not traced: as it is now if the program has made it, else whatever it holds when the program runs."""
+        """The cell of a tensor that is not traced: as it is now if the program has made it, else whatever it holds when
+        the program runs.
+        """
         if isinstance(x, Transformed):
             raise TraceError("a tensor of an outer function transform takes part in a program that is being recorded")
         storage = x._storage
@@ -107,7 +110,9 @@ class Recording(Level):
         return self.builder.constant(x, x._spec.shape, x._spec.dtype)
 
     def become_traced(self, x: Tensor) -> None:
-        """Let a tensor that the program has made without traced ones be traced from now on, because a traced one is written to it."""
+        """Let a tensor that the program has made without traced ones be traced from now on, because a traced one is
+        written to it.
+        """
         if x._storage is None or x._storage.born < self.born:
             raise TraceError("the program writes to a tensor that it was not given; give it as an argument")
         if len(relatives(x)) > 1:

@@ -1,4 +1,5 @@
-"""`python -m rushlight compile-report SCRIPT [ARGUMENTS]`: run a program, and list graphs, breaks and speed-ups of what it compiles.
+"""`python -m rushlight compile-report SCRIPT [ARGUMENTS]`: run a program, and list graphs, breaks and speed-ups of what
+it compiles.
 
 The program runs twice, each time in a process of its own: as it is, and with every compiled function running eagerly.
 """

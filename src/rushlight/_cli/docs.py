@@ -1,4 +1,6 @@
-"""`python -m rushlight docs`: a page for every operator, written from the operator table, and the index that is kept with the sources."""
+"""`python -m rushlight docs`: a page for every operator, written from the operator table, and the index that is kept
+with the sources.
+"""
 
 from __future__ import annotations
 

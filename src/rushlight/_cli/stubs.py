@@ -1,4 +1,6 @@
-"""`python -m rushlight stubs`: write the type stubs from the operator table and the live package, or check that they are up to date."""
+"""`python -m rushlight stubs`: write the type stubs from the operator table and the live package, or check that they
+are up to date.
+"""
 
 from __future__ import annotations
 

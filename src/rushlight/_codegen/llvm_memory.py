@@ -159,7 +159,8 @@ class Loads:
         for part in range(2 if dtype.kind == "c" else 1):
             if part:
                 pointers = [self.fn.scalar(f"getelementptr {t}, ptr {p}, i64 1", "ptr", depth) for p in pointers]
-            # Vectors of eight lanes, joined in pairs: LLVM's time for a chain of insertions grows with the square of the lanes.
+            # Vectors of eight lanes, joined in pairs: LLVM's time for a chain of insertions grows with the square of
+            # the lanes.
             vectors = [
                 (self.insert_each(pointers[i : i + 8], t, dtype, depth), len(pointers[i : i + 8]))
                 for i in range(0, len(pointers), 8)

@@ -294,7 +294,8 @@ class Nest:
         return line if any(s.stream for s in stage.stores) else tile_width(width, least, *sides)
 
     def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
-        """Mark stores of large results that bypass the caches, so that their lines are not read before they are written.
+        """Mark stores of large results that bypass the caches, so that their lines are not read before they are
+        written.
 
         Such stores must be aligned. Outputs begin at a line; their rows must be whole lines, and pieces begin at whole
         steps. Memory of inputs may begin anywhere: a single loop over it first stores the elements before the first
@@ -535,7 +536,8 @@ def merge(
 ) -> list[Var]:
     """Merge neighbouring loops.
 
-    `mapping` receives the old variables in terms of the new ones, for expressions through which they step evenly; `exact` for any.
+    `mapping` receives the old variables in terms of the new ones, for expressions through which they step evenly;
+    `exact` for any.
     """
     result: list[Var] = []
     current = list(places)

@@ -55,7 +55,9 @@ def is_dynamo_disable_recursive(method: Callable[..., Any]) -> bool | None:
 
 
 def dont_skip_tracing(fn: Any = None) -> Any:
-    """A function that is captured whatever module it is from; nothing is skipped by its module here, so it is given back as it is."""
+    """A function that is captured whatever module it is from; nothing is skipped by its module here, so it is given
+    back as it is.
+    """
     return fn if fn is not None else contextlib.nullcontext()
 
 

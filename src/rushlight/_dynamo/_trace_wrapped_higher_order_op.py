@@ -1,4 +1,6 @@
-"""The one name of this page of PyTorch's that packages use: a mode in which `x[i]` with batched indices stays an operation."""
+"""The one name of this page of PyTorch's that packages use: a mode in which `x[i]` with batched indices stays an
+operation.
+"""
 
 from __future__ import annotations
 

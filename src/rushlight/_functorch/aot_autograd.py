@@ -1,4 +1,5 @@
-"""`torch._functorch.aot_autograd`: forward and backward of a function as two graphs of aten operators, each compiled by a function of one's own.
+"""`torch._functorch.aot_autograd`: forward and backward of a function as two graphs of aten operators, each compiled by
+a function of one's own.
 
 >>> import rushlight as torch
 >>> def show(graph, inputs):
@@ -205,10 +206,12 @@ def aot_function(
     inference_compiler: Compiler | None = None, *, dynamic: bool = False, enable_log: bool = True, disable_functionalization: bool = False,
     _dynamic: bool = False, _disable_torch_fn_metadata_mode: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
-    """`fn` with its forward and backward as graphs of aten operators, compiled by `fw_compiler(graph, inputs)` and `bw_compiler`.
+    """`fn` with its forward and backward as graphs of aten operators, compiled by `fw_compiler(graph, inputs)` and
+    `bw_compiler`.
 
-    The graphs change nothing in place; changes of arguments are written back at the end.  A graph is made for each shape, dtype and
-    `requires_grad` of the arguments.  NotImplementedError for `dynamic`, for changes of views and of arguments with gradients.
+    The graphs change nothing in place; changes of arguments are written back at the end.  A graph is made for each
+    shape, dtype and `requires_grad` of the arguments.  NotImplementedError for `dynamic`, for changes of views and of
+    arguments with gradients.
     """
     if dynamic:
         raise NotImplementedError("aot_function(dynamic=True): rushlight traces with the sizes of the arguments")
@@ -229,7 +232,9 @@ def aot_function(
 
 
 def aot_module(mod: Module, *args: Any, **kwargs: Any) -> Module:
-    """A module whose forward runs compiled graphs, with the parameters and buffers of `mod`; arguments as those of `aot_function`."""
+    """A module whose forward runs compiled graphs, with the parameters and buffers of `mod`; arguments as those of
+    `aot_function`.
+    """
     names = [n for n, _ in mod.named_parameters()] + [n for n, _ in mod.named_buffers()]
 
     def call(tensors: Sequence[Any], given: Sequence[Any], named: dict[str, Any]) -> Any:

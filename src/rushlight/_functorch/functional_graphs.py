@@ -1,4 +1,6 @@
-"""Graphs of aten operators without changes in place: each becomes the operator that gives a new value, which is read from then on."""
+"""Graphs of aten operators without changes in place: each becomes the operator that gives a new value, which is read
+from then on.
+"""
 
 from __future__ import annotations
 

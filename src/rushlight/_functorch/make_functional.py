@@ -32,7 +32,9 @@ def _stateless(model: Module) -> Module:
 
 
 class FunctionalModuleWithBuffers(Module):
-    """A module as `f(parameters, buffers, *args)`; both are sequences in the order of `named_parameters` and `named_buffers`."""
+    """A module as `f(parameters, buffers, *args)`; both are sequences in the order of `named_parameters` and
+    `named_buffers`.
+    """
 
     def __init__(self, stateless_model: Module, param_names: Sequence[str], buffer_names: Sequence[str]) -> None:
         super().__init__()
@@ -78,7 +80,9 @@ def _values(parameters: dict[str, Any], detached: bool) -> tuple[Any, ...]:
 
 
 def make_functional(model: Module, disable_autograd_tracking: bool = False) -> tuple[FunctionalModule, tuple[Any, ...]]:
-    """(function of parameters and arguments, the parameters) of a module without buffers; ValueError for one that has some."""
+    """(function of parameters and arguments, the parameters) of a module without buffers; ValueError for one that has
+    some.
+    """
     if any(True for _ in model.buffers()):
         raise ValueError(
             "make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) instead."
@@ -96,7 +100,9 @@ def make_functional_with_buffers(
 def combine_state_for_ensemble(
     models: Sequence[Module],
 ) -> tuple[FunctionalModuleWithBuffers, tuple[Any, ...], tuple[Any, ...]]:
-    """The function of several modules of one class, and their parameters and buffers stacked, for `vmap`; RuntimeError where they do not agree."""
+    """The function of several modules of one class, and their parameters and buffers stacked, for `vmap`; RuntimeError
+    where they do not agree.
+    """
     if not models:
         raise RuntimeError("combine_state_for_ensemble: Expected at least one model, got 0.")
     if len({model.training for model in models}) > 1:

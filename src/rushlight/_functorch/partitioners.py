@@ -1,4 +1,6 @@
-"""`torch._functorch.partitioners`: a joint graph of forward and backward as two graphs, and which values are kept between them."""
+"""`torch._functorch.partitioners`: a joint graph of forward and backward as two graphs, and which values are kept
+between them.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,8 @@ def default_partition(
 ) -> tuple[GraphModule, GraphModule]:
     """(forward, backward): all that the forward computes is computed there, and what the backward reads of it is kept.
 
-    The forward returns its results and then what is kept; the backward takes what is kept and then the gradients of the results.
+    The forward returns its results and then what is kept; the backward takes what is kept and then the gradients of the
+    results.
     """
     _, tangents, results, gradients = _parts(joint_module, num_fwd_outputs)
     late = _after_tangents(joint_module, tangents)

@@ -1,7 +1,7 @@
 """`torch._functorch.vmap`: the inner functions of PyTorch's vmap.
 
-Packages with containers of their own put theirs in the places of these.  Nothing here calls them: such a container passes through `torch.vmap`
-where it is registered as a node of trees (`torch.utils._pytree.register_pytree_node`).
+Packages with containers of their own put theirs in the places of these.  Nothing here calls them: such a container
+passes through `torch.vmap` where it is registered as a node of trees (`torch.utils._pytree.register_pytree_node`).
 """
 
 from __future__ import annotations

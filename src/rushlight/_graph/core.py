@@ -28,8 +28,9 @@ class EffectOrderError(RuntimeError):
 class Value:
     """One array in a graph: `shape`, `dtype`, and the node that computes it (None for an input).
 
-    `weak` marks a Python number given at run time: it takes the dtype of what it meets.  Operators (`+`, `<`, ...) are the kind
-    layer for operator bodies: they broadcast and accept Python numbers.  `==` stays identity; use `build.eq` for comparison.
+    `weak` marks a Python number given at run time: it takes the dtype of what it meets.  Operators (`+`, `<`, ...) are
+    the kind layer for operator bodies: they broadcast and accept Python numbers.  `==` stays identity; use `build.eq`
+    for comparison.
     """
 
     __slots__ = ("dtype", "index", "node", "shape", "weak")
@@ -107,7 +108,8 @@ class Value:
 class Reference(Value):
     """What an effect changes, as it is between two effects: `kind` is "memory", "stream" or "group".
 
-    Only primitives with effects take one (see `_prims.record.Effect`).  The one that replaces it gives the reference to use from then on.
+    Only primitives with effects take one (see `_prims.record.Effect`).  The one that replaces it gives the reference to
+    use from then on.
     """
 
     __slots__ = ("kind",)
@@ -143,8 +145,8 @@ class Node:
 class Graph:
     """Inputs, nodes in an order in which each comes after what it reads, and outputs.  Not changed once made.
 
-    Effects happen in the order of the nodes.  Every effect is reached from an output through the references that it replaces, so that a pass which
-    follows data alone neither drops an effect nor changes the order of two.
+    Effects happen in the order of the nodes.  Every effect is reached from an output through the references that it
+    replaces, so that a pass which follows data alone neither drops an effect nor changes the order of two.
     """
 
     __slots__ = ("inputs", "nodes", "outputs")
@@ -320,7 +322,8 @@ def live_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
 def trace(function: Callable[..., Any], avals: Sequence[tuple[Any, ...]]) -> Graph:
     """The graph of the primitive calls that `function` makes on new values.
 
-    `avals` holds (shape, dtype) or (shape, dtype, weak) for each argument; the function returns a value or a sequence of them.
+    `avals` holds (shape, dtype) or (shape, dtype, weak) for each argument; the function returns a value or a sequence
+    of them.
     """
     builder = GraphBuilder()
     arguments = [builder.input(*aval) for aval in avals]
@@ -336,8 +339,8 @@ def evaluate(
 ) -> list[Any]:
     """Walk `graph` with `arguments` for its inputs; `apply(node, inputs)` computes each node.
 
-    The default gives every primitive to the current builder, which copies the graph into it.  `apply` returns a tuple for
-    primitives with several results.
+    The default gives every primitive to the current builder, which copies the graph into it.  `apply` returns a tuple
+    for primitives with several results.
     """
     if len(arguments) != len(graph.inputs):
         raise TypeError(f"the graph has {len(graph.inputs)} inputs, got {len(arguments)} arguments")
@@ -353,7 +356,8 @@ def evaluate(
 def rebuilt(
     graph: Graph, apply: Callable[[Node, list[Any]], Any] | None = None, builder: GraphBuilder | None = None
 ) -> Graph:
-    """A copy of `graph` with new inputs.  `apply(node, inputs)` gives the values that replace each node's results, as in `evaluate`.
+    """A copy of `graph` with new inputs.  `apply(node, inputs)` gives the values that replace each node's results, as
+    in `evaluate`.
 
     Equal calls become one node; dead nodes are dropped.
     """

@@ -8,7 +8,8 @@
     >>> to_source(unpacked_graph(packed_graph(graph))) == to_source(graph)
     True
 
-Reading executes nothing and believes nothing: names are looked up in tables, places must exist, and whatever does not fit is a `RecordError`.
+Reading executes nothing and believes nothing: names are looked up in tables, places must exist, and whatever does not
+fit is a `RecordError`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Graphs as Python source, and back.
 
-The text is a function over `prim` that runs as it stands (under a builder), so a graph in a bug report can be pasted into a test.
-`parse` reads it without running anything.
+The text is a function over `prim` that runs as it stands (under a builder), so a graph in a bug report can be pasted
+into a test.  `parse` reads it without running anything.
 
     >>> from rushlight._graph.core import trace
     >>> from rushlight._graph.printer import parse, to_source
@@ -38,7 +38,9 @@ KINDS = ("memory", "stream", "group")  # of references
 
 
 def describe(value: Value) -> str:
-    """`float32[2, 3]`, with ` weak` behind a Python number given at run time, and `memory ` (`stream `, `group `) before what effects change."""
+    """`float32[2, 3]`, with ` weak` behind a Python number given at run time, and `memory ` (`stream `, `group `)
+    before what effects change.
+    """
     before = f"{value.kind} " if isinstance(value, Reference) else ""
     return f"{before}{value.dtype.name}[{', '.join(map(str, value.shape))}]" + (" weak" if value.weak else "")
 

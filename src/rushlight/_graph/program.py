@@ -1,8 +1,8 @@
 """Whole programs: a graph with effects, and the builder that recorders of programs share.
 
-Whatever records a program has five verbs (`Recorder`): *input*, *constant*, *call*, *effect* and *output*.  `GraphBuilder` has them
-for the bodies of operators.  `ProgramBuilder` adds memory that several tensors share, random streams and results that are
-views; it makes a `Program`.
+Whatever records a program has five verbs (`Recorder`): *input*, *constant*, *call*, *effect* and *output*.
+`GraphBuilder` has them for the bodies of operators.  `ProgramBuilder` adds memory that several tensors share, random
+streams and results that are views; it makes a `Program`.
 
     >>> from rushlight._graph.core import trace
     >>> from rushlight._graph.printer import to_source
@@ -43,8 +43,8 @@ __all__ = ["Cell", "Input", "Program", "ProgramBuilder", "Recorder", "Result"]
 class Recorder(Protocol):
     """What writes a program down, over values of some kind: those of graphs, or tensors.
 
-    The recorders are `GraphBuilder` (bodies of operators), `ProgramBuilder` (whole programs: traced callables and fx graphs) and the plan sequences
-    of `_engine.dispatch.fast` (what runs for a call of a composite function).
+    The recorders are `GraphBuilder` (bodies of operators), `ProgramBuilder` (whole programs: traced callables and fx
+    graphs) and the plan sequences of `_engine.dispatch.fast` (what runs for a call of a composite function).
     """
 
     def input(self, *described: Any) -> Any:
@@ -66,8 +66,8 @@ class Recorder(Protocol):
 class Input:
     """Where an input of a program comes from.
 
-    `source` is "argument", "constant", "stream" or "group".  `content` is the number of the argument, the constant itself, the
-    generator of the stream, or the number of the group.
+    `source` is "argument", "constant", "stream" or "group".  `content` is the number of the argument, the constant
+    itself, the generator of the stream, or the number of the group.
     """
 
     __slots__ = ("content", "source")
@@ -81,7 +81,8 @@ class Input:
 
 
 class Result:
-    """Where a result of a program is found: what `views` show of an "input" (its memory, as it is afterwards) or of an "output" of the graph.
+    """Where a result of a program is found: what `views` show of an "input" (its memory, as it is afterwards) or of an
+    "output" of the graph.
 
     Results of one output, and those of inputs, share memory as the tensors of the program do.
     """
@@ -111,9 +112,11 @@ class Program:
 
 
 class Cell:
-    """What tensors of a program show, one or several that are views of each other: an array, or memory once it is written.
+    """What tensors of a program show, one or several that are views of each other: an array, or memory once it is
+    written.
 
-    `value` is the array that it holds now, None where it has to be read; `number` that of the input of the program that it is, else None.
+    `value` is the array that it holds now, None where it has to be read; `number` that of the input of the program that
+    it is, else None.
     """
 
     __slots__ = ("dtype", "number", "reference", "shape", "value")

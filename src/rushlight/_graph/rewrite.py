@@ -1,7 +1,7 @@
 """Rewriting: local rules, applied while a graph is built.
 
-A rule looks at one node and returns the value that replaces its result, or None.  It may call primitives; the nodes that it
-builds go through the rules as well, so one walk from inputs to outputs reaches a fixed point.
+A rule looks at one node and returns the value that replaces its result, or None.  It may call primitives; the nodes
+that it builds go through the rules as well, so one walk from inputs to outputs reaches a fixed point.
 
     >>> from rushlight._graph.rewrite import rewrite, rule
     >>> @rule("neg")

@@ -23,9 +23,11 @@ class GraphError(AssertionError):
 
 
 def verify(graph: Graph) -> None:
-    """GraphError unless every value is made once and before it is read, and every node has the results its spec promises.
+    """GraphError unless every value is made once and before it is read, and every node has the results its spec
+    promises.
 
-    A reference must not be used after an effect has replaced it, and what became of an input that effects change must be an output.
+    A reference must not be used after an effect has replaced it, and what became of an input that effects change must
+    be an output.
     """
     known: set[Value] = set()
     replaced: dict[Value, Node] = {}

@@ -27,13 +27,15 @@ def associative_scan(
     combine_mode: str = "pointwise",
     disable_compile: bool = False,
 ) -> Any:
-    """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of its shape; with `reverse` from the end.
+    """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of its shape;
+    with `reverse` from the end.
 
-    `combine_fn` takes two trees as `xs` without that dim and gives one; it must be associative, and is called for many places at once, under `vmap`.
-    `combine_mode` ("pointwise" or "generic") says what else it may do; here it is the same.  Gradients go to `xs` and to what `combine_fn` closes over.
+    `combine_fn` takes two trees as `xs` without that dim and gives one; it must be associative, and is called for many
+    places at once, under `vmap`.  `combine_mode` ("pointwise" or "generic") says what else it may do; here it is the
+    same.  Gradients go to `xs` and to what `combine_fn` closes over.
 
-    ValueError for a tree without tensors, for sizes that differ and for another mode, IndexError for a dim that is not there, RuntimeError where
-    `combine_fn` gives another tree or other shapes.
+    ValueError for a tree without tensors, for sizes that differ and for another mode, IndexError for a dim that is not
+    there, RuntimeError where `combine_fn` gives another tree or other shapes.
     """
     if not callable(combine_fn):
         raise ValueError(f"Combine_fn must be a callable, but got {combine_fn}")

@@ -1,4 +1,6 @@
-"""What functions given to `cond`, `while_loop`, `scan`, `map` must keep to: no changes of their arguments, results that share no memory with them."""
+"""What functions given to `cond`, `while_loop`, `scan`, `map` must keep to: no changes of their arguments, results that
+share no memory with them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def holds_for_any(value: Any) -> bool:
 
 
 def kept_to(operator: str, function: Callable[..., Any], arguments: Sequence[Any], others: Sequence[Any] = ()) -> Any:
-    """What a function gives; `UncapturedHigherOrderOpError` where it changed an argument, or gives one or a view of one.
+    """What a function gives; `UncapturedHigherOrderOpError` where it changed an argument, or gives one or a view of
+    one.
 
     Where the program is being captured nothing is checked: there the graph says it.
     """
@@ -95,7 +98,9 @@ def differ(one: Any, two: Any) -> str:
 
 
 def same_metadata(operator: str, first: str, one: Sequence[Any], second: str, two: Sequence[Any]) -> None:
-    """`UncapturedHigherOrderOpError` unless two lists of values have the same length and agree in shapes, dtypes and devices."""
+    """`UncapturedHigherOrderOpError` unless two lists of values have the same length and agree in shapes, dtypes and
+    devices.
+    """
     if len(one) != len(two):
         raise UncapturedHigherOrderOpError(
             f"Expected {first} and {second} to have same number of outputs but got lhs:{list(one)} and rhs:{list(two)}\n"

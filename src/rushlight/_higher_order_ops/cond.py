@@ -26,7 +26,8 @@ def cond(
 ) -> Any:
     """`true_fn(*operands)` where `pred` holds, else `false_fn(*operands)`; gradients go through the function that ran.
 
-    - `pred`: a number, or a tensor with one element.  Under `vmap` each item has its own: both functions run, and each item takes its result.
+    - `pred`: a number, or a tensor with one element.  Under `vmap` each item has its own: both functions run, and each
+      item takes its result.
     - `operands`: tensors, in tuples, lists and dicts
 
     RuntimeError for other arguments.  A function that changes an operand, or gives one back, is refused

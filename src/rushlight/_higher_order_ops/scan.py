@@ -24,7 +24,8 @@ def scan(
     """`carry, y = combine_fn(carry, x)` for each slice `x` of `xs` along `dim`: the last carry, and all `y` stacked.
 
     - `init`: a tensor or a tree of them, the first carry; `combine_fn` gives carries of the same shapes and dtypes
-    - `xs`: a tensor or a tree of them, with one size along `dim`; without tensors the carry is `init` and there are no `y`
+    - `xs`: a tensor or a tree of them, with one size along `dim`; without tensors the carry is `init` and there are no
+      `y`
 
     With `reverse` the last slice comes first.  The `y` are stacked along `dim` as well.  Gradients go to `init`,
     `xs` and what `combine_fn` closes over.  RuntimeError for other arguments,

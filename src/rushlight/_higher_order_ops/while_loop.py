@@ -19,14 +19,16 @@ __all__ = ["while_loop"]
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
-    """`carried = body_fn(*carried)` as long as `cond_fn(*carried)` holds; what is carried at the end, in the structure of `body_fn`'s results.
+    """`carried = body_fn(*carried)` as long as `cond_fn(*carried)` holds; what is carried at the end, in the structure
+    of `body_fn`'s results.
 
     - `carried_inputs`: a tuple or list of tensors, numbers, and tuples, lists and dicts of them
     - `cond_fn` gives a bool or a tensor with one element; under `vmap` each item stops by itself
     - `body_fn` gives as many values with the same shapes, dtypes and devices
 
-    Gradients go through the iterations that ran.  RuntimeError for arguments that are no functions or no tuple, `UncapturedHigherOrderOpError` for
-    results that do not fit and for functions that change or give back what they are given.
+    Gradients go through the iterations that ran.  RuntimeError for arguments that are no functions or no tuple,
+    `UncapturedHigherOrderOpError` for results that do not fit and for functions that change or give back what they are
+    given.
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")

@@ -167,8 +167,8 @@ def handle_dealloc(self):
 def py_make_callable(self, args, nargs):
     """make_callable(address, name: bytes, keepalive, words, stub) -> builtin
 
-    Without a `stub` (0) the address is a METH_FASTCALL function; otherwise the stub is one, which finds the address in its handle.  `words` is the
-    number of arguments that a stub checks for (-1: any).
+    Without a `stub` (0) the address is a METH_FASTCALL function; otherwise the stub is one, which finds the address in
+    its handle.  `words` is the number of arguments that a stub checks for (-1: any).
     """
     address = PyLong_AsLongLong(args.ptr[0])
     words = PyLong_AsLongLong(args.ptr[3])

@@ -230,7 +230,9 @@ def list_words(obj, out, n, room):
 
 @native("i64(ptr, ptr, ptr, i64, i64)")
 def dynamic_words(obj, default, out, n, room):
-    """Write a dynamic argument: the spec of a tensor, the specs of a list, the type of a number.  A default number is part of the key."""
+    """Write a dynamic argument: the spec of a tensor, the specs of a list, the type of a number.  A default number is
+    part of the key.
+    """
     if n + 4 > room:
         return -1
     if is_plain(obj) != 0:

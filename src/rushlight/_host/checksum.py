@@ -1,9 +1,10 @@
 """CRC-32, as zip archives have it, at the speed of memory where the machine multiplies polynomials.
 
-A message is a polynomial over two elements, its checksum the rest after division by P.  Any 128 bits of it can be moved `n` bits on by two
-carry-less products with `x^n mod P`, which leaves the rest as it was; so the message is folded into itself, several vectors at a time, until 16
-bytes are left (Gopal, Ozturk, Guilford et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009).
-`zlib` takes these 16 bytes and whatever did not fill a step, and everything on machines without the instruction.
+A message is a polynomial over two elements, its checksum the rest after division by P.  Any 128 bits of it can be moved
+`n` bits on by two carry-less products with `x^n mod P`, which leaves the rest as it was; so the message is folded into
+itself, several vectors at a time, until 16 bytes are left (Gopal, Ozturk, Guilford et al., "Fast CRC Computation for
+Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009).  `zlib` takes these 16 bytes and whatever did not fill a
+step, and everything on machines without the instruction.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def _product(a: int, b: int) -> int:
 
 
 def fold_width(target: TargetDescription) -> int:
-    """Bytes of the vectors that can be multiplied as polynomials, 16 bytes each by each; 0 where there is no such instruction."""
+    """Bytes of the vectors that can be multiplied as polynomials, 16 bytes each by each; 0 where there is no such
+    instruction.
+    """
     if target.arch == "x86_64":
         return target.vector_bytes if target.has("vpclmulqdq") else 16 if target.has("pclmulqdq") else 0
     return 16 if target.arch == "aarch64" and target.has("pmull") else 0
@@ -90,7 +93,9 @@ def _kernel() -> tuple[Callable[..., Any], int]:
 
 
 def fold_kernel(arch: str, width: int) -> tuple[Callable[..., Any], int]:
-    """The kernel for vectors of `width` bytes, called with the addresses of its two tables and 0, and how many bytes it takes at a step."""
+    """The kernel for vectors of `width` bytes, called with the addresses of its two tables and 0, and how many bytes it
+    takes at a step.
+    """
     ctypes = require("ctypes")
     loaded = jit.load(compile_text(fold_text(arch, width)), [_SYMBOL])
     loaded.pin()  # it is kept as long as the process
@@ -152,8 +157,8 @@ class _Text:
 def fold_text(arch: str, width: int) -> str:
     """The kernel `i32 (ptr bufs, ptr ints, i64 piece)` as LLVM text.
 
-    bufs: the data, and 16 bytes for what they are folded into; ints, behind the eight words of every call: the number of bytes, a multiple of
-    four vectors of `width` bytes and not 0, and the register to begin with.
+    bufs: the data, and 16 bytes for what they are folded into; ints, behind the eight words of every call: the number
+    of bytes, a multiple of four vectors of `width` bytes and not 0, and the register to begin with.
     """
     t = _Text(arch, width)
     vector, step = t.vector, _VECTORS * width

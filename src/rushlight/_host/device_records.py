@@ -1,6 +1,8 @@
-"""What the host asks of a device's native half: functions by their addresses, and the words with which a kernel is launched.
+"""What the host asks of a device's native half: functions by their addresses, and the words with which a kernel is
+launched.
 
-The host allocates the results of a call and starts its kernels through these alone, and never reads or writes a device's memory.
+The host allocates the results of a call and starts its kernels through these alone, and never reads or writes a
+device's memory.
 """
 
 from __future__ import annotations
@@ -36,10 +38,12 @@ HEADER = 8  # words before bufs, which the device uses as it likes
 
 
 class NativeDevice:
-    """What native plans need of a device.  A backend has one where calls can run without Python, and none (None) where they cannot.
+    """What native plans need of a device.  A backend has one where calls can run without Python, and none (None) where
+    they cannot.
 
-    `functions` is the address of a record DEVICE; `readers` has for each dtype's name the address of a `ptr(ptr)` that gives the element at an
-    address as a Python number, which dtypes may lack; `codes` are the numbers that `of_numbers` knows dtypes by.
+    `functions` is the address of a record DEVICE; `readers` has for each dtype's name the address of a `ptr(ptr)` that
+    gives the element at an address as a Python number, which dtypes may lack; `codes` are the numbers that `of_numbers`
+    knows dtypes by.
     """
 
     functions: int
@@ -47,7 +51,9 @@ class NativeDevice:
     codes: Mapping[str, int]
 
     def nested_reader(self, spec: Spec) -> Callable[[int], Any] | None:
-        """A function from the address of the first element to nested lists of Python numbers; None for a spec that has no reader."""
+        """A function from the address of the first element to nested lists of Python numbers; None for a spec that has
+        no reader.
+        """
         raise NotImplementedError
 
     def of_numbers(self, data: Any, spec: Spec, nbytes: int, numel: int, kind: int, code: int) -> Any:
@@ -55,5 +61,7 @@ class NativeDevice:
         raise NotImplementedError
 
     def coordinates(self, address: int, sizes: Any) -> tuple[int, Any]:
-        """How many bytes of a dense mask are set, and a storage with their coordinates: all first ones, all second ones, ..."""
+        """How many bytes of a dense mask are set, and a storage with their coordinates: all first ones, all second
+        ones, ...
+        """
         raise NotImplementedError

@@ -1,13 +1,17 @@
-"""Finding the plan of a call, in the native language: a callable that reads its arguments, looks them up, and calls the plan.
+"""Finding the plan of a call, in the native language: a callable that reads its arguments, looks them up, and calls the
+plan.
 
-A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It writes the key of a call (specs of tensors, types of numbers, values of
-everything else), finds the plan that is cached under it, and calls the plan with the dynamic arguments.  A call without a cached plan, or without a
-key, goes to a Python fallback, which may cache the plan (`cache_plan`).
+A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It writes the key of a call (specs of tensors, types
+of numbers, values of everything else), finds the plan that is cached under it, and calls the plan with the dynamic
+arguments.  A call without a cached plan, or without a key, goes to a Python fallback, which may cache the plan
+(`cache_plan`).
 
-Where the sizes alone are new, the plan is *cast*: the key without the values of sizes (the *shape class*) is looked up in a second table, and the
-Python function that is cached there makes the plan from the sizes (see `_engine.dispatch.shape_classes`).
+Where the sizes alone are new, the plan is *cast*: the key without the values of sizes (the *shape class*) is looked up
+in a second table, and the Python function that is cached there makes the plan from the sizes (see
+`_engine.dispatch.shape_classes`).
 
-Everything here runs with the GIL held.  No Python code runs while a key is written, so no table changes during a lookup.
+Everything here runs with the GIL held.  No Python code runs while a key is written, so no table changes during a
+lookup.
 """
 
 from __future__ import annotations
@@ -134,7 +138,9 @@ def cast(casting, specs, sizes):
 
 @native("ptr(ptr, ptr, i64)")
 def cast_entry(self, words, n):
-    """Cast the plan of a call from its shape class and cache it.  Its entry (borrowed), null where there is none, or with an exception set."""
+    """Cast the plan of a call from its shape class and cache it.  Its entry (borrowed), null where there is none, or
+    with an exception set.
+    """
     shape_class, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
     table = self + 8 * D_SHAPE_CLASSES
@@ -323,9 +329,11 @@ def py_dispatcher(unused, args, count):
 
 @native("ptr(ptr, ptr, i64)")
 def py_guard(unused, args, count):
-    """guard(asking, function, most, named, mask) -> guard: calls `function` where nothing can override the call, and `asking` otherwise
+    """guard(asking, function, most, named, mask) -> guard: calls `function` where nothing can override the call, and
+    `asking` otherwise
 
-    That is: at most `most` positional arguments, keywords only if `named`, no bit of `mask` in the state, no argument of a class that may override.
+    That is: at most `most` positional arguments, keywords only if `named`, no bit of `mask` in the state, no argument
+    of a class that may override.
     """
     self = PyObject_New(HOST.ptr[DISPATCHER_TYPE])
     if self is None:
@@ -386,7 +394,9 @@ def described_words(self, values, names, memory, need):
 
 @native("ptr(ptr, ptr, i64, ptr, i64)")
 def cache_words(self, words, n, args, sized):
-    """Cache the arguments of `cache_plan` under a key.  Returns the entry, null where there is none, or with an exception set."""
+    """Cache the arguments of `cache_plan` under a key.  Returns the entry, null where there is none, or with an
+    exception set.
+    """
     picks, shape_class, sizes = args.ptr[4], stack(8 * ROOM), stack(8 * (SIZES + 2))
     count = picks.i64[2]
     numbers = malloc(8 * count + 8)
@@ -410,15 +420,17 @@ def cache_words(self, words, n, args, sized):
 
 @native("ptr(ptr, ptr, i64)")
 def py_cache_plan(unused, args, count):
-    """cache_plan(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep, sized: int = -1) -> bool
+    """cache_plan(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep, sized: int = -1) ->
+    bool
 
-    Keep `plan` for calls like this one; with None for the plan only say whether they could be kept.  `values` are its arguments, the last of
-    them by the names.  `picks` says which of them the plan gets (a position, and above 32 bits 1 + the place in a list there), `wrap` what
-    the result becomes (None: itself), and `keep` holds every object whose address is part of the signature.  False where the call cannot be
-    written in words.
+    Keep `plan` for calls like this one; with None for the plan only say whether they could be kept.  `values` are its
+    arguments, the last of them by the names.  `picks` says which of them the plan gets (a position, and above 32 bits 1
+    + the place in a list there), `wrap` what the result becomes (None: itself), and `keep` holds every object whose
+    address is part of the signature.  False where the call cannot be written in words.
 
-    With `sized` the `plan` is a function that gives plans for calls that differ in sizes from this one: from a tuple of the specs of their tensors,
-    and their sizes as `shape_class` says; or None.  With a 1 ints are sizes too, with a 0 the tensors' alone.
+    With `sized` the `plan` is a function that gives plans for calls that differ in sizes from this one: from a tuple of
+    the specs of their tensors, and their sizes as `shape_class` says; or None.  With a 1 ints are sizes too, with a 0
+    the tensors' alone.
     """
     self, values = args.ptr[0], args.ptr[1]
     if count < 7 or self.ptr[1] != HOST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:
@@ -458,7 +470,9 @@ def picked(entry, args):
 
 @native("ptr(ptr, ptr, i64)")
 def py_find_plan(unused, args, count):
-    """find_plan(dispatcher, values: tuple, names: tuple or None) -> (plan, its arguments) for a call; None where the call goes to Python"""
+    """find_plan(dispatcher, values: tuple, names: tuple or None) -> (plan, its arguments) for a call; None where the
+    call goes to Python
+    """
     self, values = args.ptr[0], args.ptr[1]
     words = stack(8 * ROOM)
     entry = ptr(0)
@@ -495,7 +509,8 @@ def sizes_tuple(sizes):
 
 @native("ptr(ptr, ptr, i64)")
 def py_shape_class(unused, args, count):
-    """shape_class(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes), the arguments of the function that casts its plan
+    """shape_class(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes), the arguments of the
+    function that casts its plan
 
     None where it has too many.
     """
@@ -522,7 +537,8 @@ def py_shape_class(unused, args, count):
 def py_describe(unused, args, count):
     """describe(specs: tuple of specs and Nones, sizes: tuple) -> (bytes, sizes)
 
-    What the specs are apart from the values of sizes (see `describe`), and these values, each once, after those of `sizes`.
+    What the specs are apart from the values of sizes (see `describe`), and these values, each once, after those of
+    `sizes`.
     """
     specs, given = args.ptr[0], args.ptr[1]
     total, known = specs.i64[2], given.i64[2]

@@ -1,10 +1,12 @@
 """Guards as a table of words: what a trace read is as it was where certain words in memory are.
 
-A table is a program of few instructions (`GUARD_OPS`), each of four words: the instruction, then x, y, z.  It works on registers that hold addresses.
-Every word is read only after those before it were found as noted, from which it follows that the object it lies in is alive: a dict that has its
-version still has its values, a slot that has its address still keeps that object.  So nothing has to be held for its address alone.
+A table is a program of few instructions (`GUARD_OPS`), each of four words: the instruction, then x, y, z.  It works on
+registers that hold addresses.  Every word is read only after those before it were found as noted, from which it follows
+that the object it lies in is alive: a dict that has its version still has its values, a slot that has its address still
+keeps that object.  So nothing has to be held for its address alone.
 
-No Python code runs between the first instruction and the last, so nothing changes meanwhile and the registers may be common to all threads.
+No Python code runs between the first instruction and the last, so nothing changes meanwhile and the registers may be
+common to all threads.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ __all__ = [
 ]
 
 REGISTERS = 2048
-# Registers that are set before the first instruction: zero, the items of the state, the dict of this thread's dispatch state.
+# Registers that are set before the first instruction: zero, the items of the state, the dict of this thread's dispatch
+# state.
 ZERO, STATE, THREAD = range(3)
 GUARD_HEADER = Words("outputs hits")
 GUARD_OPS = Words("end run words set load other item absent integer text same differs equal distinct out given")
@@ -115,7 +118,9 @@ def is_new(table, mask, word, put):
 
 @native("i64(ptr, ptr, i64, i64)")
 def all_distinct(registers, places, count, mask):
-    """Whether registers hold different addresses, none of which is in a table: `count` numbers of registers, then mask + 1 words."""
+    """Whether registers hold different addresses, none of which is in a table: `count` numbers of registers, then mask
+    + 1 words.
+    """
     table, own = places + 8 * count, 0
     if count > FEW:
         own = 1 << (64 - i64(clz(u64(2 * count))))

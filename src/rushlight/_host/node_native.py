@@ -266,7 +266,8 @@ def mapped(results, order):
 
 @native("ptr(ptr, ptr, i64)")
 def py_quick_backward(unused, args, count):
-    """quick_backward(node, grad) -> gradients for the node's edges by the last plan of its backward spec; NotImplemented where that does not fit
+    """quick_backward(node, grad) -> gradients for the node's edges by the last plan of its backward spec;
+    NotImplemented where that does not fit
 
     The node is an `OpNode` with one result.
     """

@@ -51,7 +51,9 @@ def has_dims(obj, dims, n, dim, kind):
 
 @native("ptr(ptr, ptr, i64)")
 def py_measure(unused, args, count):
-    """measure(data) -> (kind of the numbers, *sizes) of a number or of nested lists and tuples of numbers of one kind; None for all else"""
+    """measure(data) -> (kind of the numbers, *sizes) of a number or of nested lists and tuples of numbers of one kind;
+    None for all else
+    """
     data = args.ptr[0]
     dims = stack(8 * MOST_DIMS)
     n: i64 = 0

@@ -1,8 +1,9 @@
 """Plans that run without Python, in the native language: kernels, views, in-place changes.
 
-A *plan object* does for one signature what a closure in Python does: `kernel_plan` runs the steps of a program and makes tensors of its results,
-`view_plan` shows the same memory under other strides, `inplace_plan` runs a program for its effect.  Rarer cases (a tensor of inference mode,
-operands that share memory) go to the Python fallback, which is kept beside.  `plan_records` declares the table of each kind.
+A *plan object* does for one signature what a closure in Python does: `kernel_plan` runs the steps of a program and
+makes tensors of its results, `view_plan` shows the same memory under other strides, `inplace_plan` runs a program for
+its effect.  Rarer cases (a tensor of inference mode, operands that share memory) go to the Python fallback, which is
+kept beside.  `plan_records` declares the table of each kind.
 """
 
 from __future__ import annotations
@@ -152,7 +153,9 @@ def table_of(self, tag):
 
 @native("void(ptr, ptr, ptr)")
 def guard_memory(program, args, guarded):
-    """Hold the memory of a program's tensors: while the interpreter lock is dropped, another thread may take it from them."""
+    """Hold the memory of a program's tensors: while the interpreter lock is dropped, another thread may take it from
+    them.
+    """
     order = program[PROGRAM.order]
     for j in range(program[PROGRAM.n_tensors]):
         guarded.ptr[j] = None
@@ -188,7 +191,8 @@ def drop_dead(step, storages):
 
 @native("i32(ptr, ptr, ptr, ptr, ptr, ptr)")
 def run_steps(program, args, slots, storages, bufs, guarded):
-    """Run a program's steps.  `slots` gets the words of its inputs and results, `storages` their memory; 1 with an exception set.
+    """Run a program's steps.  `slots` gets the words of its inputs and results, `storages` their memory; 1 with an
+    exception set.
 
     `guarded` gets a 1, and the storages of its tensors behind it, before the interpreter lock is dropped.
     """
@@ -332,7 +336,9 @@ def saves_inference(recording, args):
 
 @native("i64(ptr, ptr)", inline=True)
 def inputs_changed(table, args):
-    """Whether a tensor has another spec than at the plan's making: one that was saved, or resized by another thread, may have lost its memory."""
+    """Whether a tensor has another spec than at the plan's making: one that was saved, or resized by another thread,
+    may have lost its memory.
+    """
     program, wanted = table[KERNEL.program], table[KERNEL.input_specs]
     order = program[PROGRAM.order]
     for k in range(program[PROGRAM.n_tensors]):
@@ -518,7 +524,9 @@ def detach_plan(self, args, flagged, names):
 
 @native("ptr(ptr, ptr, i64)", inline=True)
 def shown_under(x, spec, offset):
-    """A tensor's memory under another spec, some bytes on, outside of any graph; null, without an exception, for one without memory."""
+    """A tensor's memory under another spec, some bytes on, outside of any graph; null, without an exception, for one
+    without memory.
+    """
     address = stack(8)
     if slot(x, O_STORAGE) == Py_None or word(slot(x, O_PTR), address) != 0:
         PyErr_Clear()
@@ -642,7 +650,9 @@ def at_slot(slots, constants, place):
 
 @native("i32(ptr, ptr)")
 def run_sequence(table, slots):
-    """Run the steps of a plan sequence.  `slots` has the arguments, and gets the results of the steps (new references); 1 with an exception set."""
+    """Run the steps of a plan sequence.  `slots` has the arguments, and gets the results of the steps (new references);
+    1 with an exception set.
+    """
     step, constants, given = table[SEQUENCE.steps], table[SEQUENCE.constants], table[SEQUENCE.given]
     inputs = stack(8 * SEQUENCE_INPUTS)
     for _k in range(table[SEQUENCE.n_steps]):
@@ -788,8 +798,8 @@ def cast_table(table, changes, values, specs, backward_spec):
 def py_cast(unused, args, count):
     """cast(fallback, first, table: bytes, changes: bytes, values: tuple, specs: tuple, backward spec) -> plan object
 
-    A plan that differs from another, whose table is `table` and which keeps `first`, in its constants, specs, offsets of views and backward spec.
-    `changes` is a record CAST: it says where these are, and which of `values`.
+    A plan that differs from another, whose table is `table` and which keeps `first`, in its constants, specs, offsets
+    of views and backward spec.  `changes` is a record CAST: it says where these are, and which of `values`.
     """
     before, changes, values, specs = args.ptr[2], PyBytes_AsString(args.ptr[3]), args.ptr[4], args.ptr[5]
     size = before.i64[2]

@@ -1,7 +1,8 @@
-"""The tables of native plans: one record for each kind of plan, which `plan_native` and `node_native` read and Python packs (`packed`).
+"""The tables of native plans: one record for each kind of plan, which `plan_native` and `node_native` read and Python
+packs (`packed`).
 
-Every table begins with the tag of its kind.  With the knob `check_tables` the packer checks that each value is of the type that its field declares,
-and native code that the table in its hands is of the kind that it reads.
+Every table begins with the tag of its kind.  With the knob `check_tables` the packer checks that each value is of the
+type that its field declares, and native code that the table in its hands is of the kind that it reads.
 """
 
 from __future__ import annotations
@@ -205,10 +206,12 @@ CAST = Record(
 
 
 def packed(record: Record, values: Mapping[str, Any]) -> tuple[array[int], list[Any]]:
-    """The words of a table with these values, and the objects whose addresses are among them.  The tag of a plan's kind is added.
+    """The words of a table with these values, and the objects whose addresses are among them.  The tag of a plan's kind
+    is added.
 
-    A list is given as a sequence, its records as sequences of their values; a record within as a mapping.  Raises TypeError where a field has no
-    value or there is no such field, and with the knob `check_tables` where a value is not of the field's type.
+    A list is given as a sequence, its records as sequences of their values; a record within as a mapping.  Raises
+    TypeError where a field has no value or there is no such field, and with the knob `check_tables` where a value is
+    not of the field's type.
     """
     words: list[int] = [0] * len(record)
     keep: list[Any] = []

@@ -144,7 +144,8 @@ def new_entry(words, n, plan, picks, count, wrap, keep):
 
 @native("ptr(ptr, ptr)")
 def put(table, entry):
-    """Put an entry into the table, or in the place of one with the same key.  Takes over the reference; returns the entry (borrowed).
+    """Put an entry into the table, or in the place of one with the same key.  Takes over the reference; returns the
+    entry (borrowed).
 
     Null with an exception set, also where there is no entry.
     """

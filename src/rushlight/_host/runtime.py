@@ -1,7 +1,7 @@
 """The host runtime: one object file, loaded by the first use of `runtime()`, and the Python types it needs.
 
-It holds the dispatcher, tensors, nodes, plans and the `Storage` type.  It knows no device: a device's memory and kernels are reached through
-functions whose addresses stand in plans and storages (`device_records`).
+It holds the dispatcher, tensors, nodes, plans and the `Storage` type.  It knows no device: a device's memory and
+kernels are reached through functions whose addresses stand in plans and storages (`device_records`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ _METHODS = {
 
 
 def _require_main_interpreter() -> None:
-    """NotImplementedError in a subinterpreter: NumPy cannot be loaded in one, so a program would fail somewhere on its way."""
+    """NotImplementedError in a subinterpreter: NumPy cannot be loaded in one, so a program would fail somewhere on its
+    way.
+    """
     current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyInterpreterState_Get", ctypes.pythonapi))
     number = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(("PyInterpreterState_GetID", ctypes.pythonapi))
     if number(current()) != 0:
@@ -150,7 +152,9 @@ class Runtime(Unit):
         members: Iterable[tuple[str, int, int, int]],
         more: int = 1 << 8,
     ) -> Any:
-        """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only); `more`: flags."""
+        """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only); `more`:
+        flags.
+        """
         rows = [w for n, kind, offset, read_only in members for w in (self._text(n), kind, offset, read_only, 0)]
         slots = {**slots, 72: self._words([*rows, 0, 0, 0, 0, 0])}
         table = self._words([w for slot, value in sorted(slots.items()) for w in (slot, value)] + [0, 0])

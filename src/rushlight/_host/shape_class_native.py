@@ -60,10 +60,12 @@ def followed(shape, strides, step):
 
 @native("i64(ptr, ptr, i64, i64, ptr)")
 def describe(spec, out, n, room, sizes):
-    """Write a spec without the values of its sizes, which go to `sizes`.  Returns the number of words so far, -1 where there is no room.
+    """Write a spec without the values of its sizes, which go to `sizes`.  Returns the number of words so far, -1 where
+    there is no room.
 
-    A dtype and a device; for every dim the code of its size; whether strides are those of a row-major tensor, and the flags `conj` and `released`.
-    Where strides are others, for every dim the code of its stride, or FOLLOWS and the dim whose size times stride it is.
+    A dtype and a device; for every dim the code of its size; whether strides are those of a row-major tensor, and the
+    flags `conj` and `released`.  Where strides are others, for every dim the code of its stride, or FOLLOWS and the dim
+    whose size times stride it is.
     """
     shape, strides = spec.ptr[HOST.i64[SPEC_SHAPE] >> 3], spec.ptr[HOST.i64[SPEC_STRIDES] >> 3]
     count = shape.i64[2]
@@ -116,7 +118,9 @@ def has_value(word):
 
 @native("i64(i64, ptr, i64, ptr, ptr)")
 def shape_class_words(sized, words, n, out, sizes):
-    """Write a key without sizes, which go to `sizes`: those of specs and, if `sized`, ints.  Returns the number of words, or -1."""
+    """Write a key without sizes, which go to `sizes`: those of specs and, if `sized`, ints.  Returns the number of
+    words, or -1.
+    """
     out.i64[0] = words.i64[0]
     out.i64[1] = words.i64[1]
     sizes.i64[0] = 0

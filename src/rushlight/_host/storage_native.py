@@ -1,7 +1,8 @@
-"""The `Storage` type in the native language: memory of some device with an owner.  Everything here runs with the GIL held.
+"""The `Storage` type in the native language: memory of some device with an owner.  Everything here runs with the GIL
+held.
 
-A storage never touches its memory.  It comes from a device's `allocate`, and goes back to the `release` of that device, which the storage keeps
-the address of; memory of others is released with the reference to its owner.
+A storage never touches its memory.  It comes from a device's `allocate`, and goes back to the `release` of that device,
+which the storage keeps the address of; memory of others is released with the reference to its owner.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ STORAGE_BYTES = 96
 
 @native("ptr(ptr, i64, ptr, ptr)")
 def storage_wrap(p, nbytes, owner, release):
-    """A new Storage around memory; `owner` is a new reference or null, `release` the function that takes the memory back, or null."""
+    """A new Storage around memory; `owner` is a new reference or null, `release` the function that takes the memory
+    back, or null.
+    """
     self = PyObject_New(HOST.ptr[STORAGE_TYPE])
     if self is not None:
         self.ptr[S_PTR] = p

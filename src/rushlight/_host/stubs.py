@@ -29,9 +29,10 @@ def bind(
 ) -> Callable[..., Any]:
     """A built-in function that calls a native one.
 
-    Arguments: an int for an integer type (OverflowError when it does not fit), anything that has `__float__` for a float type, a bool or int for
-    i1, an address, a Storage or None for ptr.  `nogil` runs it with the GIL released.  `unit` has the symbols that the function calls (None: the
-    host, and what devices that are loaded have added).  `opt` is one of `llvm_compiler.OPT_LEVELS`.
+    Arguments: an int for an integer type (OverflowError when it does not fit), anything that has `__float__` for a
+    float type, a bool or int for i1, an address, a Storage or None for ptr.  `nogil` runs it with the GIL released.
+    `unit` has the symbols that the function calls (None: the host, and what devices that are loaded have added).  `opt`
+    is one of `llvm_compiler.OPT_LEVELS`.
     """
     linked = runtime() if unit is None else unit
     stub = f"{function.symbol}.stub"

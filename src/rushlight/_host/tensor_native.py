@@ -166,7 +166,9 @@ def py_user_place(unused, args, count):
 
 @native("ptr(ptr, ptr, ptr)")
 def new_tensor(storage, spec, address):
-    """A tensor over a storage outside of any graph; takes over the references to the storage and to the address (an int)."""
+    """A tensor over a storage outside of any graph; takes over the references to the storage and to the address (an
+    int).
+    """
     if address is None:
         Py_DecRef(storage)
         return None
@@ -297,7 +299,8 @@ def size_item(self, key):
 def py_array_form(unused, args, count):
     """array_form(array) -> bytes: which dtype a NumPy array has (its address), its flags, its shape and its strides
 
-    The words of an array are those of NumPy's headers: after the address of its elements the number of dims, sizes, strides, base, dtype, flags.
+    The words of an array are those of NumPy's headers: after the address of its elements the number of dims, sizes,
+    strides, base, dtype, flags.
     """
     array = args.ptr[0]
     ndim = i64(array.i32[6])
@@ -317,7 +320,8 @@ def py_array_form(unused, args, count):
 def py_over_array(unused, args, count):
     """over_array(array, spec, nbytes) -> tensor over the memory of a NumPy array, which it keeps alive
 
-    Where the elements lie is the third word of an array, as NumPy's headers have it for all who are compiled against them.
+    Where the elements lie is the third word of an array, as NumPy's headers have it for all who are compiled against
+    them.
     """
     array = args.ptr[0]
     nbytes = PyLong_AsLongLong(args.ptr[2])

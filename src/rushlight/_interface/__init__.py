@@ -1,4 +1,5 @@
-"""The few names by which public packages use the rooms: a package imports from here, from `rushlight`, or from other public packages.
+"""The few names by which public packages use the rooms: a package imports from here, from `rushlight`, or from other
+public packages.
 
 | module | what it offers | who needs it |
 | --- | --- | --- |
@@ -16,6 +17,6 @@
 | `programs` | what a callable does, as a graph with effects | `fx` |
 | `multi_tensor` | one update rule over all parameters | `optim` |
 
-A module here holds no code: it names what rooms define, with a line on each, so that a room can change behind it.  A public page that only
-shows a public name of PyTorch's (`autograd.Function`) imports that from the room that defines it.
+A module here holds no code: it names what rooms define, with a line on each, so that a room can change behind it.  A
+public page that only shows a public name of PyTorch's (`autograd.Function`) imports that from the room that defines it.
 """

@@ -1,4 +1,6 @@
-"""What pages about compilation use: the tracer, what it is told and tells, records of calls, and which topics are printed."""
+"""What pages about compilation use: the tracer, what it is told and tells, records of calls, and which topics are
+printed.
+"""
 
 from __future__ import annotations
 

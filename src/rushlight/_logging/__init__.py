@@ -17,7 +17,8 @@ __all__ = ["getArtifactLogger", "set_logs", "warning_once"]
 
 
 def set_logs(*, modules: dict[str, int | bool] | None = None, **settings: Any) -> None:
-    """Print the reports that are named, and no others: `graph_breaks=True`, `recompiles=True`, `guards=True`, `dynamo=logging.INFO`, ...
+    """Print the reports that are named, and no others: `graph_breaks=True`, `recompiles=True`, `guards=True`,
+    `dynamo=logging.INFO`, ...
 
     Names are those of `TORCH_LOGS`; ValueError for an unknown one, and for a value of the wrong type.  Where the
     environment has `TORCH_LOGS`, that holds, and a warning is logged.

@@ -26,16 +26,16 @@ A shift by the width or more, an integer division by zero and a float too large 
 name; an i1 in memory is a byte.  `p + n` moves a ptr by n bytes, `p - q` is an i64, `None` is the null pointer (`p is
 None`). `stack(64)` is local memory; `static("name", nbytes)` declares zeroed memory of the unit at module level.
 
-**Records**: `PAIR = Record("pair", ("size", i64, "in bytes"), ...)` names and types the words of a block of memory; `p[PAIR.size]` reads or
-writes one of them with its type.  `p[R.items]` is the address of a list, or of a record within (see `Record`).
+**Records**: `PAIR = Record("pair", ("size", i64, "in bytes"), ...)` names and types the words of a block of memory;
+`p[PAIR.size]` reads or writes one of them with its type.  `p[R.items]` is the address of a list, or of a record within
+(see `Record`).
 
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for
 varargs), `call_ptr("i32(ptr)", f, p)` through a pointer, and the intrinsics of `intrinsics.py`: atomic_load/store/add/
-xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, subtract_products, mulhi, funnel_left,
-popcount, clz, ctz, bswap, sdiv, srem,
-sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits, bitcast, select, unlikely, trap, float_control,
-set_float_control.  A native function's name, a string and `extern_data("PyExc_ValueError")` are pointers where a ptr
-is expected.
+xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, subtract_products,
+mulhi, funnel_left, popcount, clz, ctz, bswap, sdiv, srem, sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits,
+bitcast, select, unlikely, trap, float_control, set_float_control.  A native function's name, a string and
+`extern_data("PyExc_ValueError")` are pointers where a ptr is expected.
 
 **Compile time**: module-level and closure ints, floats, strings and types are constants; an `if` on such
 (`if T is f32`, `if T.is_float`) drops the other arm, so one function made in a factory serves many types:

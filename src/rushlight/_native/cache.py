@@ -2,9 +2,9 @@
 
     <cache dir>/<16 hex digits of the fingerprint>/<64 hex digits of the key>.o
 
-A key is the digest (BLAKE2b) of the text (or of whatever else determines the object) and of the fingerprint of the machine and
-of LLVM.  A file holds a magic line, its key, the digest of its contents, and the contents; whatever does not agree is
-ignored and written anew.  Files appear by rename, so readers in other processes see all of one or nothing.
+A key is the digest (BLAKE2b) of the text (or of whatever else determines the object) and of the fingerprint of the
+machine and of LLVM.  A file holds a magic line, its key, the digest of its contents, and the contents; whatever does
+not agree is ignored and written anew.  Files appear by rename, so readers in other processes see all of one or nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _LARGEST = 256 << 20  # bytes; no object comes near it
 _DAY = 86400.0
 _FORGOTTEN = 3600.0  # a temporary file of that age was left by a process that died
 _NUMBER = itertools.count()
-# A full cache has so many files that looking at all of them takes a second.  Processes know nothing of each other, so chance
-# decides which of them looks: on average one for each 64th of the limit that is written.
+# A full cache has so many files that looking at all of them takes a second.  Processes know nothing of each other, so
+# chance decides which of them looks: on average one for each 64th of the limit that is written.
 _LOOKS = 64
 
 
@@ -105,7 +105,8 @@ class ObjectCache:
 
     def _read(self, key: bytes) -> bytes | None:
         try:
-            # a symbolic link, or a file that someone else owns or may write, is not ours; opening a pipe must not wait for its writer
+            # a symbolic link, or a file that someone else owns or may write, is not ours; opening a pipe must not wait
+            # for its writer
             descriptor = os.open(self.path(key), os.O_RDONLY | _CAREFULLY)
         except OSError:
             return None
@@ -126,7 +127,9 @@ class ObjectCache:
         return body if data[:DIGEST_BYTES] == digest(body) else None
 
     def keep(self, key: bytes, data: bytes) -> bytes:
-        """Store an object unless one is there already; returns the one that is there (`data` where nothing can be stored)."""
+        """Store an object unless one is there already; returns the one that is there (`data` where nothing can be
+        stored).
+        """
         before = self.get(key)
         if before is not None:
             return before

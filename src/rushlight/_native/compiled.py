@@ -37,8 +37,8 @@ def compile_native(
 ) -> bytes:
     """Object code that defines `functions`, and the LLVM text `extra`, from the disk cache or compiled now.
 
-    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of `llvm_compiler.OPT_LEVELS`; `imported` names
-    static memory of other units (see `compiler.Unit`).
+    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of
+    `llvm_compiler.OPT_LEVELS`; `imported` names static memory of other units (see `compiler.Unit`).
     """
     functions = list(functions)
     return obtain(opt, partial(_unit, functions, extra, imported), *_parts(functions, extra, opt, imported))
@@ -47,9 +47,11 @@ def compile_native(
 def compile_named(
     name: str, make: Callable[[], Iterable[NativeFunction]], opt: str = "native", imported: tuple[str, ...] = ()
 ) -> bytes:
-    """As `compile_native`, of functions that `name` and the sources of `_native`, `_host` and the CPU's backend determine.
+    """As `compile_native`, of functions that `name` and the sources of `_native`, `_host` and the CPU's backend
+    determine.
 
-    A hit in the disk cache needs neither the functions nor a digest of their code, which takes milliseconds for large ones.
+    A hit in the disk cache needs neither the functions nor a digest of their code, which takes milliseconds for large
+    ones.
     """
     kept = default_cache()
     key = kept.key("named", opt, sources_digest(_named_sources()), name)

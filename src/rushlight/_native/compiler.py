@@ -61,7 +61,8 @@ class Unit:
         return found
 
     def _identity(self, function: NativeFunction) -> bytes | None:
-        """A digest of the name and code of a function and of all it calls; None for functions that call themselves in the end.
+        """A digest of the name and code of a function and of all it calls; None for functions that call themselves in
+        the end.
 
         A factory that is called twice makes functions that are the same but for where they lie.
         """
@@ -106,7 +107,9 @@ class Unit:
 
 
 def compile_unit(roots: Iterable[NativeFunction], arch: str, imported: Iterable[str] = ()) -> str:
-    """LLVM text that defines `roots` (exported) and everything they call.  `arch` is the first part of the triple, `imported` as of `Unit`."""
+    """LLVM text that defines `roots` (exported) and everything they call.  `arch` is the first part of the triple,
+    `imported` as of `Unit`.
+    """
     return Unit(roots, arch, imported).text()
 
 

@@ -1,4 +1,6 @@
-"""What a native function is compiled with: its values, types and casts, blocks and jumps, and errors that show the user's line."""
+"""What a native function is compiled with: its values, types and casts, blocks and jumps, and errors that show the
+user's line.
+"""
 
 from __future__ import annotations
 

@@ -128,7 +128,9 @@ def _chosen(c: Any, lanes: int, element: str, value: str, mask: Any, target: Any
 
 @_intrinsic(4)
 def store_chosen(c: Any, args: list[Any]) -> Any:
-    """store_chosen(T, p, q, bits): of the 64 bytes of elements at q those whose bit is set go to p; the rest of 64 bytes there is overwritten."""
+    """store_chosen(T, p, q, bits): of the 64 bytes of elements at q those whose bit is set go to p; the rest of 64
+    bytes there is overwritten.
+    """
     t, p, q, mask = _type(c, args[0]), c.typed(args[1], ptr), c.typed(args[2], ptr), c.typed(args[3], u64)
     c.count += 1
     lanes = 64 // t.itemsize
@@ -138,7 +140,9 @@ def store_chosen(c: Any, args: list[Any]) -> Any:
 
 @_intrinsic(3)
 def store_places(c: Any, args: list[Any]) -> Any:
-    """store_places(p, first, bits): first + k for each of 8 bits that is set, as i64; the rest of 64 bytes there is overwritten."""
+    """store_places(p, first, bits): first + k for each of 8 bits that is set, as i64; the rest of 64 bytes there is
+    overwritten.
+    """
     p, first, mask = c.typed(args[0], ptr), c.typed(args[1], i64), c.typed(args[2], u64)
     c.count += 1
     n = c.count
@@ -150,7 +154,9 @@ def store_places(c: Any, args: list[Any]) -> Any:
 
 @_intrinsic(4)
 def subtract_products(c: Any, args: list[Any]) -> Any:
-    """subtract_products(T, p, q, r): the 64 bytes of floats at p become p - q * r, element by element, each rounded twice."""
+    """subtract_products(T, p, q, r): the 64 bytes of floats at p become p - q * r, element by element, each rounded
+    twice.
+    """
     t, *places = _type(c, args[0]), *(c.typed(a, ptr) for a in args[1:])
     c.count += 1
     n, vector = c.count, f"<{64 // t.itemsize} x {t.llvm}>"

@@ -1,7 +1,8 @@
 """LLVM text to object code for one target; run as a script, the worker process that does it for another one.
 
-A worker knows nothing of rushlight: it reads a line of JSON (where llvmlite lies, what to compile for), then requests from its standard input,
-and answers each on its standard output.  It ends when its input ends, so when its parent does, whatever the reason.
+A worker knows nothing of rushlight: it reads a line of JSON (where llvmlite lies, what to compile for), then requests
+from its standard input, and answers each on its standard output.  It ends when its input ends, so when its parent does,
+whatever the reason.
 
     request   number (8 bytes), level (1), length of the text (4), the text
     answer    number (8 bytes), status (1), length (4), BLAKE2b of what was asked and what is answered (32), the object or LLVM's message

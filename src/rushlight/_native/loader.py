@@ -1,10 +1,10 @@
 """Loads ELF object code into the process without LLVM, so that a warm start need not load a 100 MB library.
 
-It knows what LLVM emits for position independent x86-64 and AArch64 code on Linux; anything else raises `Unsupported`, and
-`jit.load` hands the object to LLVM's linker. (On AArch64 that one is no way out: it places the parts of an object wherever there is room, and
-ends the process where they lie more than 4 GB apart.)  Code and constants become read-only and executable, data stays writable,
-and nothing is ever both writable and executable.  Calls out of the object go through one stub for each symbol, because
-the rest of the process may be further away than a near call reaches.
+It knows what LLVM emits for position independent x86-64 and AArch64 code on Linux; anything else raises `Unsupported`,
+and `jit.load` hands the object to LLVM's linker. (On AArch64 that one is no way out: it places the parts of an object
+wherever there is room, and ends the process where they lie more than 4 GB apart.)  Code and constants become read-only
+and executable, data stays writable, and nothing is ever both writable and executable.  Calls out of the object go
+through one stub for each symbol, because the rest of the process may be further away than a near call reaches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class MissingSymbol(RuntimeError):
 
 
 class _Machine(Protocol):
-    """What differs between processors. Each symbol that is reached through a slot has 16 bytes: its address, and code that jumps there."""
+    """What differs between processors. Each symbol that is reached through a slot has 16 bytes: its address, and code
+    that jumps there.
+    """
 
     def stub(self, address: int) -> bytes:
         """The 16 bytes for a symbol."""

@@ -1,7 +1,9 @@
-"""Where CPython 3.11 keeps what changes in an object: the version of a dict, the dict of an instance, what a cell or a function holds.
+"""Where CPython 3.11 keeps what changes in an object: the version of a dict, the dict of an instance, what a cell or a
+function holds.
 
-`supported()` looks at living objects, whether these words lie where they are expected and change when the object does.  Later versions of CPython
-keep no version of a dict that belongs to its contents, so there it is False, and whoever asks has to compare objects in Python.
+`supported()` looks at living objects, whether these words lie where they are expected and change when the object does.
+Later versions of CPython keep no version of a dict that belongs to its contents, so there it is False, and whoever asks
+has to compare objects in Python.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def class_dict(kind: type) -> dict[str, Any]:
 
 
 def dict_place(value: Any) -> int | None:
-    """Where the address of the dict of an object (or of a class) lies, in bytes from the object; None where that is not known."""
+    """Where the address of the dict of an object (or of a class) lies, in bytes from the object; None where that is not
+    known.
+    """
     if isinstance(value, type):
         return _TYPE_DICT
     kind = type(value)
@@ -64,7 +68,9 @@ def dict_place(value: Any) -> int | None:
 
 
 def member_offset(kind: type, raw: Any) -> int | None:
-    """Where the object of a slot lies that the descriptor `raw` of a class is for; None for members that are no objects."""
+    """Where the object of a slot lies that the descriptor `raw` of a class is for; None for members that are no
+    objects.
+    """
     owner, name = raw.__objclass__, raw.__name__
     if owner.__dict__.get(name) is not raw or not issubclass(kind, owner):
         return None

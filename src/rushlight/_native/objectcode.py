@@ -1,4 +1,6 @@
-"""Object code, wherever it comes from: the disk cache, the objects that the package ships, a worker that was asked ahead of need, or LLVM here."""
+"""Object code, wherever it comes from: the disk cache, the objects that the package ships, a worker that was asked
+ahead of need, or LLVM here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ FILE_BYTES = 2 * DIGEST_BYTES
 
 
 def obtain(opt: str, make: Callable[[], str], *parts: str | bytes) -> bytes:
-    """The object of the LLVM text that `make` returns, which `parts` determine; `opt` is one of `llvm_compiler.OPT_LEVELS`.
+    """The object of the LLVM text that `make` returns, which `parts` determine; `opt` is one of
+    `llvm_compiler.OPT_LEVELS`.
 
     The text is made only where the object has to be compiled.  RuntimeError when LLVM does not accept it.
     """
@@ -37,7 +40,8 @@ def obtain(opt: str, make: Callable[[], str], *parts: str | bytes) -> bytes:
 
 
 def begins_empty() -> bool:
-    """Whether nothing at all is compiled yet: no process kept anything for this machine, and the package brings nothing.
+    """Whether nothing at all is compiled yet: no process kept anything for this machine, and the package brings
+    nothing.
 
     Then workers may begin at once with what every program needs.
     """

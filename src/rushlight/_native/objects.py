@@ -1,7 +1,9 @@
-"""How CPython lays its objects out in memory, as the native code takes it to be; and a look at living objects, whether that is true.
+"""How CPython lays its objects out in memory, as the native code takes it to be; and a look at living objects, whether
+that is true.
 
-The layouts are those of CPython 3.11 and newer with the GIL.  They are no part of any promise of CPython's, so a version that nobody has tried
-is neither trusted nor refused by its number: `faults` reads objects whose contents are known, and the runtime starts where all are as expected.
+The layouts are those of CPython 3.11 and newer with the GIL.  They are no part of any promise of CPython's, so a
+version that nobody has tried is neither trusted nor refused by its number: `faults` reads objects whose contents are
+known, and the runtime starts where all are as expected.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ else:
 
 __all__ = ["DIGIT_BITS", "NEW_INTS", "TUPLE_ITEMS", "faults", "require_layouts", "slot_offset"]
 
-# Int objects hold digits of 30 bits from byte 24 on. The word before them is the number of digits (negative: so is the number); from 3.12 on it
-# is a tag: the number of digits above three bits, of which the lowest two are 0 for positive numbers, 1 for zero and 2 for negative ones.
+# Int objects hold digits of 30 bits from byte 24 on. The word before them is the number of digits (negative: so is the
+# number); from 3.12 on it is a tag: the number of digits above three bits, of which the lowest two are 0 for positive
+# numbers, 1 for zero and 2 for negative ones.
 NEW_INTS = sys.version_info >= (3, 12)
 DIGIT_BITS = 30
 TUPLE_ITEMS = tuple.__basicsize__ // 8  # the word of a tuple's first item: from 3.14 on its hash lies before
@@ -38,7 +41,9 @@ class _Slotted:
 
 
 def slot_offset(cls: type, name: str, word: Callable[[int], int] = _word) -> int:
-    """Where a slot lies in instances of a class, in bytes: read from its descriptor, which points to the name, the type and the offset."""
+    """Where a slot lies in instances of a class, in bytes: read from its descriptor, which points to the name, the type
+    and the offset.
+    """
     return word(word(id(cls.__dict__[name]) + 40) + 16)
 
 
@@ -50,7 +55,9 @@ def _int_tag(value: int) -> int:
 
 
 def faults(word: Callable[[int], int] = _word) -> list[str]:
-    """The kinds of objects that do not lie in memory as the native code expects; `word` gives the 64-bit word at an address."""
+    """The kinds of objects that do not lie in memory as the native code expects; `word` gives the 64-bit word at an
+    address.
+    """
 
     def at(obj: Any, place: int) -> int:
         return word(id(obj) + 8 * place)
@@ -78,7 +85,9 @@ def faults(word: Callable[[int], int] = _word) -> list[str]:
 
 
 def _ints_lie(at: Callable[[Any, int], int]) -> bool:
-    """Whether ints of no digit, one, two and three, of both signs, look as they should; CPython 3.14 has a mark of its own in the tag."""
+    """Whether ints of no digit, one, two and three, of both signs, look as they should; CPython 3.14 has a mark of its
+    own in the tag.
+    """
     if sys.int_info.bits_per_digit != DIGIT_BITS:
         return False
     for value in (0, 1, 255, 2**30 - 1, 2**30, 2**60 - 1, 2**60, -1, -(2**30)):

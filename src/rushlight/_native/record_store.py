@@ -1,14 +1,17 @@
-"""Small records kept on disk beside the compiled kernels: derivations that a second process reads instead of deriving again.
+"""Small records kept on disk beside the compiled kernels: derivations that a second process reads instead of deriving
+again.
 
     <cache dir>/<fingerprint>/records-<edition>-<random>.log
 
-A file (a *segment*) is written once, under a temporary name, and renamed; it is never changed.  It holds a magic line, the edition (a digest of
-all that makes records wrong when it changes: sources, versions), a table sorted by keys, and the records behind it.  An entry of the table is the
-record's key, when it was made, where it begins and how many bytes it has; a record begins with the digest of its key and contents.  Nothing is
-executed, and nothing is believed that the digest does not confirm.
+A file (a *segment*) is written once, under a temporary name, and renamed; it is never changed.  It holds a magic line,
+the edition (a digest of all that makes records wrong when it changes: sources, versions), a table sorted by keys, and
+the records behind it.  An entry of the table is the record's key, when it was made, where it begins and how many bytes
+it has; a record begins with the digest of its key and contents.  Nothing is executed, and nothing is believed that the
+digest does not confirm.
 
-A process writes what it learnt as a segment of its own when it ends, or when that has become much.  Where segments are many, whoever writes joins
-them: two who do it at once leave one segment too many, and nobody loses a record.  So there are no locks.
+A process writes what it learnt as a segment of its own when it ends, or when that has become much.  Where segments are
+many, whoever writes joins them: two who do it at once leave one segment too many, and nobody loses a record.  So there
+are no locks.
 """
 
 from __future__ import annotations
@@ -106,8 +109,9 @@ class _Segment:
 class RecordStore:
     """The records of one edition in the directory of an `ObjectCache`.
 
-    `get` never raises and never returns bytes that were not put under that key.  `put` keeps a record for this process, `flush` writes those that
-    were put; it gives up in silence where the directory cannot be used, of which the cache of kernels warns.
+    `get` never raises and never returns bytes that were not put under that key.  `put` keeps a record for this process,
+    `flush` writes those that were put; it gives up in silence where the directory cannot be used, of which the cache of
+    kernels warns.
     """
 
     def __init__(self, cache: ObjectCache, edition: bytes, limit_bytes: int) -> None:
@@ -226,7 +230,9 @@ class RecordStore:
         return True
 
     def _clean(self) -> None:
-        """Delete what was used longest ago where all editions together are over the limit, and what processes that died left."""
+        """Delete what was used longest ago where all editions together are over the limit, and what processes that died
+        left.
+        """
         total = 0
         for path in self._paths():
             try:

@@ -1,13 +1,15 @@
-"""Objects that come with the package: what nearly every program needs, compiled for generic machines when the wheel was built.
+"""Objects that come with the package: what nearly every program needs, compiled for generic machines when the wheel was
+built.
 
-A pack is one file, `packs/<name of the level>.pack` beside this one.  It is read only, and as trustworthy as the Python files beside it:
+A pack is one file, `packs/<name of the level>.pack` beside this one.  It is read only, and as trustworthy as the Python
+files beside it:
 
     magic line, LLVM version (32 bytes), number of objects (8)
     for each object, in the order of their keys: key (32), offset of its contents (8), length (8), digest of its contents (32)
     the digest of all that is above (32), the contents
 
-Keys are made as those of the cache are, from digests of our sources among other things, so that objects of other sources are not
-found.  A pack whose table is not whole counts as none, an object that is not whole as missing.
+Keys are made as those of the cache are, from digests of our sources among other things, so that objects of other
+sources are not found.  A pack whose table is not whole counts as none, an object that is not whole as missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Digests of our own source files: code that another version of the generator made must not be found again.
 
 Reading and hashing a hundred files at every start would cost more than many a program, so the digest of the contents is
-itself kept in the cache, under what the file system says about the files.  The time of the last change of a file's entry
-(ctime) cannot be set by an installer or by `touch`: any new or edited file leads to a new look at the contents.
+itself kept in the cache, under what the file system says about the files.  The time of the last change of a file's
+entry (ctime) cannot be set by an installer or by `touch`: any new or edited file leads to a new look at the contents.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def generator_files() -> tuple[str, ...]:
 
 
 def sources_digest(names: tuple[str, ...]) -> bytes:
-    """A digest of the contents of these files of the package; a file that is not there (no sources installed) counts by name."""
+    """A digest of the contents of these files of the package; a file that is not there (no sources installed) counts by
+    name.
+    """
     found = _KNOWN.get(names)
     if found is None:
         cache = default_cache()

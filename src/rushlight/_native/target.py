@@ -14,7 +14,9 @@ __all__ = ["LEVELS", "TARGET", "VECTOR_BYTES", "Level", "TargetDescription", "ho
 
 
 class Level:
-    """A generic machine that code can be made for: LLVM's name of it, the flags it has (as in /proc/cpuinfo), its vectors."""
+    """A generic machine that code can be made for: LLVM's name of it, the flags it has (as in /proc/cpuinfo), its
+    vectors.
+    """
 
     __slots__ = ("arch", "features", "flags", "name", "vector_bytes")
 

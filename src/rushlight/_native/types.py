@@ -2,8 +2,8 @@
 
 A *native function* is Python source in a small subset (see the package's docstring).  The names in it resolve to
 ordinary Python objects: a `Type` (called, it casts), an `Intrinsic`, an `Extern` (a C function), an `ExternData` (a C
-variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for places), a `Record` (typed fields), another
-native function, or a number.
+variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for places), a `Record` (typed fields),
+another native function, or a number.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ TYPES: dict[str, Type] = {t.name: t for t in (void, i1, i8, i16, i32, i64, u8, u
 
 
 class Words:
-    """Names for the words of a block of memory, in order: `AT.size` is the place of the word `size`, in Python and in native functions
-    (`at.i64[AT.size]`).  `first` is the place of the first; iterating gives the names.
+    """Names for the words of a block of memory, in order: `AT.size` is the place of the word `size`, in Python and in
+    native functions (`at.i64[AT.size]`).  `first` is the place of the first; iterating gives the names.
 
         >>> AT = Words("size step", first=8)
         >>> AT.step, len(AT), list(AT)
@@ -114,7 +114,8 @@ class Listed:
 
 
 class Field:
-    """One field of a `Record`: `place` counts words from the record's first, `type` says what is there, `meaning` what it is for.
+    """One field of a `Record`: `place` counts words from the record's first, `type` says what is there, `meaning` what
+    it is for.
 
     To native code a Python object is a `ptr`; `declared` tells it from other addresses.
     """
@@ -132,9 +133,10 @@ class Field:
 class Record:
     """A layout of named, typed words, which native code and Python both follow.
 
-    Rows are (name, type, meaning).  A type is one of the native language's, of 64 bits; `pyobject`, the address of a Python object; `listed(T)`, a
-    list of T that lies elsewhere; or another record, which lies here.  In a native function `p[R.name]` reads or writes the field of the record at
-    `p`, with its type; of a list, and of a record within, it is the address.
+    Rows are (name, type, meaning).  A type is one of the native language's, of 64 bits; `pyobject`, the address of a
+    Python object; `listed(T)`, a list of T that lies elsewhere; or another record, which lies here.  In a native
+    function `p[R.name]` reads or writes the field of the record at `p`, with its type; of a list, and of a record
+    within, it is the address.
 
         >>> PAIR = Record("pair", ("size", i64, "in bytes"), ("owner", ptr, "an object"))
         >>> PAIR.owner.place, len(PAIR)
@@ -254,5 +256,7 @@ def extern_data(symbol: str) -> ExternData:
 
 
 def static(symbol: str, nbytes: int) -> Static:
-    """Declare zeroed memory that lives as long as the compiled unit (one copy for each unit, but for units that import it)."""
+    """Declare zeroed memory that lives as long as the compiled unit (one copy for each unit, but for units that import
+    it).
+    """
     return Static(symbol, nbytes)

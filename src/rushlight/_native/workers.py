@@ -1,9 +1,11 @@
-"""Processes that compile LLVM text beside this one, ahead of need: llvmlite lets one thread of a process into LLVM at a time.
+"""Processes that compile LLVM text beside this one, ahead of need: llvmlite lets one thread of a process into LLVM at a
+time.
 
-A worker is `llvm_compiler.py` run as a script.  It is started when texts are sent and others had to be compiled before (a warm start has
-none), and ended when there was nothing to do for a while.  A thread here feeds each worker one text after another; what no worker has
-begun when it is needed is compiled by whoever needs it.  Answers are checked: number, size, digest, and that they are objects for this
-machine.  A worker that dies, hangs or answers anything else is killed, the log says so, and from then on this process compiles for itself.
+A worker is `llvm_compiler.py` run as a script.  It is started when texts are sent and others had to be compiled before
+(a warm start has none), and ended when there was nothing to do for a while.  A thread here feeds each worker one text
+after another; what no worker has begun when it is needed is compiled by whoever needs it.  Answers are checked: number,
+size, digest, and that they are objects for this machine.  A worker that dies, hangs or answers anything else is killed,
+the log says so, and from then on this process compiles for itself.
 
 A fork ends the workers; parent and child begin anew. Processes of `multiprocessing` start none unless the knob says so.
 """
@@ -312,7 +314,9 @@ def send(key: bytes, opt: str, text: str, processor: Callable[[], tuple[str, str
 
 
 def take(key: bytes) -> tuple[bytes | None, str | None]:
-    """The object that was sent for, waited for where a worker is at it, or None; and the text, None where none was sent."""
+    """The object that was sent for, waited for where a worker is at it, or None; and the text, None where none was
+    sent.
+    """
     return _POOL[0].take(key) if _POOL else (None, None)
 
 
@@ -337,7 +341,9 @@ _LAST = 5.0  # seconds to wait for threads whose workers were killed
 
 
 def _register() -> None:
-    """End workers with the process, and before a fork: Python warns of threads then, and the child shall not hold the pipes."""
+    """End workers with the process, and before a fork: Python warns of threads then, and the child shall not hold the
+    pipes.
+    """
     import atexit
 
     _REGISTERED.append(atexit.register(close))

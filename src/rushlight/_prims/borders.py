@@ -1,8 +1,9 @@
 """Where the calls of a whole program begin and end: what a call reads, and what it leaves in memory.
 
-A program that is compiled gives the bits of its calls one after another.  A border says what these depend on: which values are
-results of one call, and how they lie.  Without borders a graph is one call.  Calls are numbered, so that equal computations of two
-calls stay two: the order of the nodes of a call decides in which kernels they are, and so in which order sums are added.
+A program that is compiled gives the bits of its calls one after another.  A border says what these depend on: which
+values are results of one call, and how they lie.  Without borders a graph is one call.  Calls are numbered, so that
+equal computations of two calls stay two: the order of the nodes of a call decides in which kernels they are, and so in
+which order sums are added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fusion of a program's calls: neighbouring calls become one where that saves kernels and keeps every bit.
 
-A cluster is some calls as one graph.  What may join is decided by what the calls are made of; whether it does, by compiling the
-joined graph: it must take fewer kernels, move no more memory, and add up in the same orders as its calls do by themselves.
-Dtypes are rounded where they are in the calls: no rule of algebra looks across a border.
+A cluster is some calls as one graph.  What may join is decided by what the calls are made of; whether it does, by
+compiling the joined graph: it must take fewer kernels, move no more memory, and add up in the same orders as its calls
+do by themselves.  Dtypes are rounded where they are in the calls: no rule of algebra looks across a border.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def clusters_of(
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.
-    `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the memory
-    of inputs.
+    `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
+    memory of inputs.
     """
     return _Clustering(units, costs, policy, notes, written).run(fuse, constants)
 
@@ -204,7 +204,9 @@ class _Clustering:
         return all(numel(o.shape) <= numel(o.base.shape) for o in read)
 
     def pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> Verdict:
-        """Whether joining two clusters saves something and keeps the sums; else why not; and the lanes that sums must have."""
+        """Whether joining two clusters saves something and keeps the sums; else why not; and the lanes that sums must
+        have.
+        """
         found = self._joins.get(unit.key)
         if found is None:
             found = self._joins[unit.key] = self._pays(first, then, unit, parts)

@@ -1,7 +1,7 @@
 """Write-after-read hazards: outputs written into the memory of an input that is still read.
 
-Groups name memory, not values, so a later group that reads the memory may mean either value.  The graph is scheduled once more with temporaries for
-such outputs, and these are copied at the end.
+Groups name memory, not values, so a later group that reads the memory may mean either value.  The graph is scheduled
+once more with temporaries for such outputs, and these are copied at the end.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ def _without_modes() -> Iterator[None]:
 class FakeTensorMode(TorchDispatchMode):
     """A context in which factories make fake tensors, and operators on fake tensors give fake tensors.
 
-    Real tensors among the arguments are an AssertionError, unless `allow_non_fake_inputs`; numbers as tensors without dims are taken.
+    Real tensors among the arguments are an AssertionError, unless `allow_non_fake_inputs`; numbers as tensors without
+    dims are taken.
     """
 
     def __init__(

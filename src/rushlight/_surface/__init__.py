@@ -1,4 +1,6 @@
-"""Public functions and methods: those made from the operator table, in-place and `out=` forms included, and those written by hand."""
+"""Public functions and methods: those made from the operator table, in-place and `out=` forms included, and those
+written by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
 """Argument checks of Python functions over tensors: types from annotations or forms, and valid `out=`.
 
-Rows of the operator table are bound by their schemas (`_engine.dispatch.bind`).  Composites are plain Python; they say the same in their signatures,
-and where PyTorch's own parser stands before a function, what does not fit is a TypeError before its body runs.
+Rows of the operator table are bound by their schemas (`_engine.dispatch.bind`).  Composites are plain Python; they say
+the same in their signatures, and where PyTorch's own parser stands before a function, what does not fit is a TypeError
+before its body runs.
 
     @forms("(input: Tensor, dim: int, keepdim: bool = False) -> Tensor")      # checked: int is no float, no True, no list
 
-A type in other words than `_ACCEPTED` knows says nothing.  A call whose types alone settle the matter is remembered by them.
+A type in other words than `_ACCEPTED` knows says nothing.  A call whose types alone settle the matter is remembered by
+them.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class _Form:
             self.named.setdefault(name, _OPTIONS.get(name))
 
     def misfit(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, frozenset[str], Any, int] | str | None:
-        """The first mismatch: (argument, words, value, position from 1 or 0) for a wrong type, a text otherwise; None where everything fits."""
+        """The first mismatch: (argument, words, value, position from 1 or 0) for a wrong type, a text otherwise; None
+        where everything fits.
+        """
         order = self.order
         if len(args) > len(order) and self.more is None:
             return f"takes {len(order)} positional arguments but {len(args)} were given"
@@ -163,7 +167,9 @@ class Accepting:
         return found
 
     def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The arguments, with stand-ins of numbers and dtypes replaced by plain ones; TypeError for arguments that no form takes."""
+        """The arguments, with stand-ins of numbers and dtypes replaced by plain ones; TypeError for arguments that no
+        form takes.
+        """
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else tuple(map(type, args))
         if key in self._known:
             return args, kwargs
@@ -214,7 +220,9 @@ def tensors_among(values: Any) -> Iterator[Tensor]:
 
 
 def _signature_text(signature: Any) -> str:
-    """A function's own signature in the notation of a form: annotations are texts there, and defaults are None or something."""
+    """A function's own signature in the notation of a form: annotations are texts there, and defaults are None or
+    something.
+    """
     parts = []
     last = None
     for p in signature.parameters.values():
@@ -269,7 +277,9 @@ def _accepted(words: frozenset[str], value: Any) -> bool:
 
 
 def _settled_by_types(form: _Form, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether any call with arguments of these types fits: none is a list, an array, or a tensor that stands for a number, unless it may be anything."""
+    """Whether any call with arguments of these types fits: none is a list, an array, or a tensor that stands for a
+    number, unless it may be anything.
+    """
     for i, value in enumerate(args):
         kinds = form.order[i][1] if i < len(form.order) else None
         if kinds is None and i < len(form.order):

@@ -1,7 +1,7 @@
 """Types in the words of a stub: where a name of an annotation comes from, and what the stub must import for it.
 
-A stub writes every type with an underscore in front (`_Tensor`, `_int`), because the public names of the package shadow half of Python's:
-`torch.float` is a dtype, `torch.sum` a function, `Tensor.bool` a method.
+A stub writes every type with an underscore in front (`_Tensor`, `_int`), because the public names of the package shadow
+half of Python's: `torch.float` is a dtype, `torch.sum` a function, `Tensor.bool` a method.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Names:
         return self.modules.setdefault(module, "_" + module.replace(".", "_"))
 
     def translate(self, annotation: Any, context: str, *, words_first: bool = False) -> str:
-        """An annotation, as text or as syntax tree, in this stub's words; `context` is the module in which it was written."""
+        """An annotation, as text or as syntax tree, in this stub's words; `context` is the module in which it was
+        written.
+        """
         tree = ast.parse(annotation.strip(), mode="eval").body if isinstance(annotation, str) else annotation
         return ast.unparse(_Renamer(self, context, words_first).visit(tree))
 
@@ -159,7 +161,8 @@ def imports_of(module: str) -> dict[str, tuple[str, str]]:
 def home_of(value: Any, name: str) -> tuple[str, str] | None:
     """Where a class or function is written as a definition that a type checker can read: (module, name), or None.
 
-    Asked of the source: classes and functions that are made by functions have no such place, and some say another module on purpose.
+    Asked of the source: classes and functions that are made by functions have no such place, and some say another
+    module on purpose.
     """
     named = getattr(value, "__module__", None)
     code = value

@@ -224,10 +224,11 @@ def _make_wrapper_subclass(
     device: Any = None, pin_memory: bool = False, requires_grad: bool = False, dispatch_sizes_strides_policy: str | None = None,
     dispatch_device: bool = False, dispatch_layout: bool = False, _extra_dispatch_keys: Any = None, storage_size: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """A tensor of `cls` that has a shape, a dtype and a device, and no memory: what operators do is said by `cls.__torch_dispatch__`.
+    """A tensor of `cls` that has a shape, a dtype and a device, and no memory: what operators do is said by
+    `cls.__torch_dispatch__`.
 
-    The layout in memory is a statement, too: `strides`, else those of `memory_format`, else row-major.  TypeError for a class that is no
-    subclass of Tensor, RuntimeError for one without `__torch_dispatch__`.
+    The layout in memory is a statement, too: `strides`, else those of `memory_format`, else row-major.  TypeError for a
+    class that is no subclass of Tensor, RuntimeError for one without `__torch_dispatch__`.
     """
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"cls must be a type that inherits from Tensor, got {cls!r}")

@@ -90,7 +90,9 @@ _check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
 
 
 def _assert(condition: Any, message: str) -> None:
-    """AssertionError with this text unless a condition holds; a tensor's truth counts.  Classes with `__torch_function__` may override it."""
+    """AssertionError with this text unless a condition holds; a tensor's truth counts.  Classes with
+    `__torch_function__` may override it.
+    """
     if type(condition) is not bool and hasattr(type(condition), "__torch_function__"):
         handled, made = HOOKS.override(_assert, (condition, message), {})
         if handled:

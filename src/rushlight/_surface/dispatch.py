@@ -1,7 +1,8 @@
-"""Names that programs know from PyTorch's dispatcher and devices: errors, streams and events, dispatch keys, tags of operators.
+"""Names that programs know from PyTorch's dispatcher and devices: errors, streams and events, dispatch keys, tags of
+operators.
 
-rushlight has no dispatcher: an operator is found by its table.  The keys say what PyTorch would call a tensor's backend, and the tags
-what is true of an operator.
+rushlight has no dispatcher: an operator is found by its table.  The keys say what PyTorch would call a tensor's
+backend, and the tags what is true of an operator.
 """
 
 from __future__ import annotations
@@ -256,8 +257,8 @@ class DispatchKeySet:
 class ExcludeDispatchKeyGuard:
     """A region in which PyTorch's dispatcher passes over some keys.
 
-    Without a dispatcher there are two layers that can be passed over: automatic differentiation, for any `Autograd` key, and automatic
-    casts on the CPU.  Those of other devices are accepted; NotImplementedError for other keys.
+    Without a dispatcher there are two layers that can be passed over: automatic differentiation, for any `Autograd`
+    key, and automatic casts on the CPU.  Those of other devices are accepted; NotImplementedError for other keys.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, requires_grad=True)

@@ -51,7 +51,8 @@ def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers: `normal(mean, std)` with tensors (or one tensor and one number) that broadcast, or `normal(mean, std, size)`.
+    """Normal numbers: `normal(mean, std)` with tensors (or one tensor and one number) that broadcast, or `normal(mean,
+    std, size)`.
 
     >>> torch.normal(torch.zeros(3), torch.ones(3)).shape
     torch.Size([3])
@@ -167,10 +168,11 @@ def multinomial(
     generator: Generator | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Indices drawn with the elements of each row of `input` ([n] or [rows, n]) as weights; int64 [num_samples] or [rows, num_samples].
+    """Indices drawn with the elements of each row of `input` ([n] or [rows, n]) as weights; int64 [num_samples] or
+    [rows, num_samples].
 
-    RuntimeError for weights that are negative, infinite or NaN, for a row without weight, and for more samples than categories
-    without replacement.
+    RuntimeError for weights that are negative, infinite or NaN, for a row without weight, and for more samples than
+    categories without replacement.
 
         >>> torch.multinomial(torch.tensor([0.0, 1.0]), 1)
         tensor([1])

@@ -112,7 +112,8 @@ def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> N
             _wrong_rank(name, ndim, warns)
         elif name == "dropout2d" and ndim == 3:
             _warn_channels_first()
-        # without a batch dim there is one dim less before the channels' own; three spatial dims are a batch only where there are five dims
+        # without a batch dim there is one dim less before the channels' own; three spatial dims are a batch only where
+        # there are five dims
         channels = 1 if name != "dropout2d" and ndim not in batched else 2
         return sampling.dropout_with("feature_dropout", input, p, training, channels, False, inplace)
 
@@ -185,7 +186,9 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Tensor, Te
 @composite("gumbel_softmax", spaces=("nn.functional",), overridable=False)
 @overridable
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """A sample of the Gumbel-softmax distribution along `dim`; with `hard` one-hot, with the gradient of the soft sample."""
+    """A sample of the Gumbel-softmax distribution along `dim`; with `hard` one-hot, with the gradient of the soft
+    sample.
+    """
     if eps != 1e-10:
         warn_user("`eps` parameter is deprecated and has no effect.")
     noise: Any = METHODS["exponential_"](empty_spec(Spec.of(logits.dtype, logits.device, logits.shape)))

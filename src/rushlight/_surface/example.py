@@ -1,4 +1,5 @@
-"""One executed example of an operator: a sample of the table, run by the primitives' NumPy references, in the words of a session.
+"""One executed example of an operator: a sample of the table, run by the primitives' NumPy references, in the words of
+a session.
 
 No kernel is compiled for it, so hundreds of pages are made in seconds.
 """
@@ -44,7 +45,8 @@ def load_samples() -> None:
 class Example:
     """A call with its traced graph and its results.
 
-    `arrays` are the tensors' numbers in the order of the graph's inputs; `template` and `specs` are what the engine makes plans from.
+    `arrays` are the tensors' numbers in the order of the graph's inputs; `template` and `specs` are what the engine
+    makes plans from.
     """
 
     def __init__(self, op: Operator, call: Call) -> None:
@@ -64,7 +66,9 @@ class Example:
         self.graph, self.count = trace_operator(op, self.template, self.specs)
 
     def _given(self, value: Any, rng: Any) -> Any:
-        """An argument, with tensors that have no memory in place of draws; numbers are rounded, so that they print as they are."""
+        """An argument, with tensors that have no memory in place of draws; numbers are rounded, so that they print as
+        they are.
+        """
         if isinstance(value, list):
             return [self._given(v, rng) for v in value]
         if isinstance(value, DType):
@@ -132,7 +136,9 @@ def call_name(op: Operator) -> str:
 
 
 def _plain_call(op: Operator) -> Call:
-    """A call for an operator without samples, which only the engine uses: copies, casts, fills, other shapes of six elements."""
+    """A call for an operator without samples, which only the engine uses: copies, casts, fills, other shapes of six
+    elements.
+    """
     plain = {"Tensor": Draw(), "dtype": FLOAT64, "Scalar": 1.5, "float": 1.5, "int": 1, "bool": False}
     _, *others = [(3, 2) if a.is_sequence else plain.get(a.base) for a in op.schema.arguments if a.required]
     return Call(Draw(2, 3), *others)
@@ -140,7 +146,9 @@ def _plain_call(op: Operator) -> Call:
 
 @cache
 def example_of(op: Operator) -> Example | None:
-    """The example of an operator: the first of its samples that is small and has something in it, else the first that can be traced."""
+    """The example of an operator: the first of its samples that is small and has something in it, else the first that
+    can be traced.
+    """
     load_samples()
     found: list[Example] = []
     for call in samples_of(op) or [_plain_call(op)]:

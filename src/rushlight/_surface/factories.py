@@ -239,7 +239,9 @@ def full_like(
 
 
 def _filling(name: str, value: Any, dtype: DType) -> Any:
-    """The number to fill a tensor of this dtype with; TypeError for what is none, RuntimeError for one that the dtype cannot hold."""
+    """The number to fill a tensor of this dtype with; TypeError for what is none, RuntimeError for one that the dtype
+    cannot hold.
+    """
     number = scalar(value, name, "fill_value", 2)
     if isinstance(number, complex) and number.imag and not dtype.is_complex and dtype is not BOOL:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
@@ -440,7 +442,9 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
 
 
 def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
-    """How many numbers there are: bounds of int64 are cut to integers before they are counted, those of narrower ones after."""
+    """How many numbers there are: bounds of int64 are cut to integers before they are counted, those of narrower ones
+    after.
+    """
     if dtype is INT64 or all(isinstance(v, int) for v in (start, end, step)):
         start, end, step = int(start), int(end), int(step)
         if step == 0:
@@ -454,7 +458,9 @@ def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
 
 
 def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
-    """A fresh tensor from a row of the table that takes numbers, further arguments that are part of its code, and a dtype."""
+    """A fresh tensor from a row of the table that takes numbers, further arguments that are part of its code, and a
+    dtype.
+    """
     row = OPERATORS[name]
     return generate(lambda spec, rest, *values: row(*values, *rest, spec.dtype), spec, name, numbers, rest)
 
@@ -651,11 +657,12 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
 ) -> Tensor:
-    """`obj` as a tensor: a tensor, an array, what speaks DLPack, a buffer (its bytes read as `dtype`, or as the default dtype), numbers
-    and sequences.
+    """`obj` as a tensor: a tensor, an array, what speaks DLPack, a buffer (its bytes read as `dtype`, or as the default
+    dtype), numbers and sequences.
 
-    Memory is shared where it can be; `copy=True` always copies, `copy=False` never does and raises ValueError where it would have to.
-    Copies of a tensor keep its history.  `requires_grad=False` gives a tensor outside of the graph; left out, it is what `obj` has.
+    Memory is shared where it can be; `copy=True` always copies, `copy=False` never does and raises ValueError where it
+    would have to.  Copies of a tensor keep its history.  `requires_grad=False` gives a tensor outside of the graph;
+    left out, it is what `obj` has.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, requires_grad=True)

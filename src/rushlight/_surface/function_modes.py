@@ -1,4 +1,6 @@
-"""Modes that see every call of a function, and what functions written in Python need to be overridable: `rushlight.overrides` shows them."""
+"""Modes that see every call of a function, and what functions written in Python need to be overridable:
+`rushlight.overrides` shows them.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +77,12 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
 
 
 class TorchFunctionMode:
-    """A context in which every call of a function of the package goes through `__torch_function__(func, types, args, kwargs)`.
+    """A context in which every call of a function of the package goes through `__torch_function__(func, types, args,
+    kwargs)`.
 
-    What tensors are asked is seen too: `x.shape` is a call of `Tensor.shape.__get__`, `x.grad = g` one of `Tensor.grad.__set__`; so are
-    methods such as `numpy`, `backward` and `repr`.  (Flags that are the same for every tensor of a class, as `x.is_cuda`, are not.)
+    What tensors are asked is seen too: `x.shape` is a call of `Tensor.shape.__get__`, `x.grad = g` one of
+    `Tensor.grad.__set__`; so are methods such as `numpy`, `backward` and `repr`.  (Flags that are the same for every
+    tensor of a class, as `x.is_cuda`, are not.)
 
     Inside that method the mode is off; modes nest, the innermost sees a call first.
     """

@@ -1,10 +1,10 @@
 """Gamma and Dirichlet draws, and how they move with their parameters.
 
-A draw x with the distribution function F(x; a) stays at the same probability while a changes, so dx/da = -(dF/da) / (dF/dx)
-(Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", arXiv:1805.08498).  In the logarithmic variable s (log x, or
-log odds of a beta number) the density is q(s) / Z with a concave log q, and dF/da is the integral of (log x - E log x) q(s) / Z
-up to the draw, or minus that beyond it: the normaliser cancels, and on the side that is taken the integrand has one sign.  So one
-Gauss-Legendre rule gives full accuracy for all parameters.
+A draw x with the distribution function F(x; a) stays at the same probability while a changes, so dx/da = -(dF/da) /
+(dF/dx) (Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", arXiv:1805.08498).  In the logarithmic
+variable s (log x, or log odds of a beta number) the density is q(s) / Z with a concave log q, and dF/da is the integral
+of (log x - E log x) q(s) / Z up to the draw, or minus that beyond it: the normaliser cancels, and on the side that is
+taken the integrand has one sign.  So one Gauss-Legendre rule gives full accuracy for all parameters.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _width(terms: Terms, parameters: Sequence[Any], depth: float, least: Any, mo
 def _integral(terms: Terms, parameters: Sequence[Any], width: Any, cuts: Sequence[Any], nodes: int) -> Any:
     """The integral of density times weight over distances from 0 to `width`.
 
-    Between the `cuts` the density turns from one exponential into another; the far sides are integrated apart, where they exist.
+    Between the `cuts` the density turns from one exponential into another; the far sides are integrated apart, where
+    they exist.
     """
     total = np.zeros_like(width)
     start = total.copy()
@@ -234,7 +235,9 @@ def _beta_slopes(precision: Precision, a: Any, b: Any, x: Any) -> Any:
 
 
 def _elementwise(function: Callable[..., Any], valid: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of flat float64 arrays, where the parameters are `valid`; 0 elsewhere, NaN for NaN; in the dtype of the first."""
+    """`function` of flat float64 arrays, where the parameters are `valid`; 0 elsewhere, NaN for NaN; in the dtype of
+    the first.
+    """
 
     def call(*arrays: Any) -> Any:
         precision = DOUBLE if arrays[0].dtype == "float64" else SINGLE
@@ -272,7 +275,8 @@ def standard_gamma_grad(input: Tensor, output: Tensor) -> Tensor:
 
 @composite("_dirichlet_grad", overridable=False)
 def dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-    """How far a Dirichlet draw moves towards corner i (of the way from x to it) with its concentration `alpha`; `total` is their sum.
+    """How far a Dirichlet draw moves towards corner i (of the way from x to it) with its concentration `alpha`; `total`
+    is their sum.
 
     That is the derivative of the i-th element, a beta number, divided by 1 - x.
     """

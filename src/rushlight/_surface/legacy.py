@@ -1,4 +1,6 @@
-"""Legacy methods of Tensor: element-by-element functions, `new`, shared memory, names whose errors say what replaced them."""
+"""Legacy methods of Tensor: element-by-element functions, `new`, shared memory, names whose errors say what replaced
+them.
+"""
 
 from __future__ import annotations
 
@@ -89,13 +91,17 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @method
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """The replacement of this tensor in `Module.load_state_dict`: a copy of `other` into it, or with `assign` `other` itself."""
+    """The replacement of this tensor in `Module.load_state_dict`: a copy of `other` into it, or with `assign` `other`
+    itself.
+    """
     return convert.detach(other if assign else convert.copy_(self, other))
 
 
 @method
 def __setstate__(self: Tensor, state: Any) -> None:
-    """The attributes of a pickled tensor; in old pickles (storage, offset, size, stride), or (requires_grad, backward hooks) after it."""
+    """The attributes of a pickled tensor; in old pickles (storage, offset, size, stride), or (requires_grad, backward
+    hooks) after it.
+    """
     if isinstance(state, dict):
         self.__dict__.update(state)
         return
@@ -169,7 +175,8 @@ def is_shared(self: Tensor) -> bool:
 
 @method
 def share_memory_(self: Tensor) -> Tensor:
-    """Move the storage to memory that forked processes share; every tensor over it moves along.  Nothing where it is there already.
+    """Move the storage to memory that forked processes share; every tensor over it moves along.  Nothing where it is
+    there already.
 
     >>> import rushlight as torch
     >>> torch.ones(2).share_memory_().is_shared()

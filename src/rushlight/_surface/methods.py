@@ -56,7 +56,9 @@ def name_methods() -> None:
 
 
 def both(function: Any) -> Any:
-    """A method that is also a function of the package; of the method, classes with a say have a form of their own that asks them."""
+    """A method that is also a function of the package; of the method, classes with a say have a form of their own that
+    asks them.
+    """
     setattr(Tensor, function.__name__, function)
 
     @functools.wraps(function)
@@ -260,8 +262,9 @@ def has_names(self: Tensor) -> bool:
 def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tuple[int, ...]:
     """Dims from outermost to innermost in memory.
 
-    `ambiguity_check=True` refuses, with a RuntimeError, a tensor whose dims could as well be put in another order (dims of one element,
-    dims that share a stride); a list of memory formats accepts one that is in exactly one of these formats.
+    `ambiguity_check=True` refuses, with a RuntimeError, a tensor whose dims could as well be put in another order (dims
+    of one element, dims that share a stride); a list of memory formats accepts one that is in exactly one of these
+    formats.
 
     >>> import rushlight as torch
     >>> torch.empty(2, 3, 5, 7).to(memory_format=torch.channels_last).dim_order(ambiguity_check=True)
@@ -455,7 +458,9 @@ def _warn_reduced(self: Tensor) -> Tensor:
 
 
 def _learning(name: str, get: Any) -> None:
-    """A property that is a view: from its second reading on by plans that are kept.  It stays the same object: overrides know it by that."""
+    """A property that is a view: from its second reading on by plans that are kept.  It stays the same object:
+    overrides know it by that.
+    """
 
     def first(self: Tensor) -> Any:
         if made.fget is first:

@@ -1,7 +1,8 @@
 """A documentation page for every operator and composite, written from the operator table.
 
-What a page says is found, not written a second time: forms from the schema, the formula from the docstring, shapes and dtypes from traces of
-the samples, the derivative from the rule that the engine uses, the example from a run of the references, and the source from the file.
+What a page says is found, not written a second time: forms from the schema, the formula from the docstring, shapes and
+dtypes from traces of the samples, the derivative from the rule that the engine uses, the example from a run of the
+references, and the source from the file.
 
 `python -m rushlight docs --out FOLDER` writes them.
 """

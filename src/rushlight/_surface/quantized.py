@@ -1,7 +1,8 @@
 """Quantization: making quantized tensors, reading them, and what operators mean for them.
 
-Integers hold the numbers: x is near (q - zero_point) * scale (Jacob et al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference", 2018).  Rounding is to nearest, ties to even; what is out of range becomes the nearest end of it.
+Integers hold the numbers: x is near (q - zero_point) * scale (Jacob et al., "Quantization and Training of Neural
+Networks for Efficient Integer-Arithmetic-Only Inference", 2018).  Rounding is to nearest, ties to even; what is out of
+range becomes the nearest end of it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: DType) -
 
 
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: DType) -> Any:
-    """`quantize_per_tensor` with a scale and a zero point for each place along the dim `axis`; float zero points stay floats."""
+    """`quantize_per_tensor` with a scale and a zero point for each place along the dim `axis`; float zero points stay
+    floats.
+    """
     _require_float(input)
     quantizer = _channels(input, scales, zero_points, axis, dtype)
     return make_quantized(_integers(input, quantizer, dtype), dtype, quantizer)
@@ -126,7 +129,9 @@ def _channels(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: 
 
 
 def dequantize(tensor: Any) -> Any:
-    """The numbers that a quantized tensor stands for, in float32; lists of tensors give tuples.  Other tensors become float32."""
+    """The numbers that a quantized tensor stands for, in float32; lists of tensors give tuples.  Other tensors become
+    float32.
+    """
     if isinstance(tensor, (tuple, list)):
         return tuple(dequantize(t) for t in tensor)
     if not isinstance(tensor, QuantTensor):
@@ -163,7 +168,8 @@ def _fitting(low: float, high: float, least: int, most: int, symmetric: bool = F
 
 
 def quantize_per_tensor_dynamic(input: Tensor, dtype: DType, reduce_range: bool) -> Any:
-    """`quantize_per_tensor` with the scale that fits the numbers, for quint8 and qint8; `reduce_range` uses half of the integers.
+    """`quantize_per_tensor` with the scale that fits the numbers, for quint8 and qint8; `reduce_range` uses half of the
+    integers.
 
     float16 stands for a plain cast.
     """
@@ -219,8 +225,8 @@ def fused_moving_avg_obs_fake_quant(
 ) -> Tensor:  # fmt: skip
     """Fake quantization whose scale follows a moving average of the smallest and the largest numbers, all in one call.
 
-    Where `observer_on` is set, `running_min`, `running_max`, `scale` and `zero_point` are brought up to date in place; where `fake_quant_on` is
-    set the result is fake-quantized, else it is the input.
+    Where `observer_on` is set, `running_min`, `running_max`, `scale` and `zero_point` are brought up to date in place;
+    where `fake_quant_on` is set the result is fake-quantized, else it is the input.
     """
     if observer_on.item():
         _observe(input.detach(), running_min, running_max, averaging_const, ch_axis if per_row_fake_quant else None)
@@ -489,7 +495,8 @@ def _(function: Any, self: Any, other: Any) -> bool:
     )
 
 
-# Functions of the numbers whose result is quantized with the same scale: they choose among numbers, or cut and average them.
+# Functions of the numbers whose result is quantized with the same scale: they choose among numbers, or cut and average
+# them.
 @QuantTensor.implements(
     "relu", "relu6", "clamp", "hardtanh", "max", "min", "amax", "amin", "sort", "topk", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool2d",
     "avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "interpolate", "leaky_relu", "pixel_shuffle", "pad",

@@ -142,7 +142,9 @@ _PLANNED = frozenset(("dtype", "device", "generator"))
 
 
 def planned(kwargs: dict[str, Any], floats: bool = False) -> bool:
-    """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`); numbers that are `floats` may want a gradient."""
+    """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`); numbers that are `floats`
+    may want a gradient.
+    """
     if not kwargs.keys() <= _PLANNED and not (
         floats and kwargs.keys() - _PLANNED == {"requires_grad"} and type(kwargs["requires_grad"]) is bool
     ):

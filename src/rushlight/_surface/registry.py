@@ -3,7 +3,8 @@
     @composite("dropout", spaces=("nn.functional",))
     def dropout(input, p=0.5, training=True, inplace=False): ...
 
-A composite is plain Python over tensors; everything with a body over primitives belongs into the operator table instead.
+A composite is plain Python over tensors; everything with a body over primitives belongs into the operator table
+instead.
 """
 
 from __future__ import annotations
@@ -141,10 +142,11 @@ def composite(
     alike: bool = False,
     shortcut: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
+    """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if
+    `method` is one).
 
-    `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`: kinds of dtype that the
-    first argument may not have, as in `_ops.dtypes`.
+    `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`:
+    kinds of dtype that the first argument may not have, as in `_ops.dtypes`.
 
     A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them
     tensors: its plans are kept (see `_engine.dispatch.fast.make_learner`).  With True they are those that it
@@ -222,7 +224,9 @@ def _learner(
 
 
 def guarded(public: Any) -> Any:
-    """A public function that asks modes and classes first, and does so natively in the usual case; it is what they are shown."""
+    """A public function that asks modes and classes first, and does so natively in the usual case; it is what they are
+    shown.
+    """
     mask, named = public.guards
     made = make_guard(public, public.__wrapped__, mask, named=named)
     if public.shown[0] is public:
@@ -411,7 +415,9 @@ def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable
 
 
 def row_of(value: Any) -> tuple[str, Operator] | None:
-    """Which row of the table a function or method is made from, and which of its forms it is: "function", "inplace" or "binary"."""
+    """Which row of the table a function or method is made from, and which of its forms it is: "function", "inplace" or
+    "binary".
+    """
     if isinstance(value, LazyMethod):
         if value.argument not in OPERATORS:
             return None

@@ -82,8 +82,8 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     """Ask for results that are the same on every run.
 
     Every kernel here gives them anyway.  As in PyTorch `torch.empty` and its like are filled meanwhile (see
-    `torch.utils.deterministic.fill_uninitialized_memory`), and the few operators whose result PyTorch leaves open raise RuntimeError, or warn with
-    `warn_only`: `put_` without `accumulate`, and max unpooling.
+    `torch.utils.deterministic.fill_uninitialized_memory`), and the few operators whose result PyTorch leaves open raise
+    RuntimeError, or warn with `warn_only`: `put_` without `accumulate`, and max unpooling.
     """
     for name, value in (("mode", mode), ("warn_only", warn_only)):
         if not isinstance(value, bool):
@@ -287,7 +287,8 @@ _TORCH["finfo"], _TORCH["iinfo"] = finfo, iinfo
 def _legacy(
     cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None, home: Device = CPU
 ) -> Tensor:
-    """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says otherwise.
+    """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says
+    otherwise.
 
     They are on the device `home`, whatever the default device is.
     """

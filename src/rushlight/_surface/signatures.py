@@ -1,6 +1,7 @@
 """How a function of the package may be called: forms, made from the operator table's schemas and from Python functions.
 
-A form is one way to write the call, with types in the words of a stub.  Type stubs and documentation pages are written from forms.
+A form is one way to write the call, with types in the words of a stub.  Type stubs and documentation pages are written
+from forms.
 """
 
 from __future__ import annotations

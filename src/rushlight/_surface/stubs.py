@@ -1,8 +1,9 @@
 """Type stubs, written from the operator table and from the live package.
 
-Everything that is ordinary Python is typed where it stands (`py.typed`).  Stubs are needed where names come into being by use: the package's
-own page, the pages of functions (`linalg`, `nn.functional`, ...), the pages that load their parts late, and the methods of Tensor.  They make a
-partial stub package (PEP 561) beside the package, so that the inner rooms are checked against their own sources and users against these files.
+Everything that is ordinary Python is typed where it stands (`py.typed`).  Stubs are needed where names come into being
+by use: the package's own page, the pages of functions (`linalg`, `nn.functional`, ...), the pages that load their parts
+late, and the methods of Tensor.  They make a partial stub package (PEP 561) beside the package, so that the inner rooms
+are checked against their own sources and users against these files.
 
 `python -m rushlight stubs` writes them.
 """
@@ -89,7 +90,9 @@ def public_names(module: ModuleType) -> dict[str, Any]:
 
 
 def _is_tool(module: str, name: str, value: Any) -> bool:
-    """Whether the name is there because the module itself needs it: what it imports from elsewhere, typing words, private parts."""
+    """Whether the name is there because the module itself needs it: what it imports from elsewhere, typing words,
+    private parts.
+    """
     if isinstance(value, ModuleType):
         return not value.__name__.startswith(PACKAGE) or value.__name__.rpartition(".")[0] != module
     place = imports_of(module).get(name)
@@ -283,7 +286,9 @@ _OPERATORS = {**BINARY, **REVERSED, **INPLACE, **UNARY}
 
 
 def tensor_stub() -> str:
-    """The stub of Tensor's module: every attribute, method, in-place form and operator; what else the module has is for the inner rooms."""
+    """The stub of Tensor's module: every attribute, method, in-place form and operator; what else the module has is for
+    the inner rooms.
+    """
     names = Names()
     names.imports["rushlight._engine.core.tensor", "Tensor"] = "Tensor"
     lines = ["", "class Tensor:"]

@@ -1,4 +1,6 @@
-"""Settings that programs turn on and off, facts about this build, and plain-number forms of the functions for symbolic sizes."""
+"""Settings that programs turn on and off, facts about this build, and plain-number forms of the functions for symbolic
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,9 @@ def set_flush_denormal(mode: bool) -> bool:
 
 @public
 def set_warn_always(b: bool, /) -> None:
-    """Whether warnings that are given once in a program by default are given every time; what Python's filters make of them is theirs."""
+    """Whether warnings that are given once in a program by default are given every time; what Python's filters make of
+    them is theirs.
+    """
     if not isinstance(b, bool):
         raise RuntimeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
     warn_always(b)
@@ -199,7 +203,8 @@ def compiled_with_cxx11_abi() -> bool:
     return True
 
 
-# Features that builds of PyTorch may lack: factorisations, Intel's MKL (the BLAS is NumPy's), OpenMP (the threads are our own), Fourier transforms.
+# Features that builds of PyTorch may lack: factorisations, Intel's MKL (the BLAS is NumPy's), OpenMP (the threads are
+# our own), Fourier transforms.
 _TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spectral"] = True, False, False, True
 
 

@@ -229,7 +229,9 @@ def __delitem__(self: Tensor, index: Any) -> None:
 @composite("index_put_", method=True, learns=("input", "indices?", "values?", "accumulate"))
 @forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes a whole dim."""
+    """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes
+    a whole dim.
+    """
     return indexing.index_put_(input, indices, values, accumulate)
 
 

@@ -1,7 +1,7 @@
 """Attention written by hand, softmax(q k^T * scale + mask) v, as the primitive that never stores the scores.
 
-Sums are added in another order than by the calls, so this is for programs that allow it.  What is inside must be for nobody
-else: a program that keeps the weights for its backward is left alone.
+Sums are added in another order than by the calls, so this is for programs that allow it.  What is inside must be for
+nobody else: a program that keeps the weights for its backward is left alone.
 """
 
 from __future__ import annotations

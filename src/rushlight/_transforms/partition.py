@@ -157,8 +157,8 @@ def _cut(
     """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
     return yet.
 
-    Of a graph with borders values inside of calls are saved only where there is no other way: a backward that was derived
-    from the primitives may read them.
+    Of a graph with borders values inside of calls are saved only where there is no other way: a backward that was
+    derived from the primitives may read them.
     """
     bordered = any(node.prim.name == "border" for node in needed)
     for calls in (True, False) if bordered else (False,):

@@ -1,7 +1,7 @@
 """The passes over a program's graph, and the switch of each.
 
-`switches({"fusion": False})` says which passes are on; `improved(graph, on)` applies those that are functions of graphs.  The
-others are steps of the backend: it asks for their switch where they are.
+`switches({"fusion": False})` says which passes are on; `improved(graph, on)` applies those that are functions of
+graphs.  The others are steps of the backend: it asks for their switch where they are.
 """
 
 from __future__ import annotations

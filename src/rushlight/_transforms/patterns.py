@@ -12,9 +12,9 @@
     >>> [node.prim.name for node in made.nodes], count
     (['exp', 'mul', 'log'], 1)
 
-Both functions are written over primitives, for any shapes; the example says which operands there are.  An operand without
-dims stands for a number, too: it is found where the graph has a constant.  Borders of calls are looked through, so that a
-pattern may reach over several calls.
+Both functions are written over primitives, for any shapes; the example says which operands there are.  An operand
+without dims stands for a number, too: it is found where the graph has a constant.  Borders of calls are looked through,
+so that a pattern may reach over several calls.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Bound = dict[int, Any]  # the number of an operand -> a value of the graph, or a
 class Pattern:
     """What `search` computes is to be computed by `replace`; `example` has shape and dtype of each operand.
 
-    `exact` promises the same bits; other patterns are applied where sums may be added in another order.  `accepts(*operands)`
-    may refuse operands by their shapes and dtypes.
+    `exact` promises the same bits; other patterns are applied where sums may be added in another order.
+    `accepts(*operands)` may refuse operands by their shapes and dtypes.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class Pattern:
         return f"Pattern({self.name!r})"
 
     def check(self, seeds: Sequence[int] = (0, 1, 2), tolerance: float = 1e-4) -> None:
-        """Compute both functions on random operands by the references; PatternError where shapes, dtypes or values differ."""
+        """Compute both functions on random operands by the references; PatternError where shapes, dtypes or values
+        differ.
+        """
         graphs = [trace(function, self.example) for function in (self.search, self.replace)]
         first, second = (graph.outputs[0] for graph in graphs)
         if (first.shape, first.dtype) != (second.shape, second.dtype):

@@ -1,8 +1,8 @@
 """A program's graph as its calls: small graphs over values in memory, each computed as an operator computes it.
 
-A call ends at a `border`, which says how its results lie, and begins at operands, which are views of memory: of inputs and of
-results of other calls.  What is between operands and border is the call's graph.  Two calls with equal keys are the same
-computation on other memory.
+A call ends at a `border`, which says how its results lie, and begins at operands, which are views of memory: of inputs
+and of results of other calls.  What is between operands and border is the call's graph.  Two calls with equal keys are
+the same computation on other memory.
 
     units = cut(graph, layouts)          # in the order of the graph
     units.units[0].graph, units.units[0].layouts, units.units[0].strides
@@ -47,7 +47,8 @@ class Number:
 
 
 class Unit:
-    """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with `strides`.
+    """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with
+    `strides`.
 
     `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.
     """

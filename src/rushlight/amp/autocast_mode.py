@@ -28,14 +28,14 @@ def is_autocast_available(device_type: str) -> bool:
 class autocast:
     """A region in which operators on this type of device choose the dtype they compute in; also a decorator.
 
-    Products and convolutions convert their arguments to `dtype` (`torch.bfloat16` on the CPU unless another is set, or `torch.float16`), losses,
-    factorisations and what else loses too much convert them to float32, `cat` and `stack` take the widest dtype; all others take
-    what they get, and nobody touches float64.  The cast of a weight is made once and kept until the outermost region ends (unless
-    `cache_enabled=False`).  `enabled=False` makes a region without casts inside another.  The backward belongs outside of the region: it runs in
-    the dtypes that the forward chose.
+    Products and convolutions convert their arguments to `dtype` (`torch.bfloat16` on the CPU unless another is set, or
+    `torch.float16`), losses, factorisations and what else loses too much convert them to float32, `cat` and `stack`
+    take the widest dtype; all others take what they get, and nobody touches float64.  The cast of a weight is made once
+    and kept until the outermost region ends (unless `cache_enabled=False`).  `enabled=False` makes a region without
+    casts inside another.  The backward belongs outside of the region: it runs in the dtypes that the forward chose.
 
-    Other dtypes than these two warn and disable the region, as CUDA does without a GPU.  `ValueError` for a device type that is no str,
-    RuntimeError for one without automatic casts.
+    Other dtypes than these two warn and disable the region, as CUDA does without a GPU.  `ValueError` for a device type
+    that is no str, RuntimeError for one without automatic casts.
 
     >>> weight = torch.ones(2, 2, requires_grad=True)
     >>> with torch.autocast("cpu"):
@@ -147,7 +147,8 @@ def custom_fwd(
 ) -> Callable[..., Any]:
     """Decorate the `forward` of a `torch.autograd.Function` so that its backward can see how it ran; see `custom_bwd`.
 
-    With `cast_inputs`, inside of a region the tensors are converted to that dtype and `forward` runs without automatic casts.
+    With `cast_inputs`, inside of a region the tensors are converted to that dtype and `forward` runs without automatic
+    casts.
 
     >>> class Twice(torch.autograd.Function):
     ...     @staticmethod

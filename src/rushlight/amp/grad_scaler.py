@@ -30,15 +30,15 @@ def _fresh_state() -> dict[str, Any]:
 class GradScaler:
     """Scales losses, and skips the steps whose gradients overflowed.
 
-    The order of a step: `scale(loss).backward()`; if gradients are to be read or clipped, `unscale_(optimizer)` once all of them are
-    accumulated; `step(optimizer)`, which unscales if that was not done and steps only if all gradients are finite; `update()`.
-    `update` multiplies the scale by `backoff_factor` after gradients with infinities or NaNs, and by `growth_factor` after
-    `growth_interval` good steps in a row.
+    The order of a step: `scale(loss).backward()`; if gradients are to be read or clipped, `unscale_(optimizer)` once
+    all of them are accumulated; `step(optimizer)`, which unscales if that was not done and steps only if all gradients
+    are finite; `update()`.  `update` multiplies the scale by `backoff_factor` after gradients with infinities or NaNs,
+    and by `growth_factor` after `growth_interval` good steps in a row.
 
     Disabled (`enabled=False`, or CUDA without a GPU, which warns) it passes everything through.
 
-    Raises `AssertionError` for a growth factor up to 1, a backoff factor from 1 on, and for calls before anything was scaled;
-    `RuntimeError` for unscaling or stepping twice, or for a closure; `ValueError` for gradients in float16.
+    Raises `AssertionError` for a growth factor up to 1, a backoff factor from 1 on, and for calls before anything was
+    scaled; `RuntimeError` for unscaling or stepping twice, or for a closure; `ValueError` for gradients in float16.
 
     >>> weight = torch.ones(1, requires_grad=True)
     >>> optimizer = torch.optim.SGD([weight], lr=0.5)
@@ -120,7 +120,9 @@ class GradScaler:
     # ***** the gradients *****
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of an optimizer by the scale, once in each iteration, to read or clip them before `step`."""
+        """Divide the gradients of an optimizer by the scale, once in each iteration, to read or clip them before
+        `step`.
+        """
         if not self._enabled:
             return
         scale, _ = self._started("unscale_")
@@ -215,7 +217,9 @@ class GradScaler:
             del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale: Any = None) -> None:
-        """Adapt the scale after the steps of an iteration; or set it to `new_scale`, a float or a tensor with one element."""
+        """Adapt the scale after the steps of an iteration; or set it to `new_scale`, a float or a tensor with one
+        element.
+        """
         if not self._enabled:
             return
         scale, tracker = self._started("update")
@@ -291,7 +295,9 @@ class GradScaler:
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain numbers: `scale`, `growth_factor`, `backoff_factor`, `growth_interval`, `_growth_tracker`; empty if disabled."""
+        """The state as plain numbers: `scale`, `growth_factor`, `backoff_factor`, `growth_interval`, `_growth_tracker`;
+        empty if disabled.
+        """
         if not self._enabled:
             return {}
         return {

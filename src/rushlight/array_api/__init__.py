@@ -10,7 +10,8 @@ Programs that are written against the standard get this namespace from the array
     >>> softmax(torch.tensor([0.0, 0.0]))
     tensor([0.5000, 0.5000])
 
-Functions here follow the standard where PyTorch's of the same name do not; docs/array-api.md lists where tensors themselves follow PyTorch.
+Functions here follow the standard where PyTorch's of the same name do not; docs/array-api.md lists where tensors
+themselves follow PyTorch.
 """
 
 from __future__ import annotations

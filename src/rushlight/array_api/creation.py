@@ -19,7 +19,8 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """An array of an array, a number, a nested sequence of these, or anything with DLPack, the buffer protocol or NumPy's array interface.
+    """An array of an array, a number, a nested sequence of these, or anything with DLPack, the buffer protocol or
+    NumPy's array interface.
 
     `copy`: True always copies, None only where it must, False raises ValueError where it must.
 
@@ -58,7 +59,8 @@ def _stacked(items: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Numbers from `start` (0 where one bound is given) by `step` up to, not including, `stop`; none where `stop` lies behind.
+    """Numbers from `start` (0 where one bound is given) by `step` up to, not including, `stop`; none where `stop` lies
+    behind.
 
     >>> import rushlight.array_api as xp
     >>> xp.arange(1, 8, 3), xp.arange(5, 0)
@@ -113,7 +115,9 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 
 def _diagonal(k: int, rows: int = 0, columns: int = 0) -> int:
-    """The number of a diagonal, the nearest one beside the matrix for one that lies further out: it may have any number of bits."""
+    """The number of a diagonal, the nearest one beside the matrix for one that lies further out: it may have any number
+    of bits.
+    """
     return max(-rows, min(k, columns))
 
 
@@ -193,7 +197,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """An array over the memory of anything that speaks DLPack; `copy=True` makes it new, False raises ValueError where that must be.
+    """An array over the memory of anything that speaks DLPack; `copy=True` makes it new, False raises ValueError where
+    that must be.
 
     >>> import numpy, rushlight.array_api as xp
     >>> xp.from_dlpack(numpy.arange(3))

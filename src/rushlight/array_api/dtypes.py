@@ -1,6 +1,7 @@
 """Data types by the standard's rules: what joins with what, limits, kinds, casts.
 
-They differ from PyTorch's in two points: an array without dims counts as any other array, and uint16, uint32 and uint64 join other integers.
+They differ from PyTorch's in two points: an array without dims counts as any other array, and uint16, uint32 and uint64
+join other integers.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ def can_cast(from_: Any, to: dtype, /) -> bool:
 
 
 def isdtype(dtype: dtype, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating",
-    "numeric", or a tuple of these.
+    """Whether a dtype is of a kind: a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating",
+    "complex floating", "numeric", or a tuple of these.
 
         >>> import rushlight.array_api as xp
         >>> xp.isdtype(xp.int8, "integral"), xp.isdtype(xp.int8, ("bool", xp.float32))

@@ -1,4 +1,5 @@
-"""Functions of single elements. Operands are joined by the standard's rules (`dtypes.py`), then PyTorch's function of the same meaning runs.
+"""Functions of single elements. Operands are joined by the standard's rules (`dtypes.py`), then PyTorch's function of
+the same meaning runs.
 
 Written out are only those where PyTorch's values are not the standard's.
 """
@@ -148,7 +149,8 @@ def round(x: Tensor, /) -> Tensor:
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """The largest integers not above x1 / x2; infinite where the quotient is, as the standard says (PyTorch's is then NaN).
+    """The largest integers not above x1 / x2; infinite where the quotient is, as the standard says (PyTorch's is then
+    NaN).
 
     >>> import rushlight.array_api as xp
     >>> xp.floor_divide(xp.asarray([7.0, -7.0, xp.inf]), 2.0)

@@ -1,4 +1,6 @@
-"""The standard's Fourier transforms: PyTorch's, with the standard's names of arguments. The precision of the argument stays."""
+"""The standard's Fourier transforms: PyTorch's, with the standard's names of arguments. The precision of the argument
+stays.
+"""
 
 from __future__ import annotations
 

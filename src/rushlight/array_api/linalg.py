@@ -50,7 +50,9 @@ class SVDResult(NamedTuple):
 
 
 def _exactly(product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor) -> Tensor:
-    """A product of unsigned integers that PyTorch has no product for: the same bits come from int64, as all is modulo a power of two."""
+    """A product of unsigned integers that PyTorch has no product for: the same bits come from int64, as all is modulo a
+    power of two.
+    """
     kind = x1.dtype
     if kind not in _WITHOUT_PRODUCT:
         return product(x1, x2)
@@ -134,7 +136,9 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The solutions of x1 @ x = x2. `x2` is a vector where it has one dim, otherwise columns in matrices that broadcast."""
+    """The solutions of x1 @ x = x2. `x2` is a vector where it has one dim, otherwise columns in matrices that
+    broadcast.
+    """
     x1, x2 = operands("solve", x1, x2)
     if x2.ndim == 1:
         return rushlight.linalg.solve(x1, x2.unsqueeze(-1).expand(*x1.shape[:-1], 1)).squeeze(-1)

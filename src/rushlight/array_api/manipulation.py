@@ -15,7 +15,9 @@ __all__ = [
 
 
 def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
-    """The dims that `axis` names (None: all), counted from the front. Raises IndexError for one that is not there, ValueError for one twice."""
+    """The dims that `axis` names (None: all), counted from the front. Raises IndexError for one that is not there,
+    ValueError for one twice.
+    """
     if axis is None:
         return tuple(range(x.ndim))
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -34,7 +36,9 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """A view of `x` with this shape; dims of size 1 and dims before the first repeat. Raises ValueError where that does not fit."""
+    """A view of `x` with this shape; dims of size 1 and dims before the first repeat. Raises ValueError where that does
+    not fit.
+    """
     try:
         return rushlight.broadcast_to(x, tuple(shape))
     except RuntimeError as error:
@@ -109,7 +113,8 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
 def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
     """The elements under another shape, one size of which may be -1: what is left.
 
-    `copy`: True always copies, None only where it must, False raises ValueError where it must or the shape does not fit.
+    `copy`: True always copies, None only where it must, False raises ValueError where it must or the shape does not
+    fit.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if copy is False:
@@ -160,7 +165,8 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The element of `x` at the place along a dim that `indices` names, for every place of `indices`; the other dims broadcast.
+    """The element of `x` at the place along a dim that `indices` names, for every place of `indices`; the other dims
+    broadcast.
 
     >>> import rushlight.array_api as xp
     >>> x = xp.asarray([[3, 1, 2], [9, 7, 8]])

@@ -65,7 +65,8 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """Elements of `x1` where the condition holds, else of `x2`, in their common dtype; all three broadcast. One may be a number.
+    """Elements of `x1` where the condition holds, else of `x2`, in their common dtype; all three broadcast. One may be
+    a number.
 
     >>> import rushlight.array_api as xp
     >>> x = xp.asarray([-1.0, 2.0], dtype=xp.float64)
@@ -78,7 +79,8 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where in the sorted `x1` elements of `x2` belong, as int64: before equal ones (`side="left"`) or after them ("right").
+    """Where in the sorted `x1` elements of `x2` belong, as int64: before equal ones (`side="left"`) or after them
+    ("right").
 
     `sorter`: indices that sort `x1`, where it is not.
 
@@ -111,7 +113,9 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def _distinct(x: Tensor) -> UniqueAll:
-    """Every element that differs from its predecessor in sorted order begins a group; NaN differs from everything, itself too."""
+    """Every element that differs from its predecessor in sorted order begins a group; NaN differs from everything,
+    itself too.
+    """
     flat: Any = x.reshape(-1)
     if x.dtype.is_complex:  # by real parts, and among equal ones by imaginary parts
         order = _order(flat.imag, 0, False)
@@ -129,7 +133,8 @@ def _distinct(x: Tensor) -> UniqueAll:
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Distinct values in ascending order with their first places, inverse and counts. Every NaN is distinct, -0.0 is 0.0.
+    """Distinct values in ascending order with their first places, inverse and counts. Every NaN is distinct, -0.0 is
+    0.0.
 
     >>> import rushlight.array_api as xp
     >>> found = xp.unique_all(xp.asarray([3, 1, 3]))

@@ -1,6 +1,7 @@
 """Sums, extremes, moments and truths over dims.
 
-`axis`: a dim, a tuple of dims (the empty one reduces nothing), or None for all. Sums and products of narrow integers are wide.
+`axis`: a dim, a tuple of dims (the empty one reduces nothing), or None for all. Sums and products of narrow integers
+are wide.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ def _running(name: str, x: Tensor, axis: int | None, dtype: Any, include_initial
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """Sums of the first elements along a dim, with the dtypes of `sum`; `include_initial` puts the sum of none in front.
+    """Sums of the first elements along a dim, with the dtypes of `sum`; `include_initial` puts the sum of none in
+    front.
 
     `axis` may be left out where `x` has one dim.
 
@@ -164,7 +166,9 @@ def cumulative_sum(
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """Products of the first elements along a dim, with the dtypes of `sum`; `include_initial` puts the product of none in front."""
+    """Products of the first elements along a dim, with the dtypes of `sum`; `include_initial` puts the product of none
+    in front.
+    """
     return _running("cumulative_prod", x, axis, dtype, include_initial, 1)
 
 

@@ -28,7 +28,8 @@ class InplaceFunction(Function):
 
 
 class NestedIOFunction(Function):
-    """An old base for functions of nested tuples and lists of tensors: `forward_extended` and `backward_extended` are methods of an instance.
+    """An old base for functions of nested tuples and lists of tensors: `forward_extended` and `backward_extended` are
+    methods of an instance.
 
     >>> import rushlight as torch
     >>> class Swap(torch.autograd.function.NestedIOFunction):
@@ -41,8 +42,8 @@ class NestedIOFunction(Function):
     >>> y.grad
     tensor([2., 2.])
 
-    What backward returns is flattened, one gradient (or None) for each tensor.  In PyTorch instances cannot be called any more: new programs
-    write a `Function`.
+    What backward returns is flattened, one gradient (or None) for each tensor.  In PyTorch instances cannot be called
+    any more: new programs write a `Function`.
     """
 
     _context: Any = None

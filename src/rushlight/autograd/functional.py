@@ -43,7 +43,9 @@ def _filled(
     what: str = "Output 0 of the user-provided function",
     linear: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not depend on the inputs."""
+    """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not
+    depend on the inputs.
+    """
     for i, g in enumerate(grads):
         if strict and g is None:
             raise RuntimeError(f"{what} is independent of input {i}. This is not allowed in strict mode.")
@@ -124,7 +126,9 @@ def vjp(
 def jvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(func(inputs), Jacobian @ v), by differentiating the vector-Jacobian product in its vector (the double-backward trick)."""
+    """(func(inputs), Jacobian @ v), by differentiating the vector-Jacobian product in its vector (the double-backward
+    trick).
+    """
     with enable_grad():
         _, given = _as_tuple(inputs, "inputs", "jvp")
         given = _prepare(given, create_graph)
@@ -198,8 +202,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
              strategy: str = "reverse-mode") -> Any:  # fmt: skip
     """d out[i] / d in[j], with shape out.shape + in.shape for each pair.
 
-    `vectorize` computes all rows at once; `strategy="forward-mode"` (which needs `vectorize`) all columns, which is better where the results have more
-    elements than the inputs.  RuntimeError for `strict` together with either, NotImplementedError for `create_graph` with forward mode.
+    `vectorize` computes all rows at once; `strategy="forward-mode"` (which needs `vectorize`) all columns, which is
+    better where the results have more elements than the inputs.  RuntimeError for `strict` together with either,
+    NotImplementedError for `create_graph` with forward mode.
 
         >>> import rushlight as torch
         >>> torch.autograd.functional.jacobian(lambda x: x * x, torch.tensor([1.0, 2.0]), vectorize=True)
@@ -248,7 +253,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:  # fmt: skip
-    """Second derivatives of a function with one scalar result; `vectorize` and the strategy for the outer derivative as for `jacobian`."""
+    """Second derivatives of a function with one scalar result; `vectorize` and the strategy for the outer derivative as
+    for `jacobian`.
+    """
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
     single, given = _as_tuple(inputs, "inputs", "hessian")

@@ -18,7 +18,9 @@ __all__ = [
 
 
 class _Setting(Decorating):
-    """A setting that holds at once; until the end of the block when used with `with`, for calls of a function alone when it decorates one."""
+    """A setting that holds at once; until the end of the block when used with `with`, for calls of a function alone
+    when it decorates one.
+    """
 
     name = ""
 
@@ -42,7 +44,8 @@ class _Setting(Decorating):
 
 
 class set_multithreading_enabled(_Setting):
-    """Whether backward may use a thread for each device.  The CPU is one device, so this changes nothing but what is read back.
+    """Whether backward may use a thread for each device.  The CPU is one device, so this changes nothing but what is
+    read back.
 
     >>> import rushlight as torch
     >>> with torch.autograd.set_multithreading_enabled(False):
@@ -53,7 +56,8 @@ class set_multithreading_enabled(_Setting):
 
 
 class enforce_grad_layout_policy(_Setting):
-    """Whether the `.grad` that backward makes has its leaf's strides (the default), or those with which the gradient came.
+    """Whether the `.grad` that backward makes has its leaf's strides (the default), or those with which the gradient
+    came.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, 3).t().requires_grad_()

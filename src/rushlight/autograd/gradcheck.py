@@ -1,8 +1,8 @@
 """Gradients against finite differences.
 
-The Jacobian that backward gives, row by row, is compared with central differences (f(x + h) - f(x - h)) / 2h in each real
-direction; for complex inputs the conjugate-Wirtinger convention of PyTorch is used.  Fast mode compares one random number for each pair of
-input and output: v^T J u by differences along u, and by backward from v.
+The Jacobian that backward gives, row by row, is compared with central differences (f(x + h) - f(x - h)) / 2h in each
+real direction; for complex inputs the conjugate-Wirtinger convention of PyTorch is used.  Fast mode compares one random
+number for each pair of input and output: v^T J u by differences along u, and by backward from v.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = [
     "gradgradcheck", "set_stand_in",
 ]  # fmt: skip
 
-# How a function of sparse tensors becomes one of strided tensors: `rushlight.sparse` adds it, without which there are none.
+# How a function of sparse tensors becomes one of strided tensors: `rushlight.sparse` adds it, without which there are
+# none.
 _stand_in: Callable[..., Any] | None = None
 FAST = (
     "\nBoth numbers are projections of Jacobians onto random directions, as fast_mode=True asks for; without it, the whole Jacobians are compared and "
@@ -200,15 +201,18 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
-    """True when backward agrees with finite differences within atol + rtol * |numerical|; else GradcheckError (or False).
+    """True when backward agrees with finite differences within atol + rtol * |numerical|; else GradcheckError (or
+    False).
 
     - `check_forward_ad`: forward mode too; `check_backward_ad=False`: it alone.
     - `check_undefined_grad`: backward must do with gradients that are not there, as if they were zeros.
-    - `check_batched_grad`, `check_batched_forward_grad`: the derivatives for a batch of directions must be those for each of them.
+    - `check_batched_grad`, `check_batched_forward_grad`: the derivatives for a batch of directions must be those for
+      each of them.
     - `fast_mode`: one random direction instead of whole Jacobians.
     - `nondet_tol`: how much two runs of backward may differ.
 
-    Inputs should be float64 or complex128.  AssertionError for options that do not go together, ValueError where no input wants a gradient.
+    Inputs should be float64 or complex128.  AssertionError for options that do not go together, ValueError where no
+    input wants a gradient.
 
     >>> import rushlight as torch
     >>> x = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
@@ -475,8 +479,8 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradient: second derivatives against finite differences of first ones.
 
-    `check_fwd_over_rev` takes them by forward mode too, `gen_non_contig_grad_outputs` with gradients that are not contiguous; see `gradcheck` for
-    the rest.
+    `check_fwd_over_rev` takes them by forward mode too, `gen_non_contig_grad_outputs` with gradients that are not
+    contiguous; see `gradcheck` for the rest.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
@@ -525,7 +529,9 @@ def get_numerical_jacobian_wrt_specific_input(
     input: Any = None,
     is_forward_ad: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The Jacobians (elements of the input, elements of the output) of every output by one input of `fn(*inputs)`, by central differences."""
+    """The Jacobians (elements of the input, elements of the output) of every output by one input of `fn(*inputs)`, by
+    central differences.
+    """
     x = inputs[input_idx] if input is None else input
     found = _numerical(fn, inputs, x, eps)
     if x.dtype.is_complex:
@@ -536,7 +542,9 @@ def get_numerical_jacobian_wrt_specific_input(
 def get_numerical_jacobian(
     fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0
 ) -> tuple[Tensor, ...]:
-    """The Jacobians of the first output of `fn(inputs)` by each input (or each of `target`) that wants a gradient; deprecated in PyTorch."""
+    """The Jacobians of the first output of `fn(inputs)` by each input (or each of `target`) that wants a gradient;
+    deprecated in PyTorch.
+    """
     _warn_private("get_numerical_jacobian")
     if grad_out != 1.0:
         raise ValueError(
@@ -549,7 +557,9 @@ def get_numerical_jacobian(
 def get_analytical_jacobian(
     inputs: Any, output: Tensor, nondet_tol: float = 0.0, grad_out: float = 1.0
 ) -> tuple[tuple[Tensor, ...], bool, bool, bool]:
-    """(the Jacobians of `output` by backward, whether two runs agree, whether shapes and dtypes are the inputs'); deprecated in PyTorch."""
+    """(the Jacobians of `output` by backward, whether two runs agree, whether shapes and dtypes are the inputs');
+    deprecated in PyTorch.
+    """
     _warn_private("get_analytical_jacobian")
     if grad_out != 1.0:
         raise ValueError(

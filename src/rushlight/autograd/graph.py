@@ -21,7 +21,8 @@ _FORBIDDEN: list[str] = []
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The node and output number through which the gradient of `tensor` passes; RuntimeError for a tensor that wants none.
+    """The node and output number through which the gradient of `tensor` passes; RuntimeError for a tensor that wants
+    none.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, requires_grad=True)
@@ -49,8 +50,8 @@ def increment_version(tensor: Any) -> None:
 class saved_tensors_hooks:
     """Inside, `pack_hook(tensor)` decides what is kept for backward, and `unpack_hook(kept)` gives the tensor back.
 
-    Of nested hooks the innermost apply.  `pack_hook` runs without gradients and may not change its argument (RuntimeError); what `unpack_hook`
-    returns must be a tensor (TypeError).
+    Of nested hooks the innermost apply.  `pack_hook` runs without gradients and may not change its argument
+    (RuntimeError); what `unpack_hook` returns must be a tensor (TypeError).
 
         >>> import rushlight as torch
         >>> x = torch.ones(2, requires_grad=True)
@@ -88,7 +89,9 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Any:
-    """Inside, `saved_tensors_hooks` raises RuntimeError with this message; RuntimeError at once where hooks are in force."""
+    """Inside, `saved_tensors_hooks` raises RuntimeError with this message; RuntimeError at once where hooks are in
+    force.
+    """
     if STATE.saved_hooks:
         raise RuntimeError(error_message)
     _FORBIDDEN.append(error_message)
@@ -128,9 +131,11 @@ class _Copies(saved_tensors_hooks):
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[Any]:
-    """Inside, tensors that were saved for backward may be changed in place: backward, which must run inside too, sees what was saved.
+    """Inside, tensors that were saved for backward may be changed in place: backward, which must run inside too, sees
+    what was saved.
 
-    Every saved tensor is copied once when it is saved.  AssertionError for a backward outside; RuntimeError for a context in a context.
+    Every saved tensor is copied once when it is saved.  AssertionError for a backward outside; RuntimeError for a
+    context in a context.
 
         >>> import rushlight as torch
         >>> x = torch.ones(2, requires_grad=True)
@@ -155,7 +160,9 @@ def allow_mutation_on_saved_tensors() -> Iterator[Any]:
 
 
 def region_activation_memory_budget(budget: float) -> Any:
-    """How much of its activations a compiled region keeps: RuntimeError, since nothing is compiled here; ValueError outside of [0, 1]."""
+    """How much of its activations a compiled region keeps: RuntimeError, since nothing is compiled here; ValueError
+    outside of [0, 1].
+    """
     if not 0 <= budget <= 1:
         raise ValueError(f"torch.autograd.graph.region_activation_memory_budget: must be in [0, 1], got {budget}")
     raise RuntimeError(
@@ -193,7 +200,8 @@ class _MultiHandle:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _MultiHandle:
-    """`fn(grads)` once all gradients that a backward computes are there (`mode="all"`; None for the others), or `fn(grad)` at the first (`"any"`).
+    """`fn(grads)` once all gradients that a backward computes are there (`mode="all"`; None for the others), or
+    `fn(grad)` at the first (`"any"`).
 
     ValueError for another mode, AssertionError for a tensor that wants no gradient.
     """

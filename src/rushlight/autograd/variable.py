@@ -13,7 +13,9 @@ __all__ = ["Variable", "VariableMeta"]
 
 
 class _ExecutionEngine:
-    """What backward runs on, as `Variable._execution_engine`: programs ask it to call a function when the backward call that is running ends."""
+    """What backward runs on, as `Variable._execution_engine`: programs ask it to call a function when the backward call
+    that is running ends.
+    """
 
     queue_callback = staticmethod(queue_callback)
 

@@ -1,8 +1,8 @@
 """Libraries that PyTorch can compute with, as `torch.backends`, and what programs allow them.
 
-rushlight computes with none of them, so `is_available()` is False everywhere.  What programs set at their start (`cudnn.benchmark = True`) is
-checked as PyTorch's CPU build checks it, and read back; it changes nothing, for there is nothing that it could change.  `cuda.enable_*_sdp`
-say which ways of computing attention are allowed.
+rushlight computes with none of them, so `is_available()` is False everywhere.  What programs set at their start
+(`cudnn.benchmark = True`) is checked as PyTorch's CPU build checks it, and read back; it changes nothing, for there is
+nothing that it could change.  `cuda.enable_*_sdp` say which ways of computing attention are allowed.
 
 >>> import rushlight as torch
 >>> torch.backends.cudnn.benchmark = True

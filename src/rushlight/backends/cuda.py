@@ -1,4 +1,6 @@
-"""Settings of PyTorch's CUDA libraries (cuBLAS, cuFFT, cuSOLVER): none is here.  Which ways of attention are allowed counts on CPUs too."""
+"""Settings of PyTorch's CUDA libraries (cuBLAS, cuFFT, cuSOLVER): none is here.  Which ways of attention are allowed
+counts on CPUs too.
+"""
 
 from __future__ import annotations
 

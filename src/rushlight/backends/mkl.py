@@ -1,4 +1,6 @@
-"""MKL, Intel's mathematical library: not here.  Matrix products come from generated kernels and the BLAS inside of NumPy."""
+"""MKL, Intel's mathematical library: not here.  Matrix products come from generated kernels and the BLAS inside of
+NumPy.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def get_opt_einsum() -> Any:
 
 
 def _installed() -> bool:
-    """Whether the package is there: programs may then say that it should be used, as PyTorch lets them; the order of products is ours all the same."""
+    """Whether the package is there: programs may then say that it should be used, as PyTorch lets them; the order of
+    products is ours all the same.
+    """
     return find_spec("opt_einsum") is not None
 
 

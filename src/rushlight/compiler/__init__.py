@@ -1,7 +1,7 @@
 """`torch.compile` and `torch.compiler`.
 
-`compile` gives a function or module that is captured, compiled and kept the first time it is called.  Where it cannot be captured whole, the graph
-breaks: the parts are compiled, and what lies between them runs eagerly.
+`compile` gives a function or module that is captured, compiled and kept the first time it is called.  Where it cannot
+be captured whole, the graph breaks: the parts are compiled, and what lies between them runs eagerly.
 
 >>> import rushlight as torch
 >>> torch.compiler.is_compiling(), torch.compiler.list_backends()
@@ -68,7 +68,8 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:
-    """Let all processes compile again when one must; gives the setting before.  There is one process here, so it is False.
+    """Let all processes compile again when one must; gives the setting before.  There is one process here, so it is
+    False.
 
     NotImplementedError for True.
     """

@@ -1,8 +1,8 @@
 """Backends by name: what `compile(backend=...)` may say.
 
-A backend is a function `backend(gm, example_inputs)` that gets an `fx.GraphModule` and gives a function with the inputs of `gm.forward` and its
-results.  `"inductor"`, the default, is rushlight's own compiler; it takes no fx graph.  Others are registered here, or by packages through the entry
-point `torch_dynamo_backends`.
+A backend is a function `backend(gm, example_inputs)` that gets an `fx.GraphModule` and gives a function with the inputs
+of `gm.forward` and its results.  `"inductor"`, the default, is rushlight's own compiler; it takes no fx graph.  Others
+are registered here, or by packages through the entry point `torch_dynamo_backends`.
 
 >>> import rushlight as torch
 >>> torch.compiler.list_backends()
@@ -35,7 +35,8 @@ OWN = "inductor"
 def register_backend(
     compiler_fn: Callable[..., Any] | None = None, name: str | None = None, tags: Sequence[str] = ()
 ) -> Any:
-    """Give a backend a name, by default the function's; without a function a decorator.  AssertionError for a name that is taken.
+    """Give a backend a name, by default the function's; without a function a decorator.  AssertionError for a name that
+    is taken.
 
     `list_backends` leaves out those with the tags "debug" and "experimental".
     """

@@ -65,7 +65,9 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class CompileContext:
-    """How functions are compiled: `context(function)` is the compiled one.  Contexts of equal settings are equal, and can be pickled."""
+    """How functions are compiled: `context(function)` is the compiled one.  Contexts of equal settings are equal, and
+    can be pickled.
+    """
 
     def __init__(
         self,
@@ -173,12 +175,16 @@ def compile(
     """A function or module that is compiled when it is called; without one a decorator.
 
     - `fullgraph`: `torch._dynamo.exc.Unsupported` where the program cannot be captured whole
-    - `dynamic`: sizes are symbols from the first call on (True), never (False), or where they were seen to change (None)
-    - `backend`: `"inductor"` is rushlight's own compiler; another name, or `backend(gm, example_inputs)`, gets fx graphs
-    - `mode`: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"; or `options` of the backend, not both
+    - `dynamic`: sizes are symbols from the first call on (True), never (False), or where they were seen to change
+      (None)
+    - `backend`: `"inductor"` is rushlight's own compiler; another name, or `backend(gm, example_inputs)`, gets fx
+      graphs
+    - `mode`: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"; or `options` of the backend,
+      not both
     - `disable`: the model is given back as it is
 
-    RuntimeError for unknown modes and options, `InvalidBackend` for an unknown backend, AssertionError for what cannot be called.
+    RuntimeError for unknown modes and options, `InvalidBackend` for an unknown backend, AssertionError for what cannot
+    be called.
     """
     if model is None:
         arguments = dict(
@@ -224,7 +230,9 @@ def _marked(made: Callable[..., Any], function: Callable[..., Any]) -> Callable[
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
-    """A function (module, class) that runs eagerly; with `recursive=False` what it calls may be compiled.  Without one a decorator."""
+    """A function (module, class) that runs eagerly; with `recursive=False` what it calls may be compiled.  Without one
+    a decorator.
+    """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason, wrapping=wrapping)
     fn = innermost_function(fn)

@@ -1,4 +1,6 @@
-"""Settings of the whole compiler, as `torch.compiler.config`; most are other names of settings of `torch._dynamo.config`."""
+"""Settings of the whole compiler, as `torch.compiler.config`; most are other names of settings of
+`torch._dynamo.config`.
+"""
 
 from __future__ import annotations
 

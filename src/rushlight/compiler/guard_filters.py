@@ -1,6 +1,7 @@
 """Filters of guards for `compile(options={"guard_filter_fn": ...})`: for each guard, whether it is kept.
 
-A guard that is left out is not checked: if what it guards changes, results are wrong.  A guard entry has `guard_type`, `name`, `is_global`, `value`.
+A guard that is left out is not checked: if what it guards changes, results are wrong.  A guard entry has `guard_type`,
+`name`, `is_global`, `value`.
 """
 
 from __future__ import annotations

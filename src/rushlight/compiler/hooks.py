@@ -1,4 +1,6 @@
-"""What the tracer is told: which functions say that code is being compiled, which pages are followed, how fx graphs are made, when it may trace."""
+"""What the tracer is told: which functions say that code is being compiled, which pages are followed, how fx graphs are
+made, when it may trace.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list
 
 
 def _opaque(function: Any) -> Any:
-    """The operator of a custom one, which is a node of its own; None for everything else.  The package's own operators are followed."""
+    """The operator of a custom one, which is a node of its own; None for everything else.  The package's own operators
+    are followed.
+    """
     kind = type(function)
     if kind.__module__ not in ("rushlight.library.custom", "rushlight.library.operators"):
         return None
@@ -34,7 +38,9 @@ def _opaque(function: Any) -> Any:
 
 
 def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Tensors like the results of a custom operator, which want gradients where the operator has one; None where it does not say."""
+    """Tensors like the results of a custom operator, which want gradients where the operator has one; None where it
+    does not say.
+    """
     overload = operator if hasattr(operator, "fake") else getattr(operator, "default", None)
     if overload is None or overload.fake is None:
         return None

@@ -44,7 +44,9 @@ class ProgramReport:
 
 @dataclasses.dataclass
 class CompiledReport:
-    """What `explain` found of a compiled function; `result` is what the call gave.  `str` has everything, `html(path)` writes a page of it."""
+    """What `explain` found of a compiled function; `result` is what the call gave.  `str` has everything, `html(path)`
+    writes a page of it.
+    """
 
     name: str
     result: Any
@@ -86,7 +88,9 @@ def _count(number: int, word: str) -> str:
 
 
 def explain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`explain(f)(*args)` calls `f` and tells what ran: a `CompiledReport` of a compiled function or module, else a report on operators."""
+    """`explain(f)(*args)` calls `f` and tells what ran: a `CompiledReport` of a compiled function or module, else a
+    report on operators.
+    """
     parts = _compiled_parts(function)
     if parts is None:
         return explain_operators(function)

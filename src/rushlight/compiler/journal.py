@@ -1,7 +1,7 @@
 """What the compiler did: counters, and reports on graph breaks, recompilations and guards through Python's logging.
 
-`torch._dynamo.utils.counters` are the counters here.  A report goes to the logger `rushlight.compiler.<topic>`; it is printed to standard error where
-`RUSHLIGHT_LOG`, `TORCH_LOGS` or `torch._logging.set_logs` name the topic.
+`torch._dynamo.utils.counters` are the counters here.  A report goes to the logger `rushlight.compiler.<topic>`; it is
+printed to standard error where `RUSHLIGHT_LOG`, `TORCH_LOGS` or `torch._logging.set_logs` name the topic.
 
 >>> from rushlight.compiler.journal import counters
 >>> counters["graph_break"]
@@ -81,7 +81,9 @@ EVENTS.append(_listen)
 
 
 def apply_settings(wanted: Mapping[str, Any]) -> None:
-    """Print what PyTorch's names ask for, and nothing else: artifacts are true or false, components have levels of logging."""
+    """Print what PyTorch's names ask for, and nothing else: artifacts are true or false, components have levels of
+    logging.
+    """
     asked = {topic for name, value in wanted.items() for topic in _topics(name, value)}
     LOG.set((LOG.get() - _asked) | asked)
     _asked.clear()
@@ -97,7 +99,9 @@ def _topics(name: str, value: Any) -> tuple[str, ...]:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The settings that `TORCH_LOGS` says: `name` or `+name` or `-name`, with commas between them.  ValueError for an unknown name."""
+    """The settings that `TORCH_LOGS` says: `name` or `+name` or `-name`, with commas between them.  ValueError for an
+    unknown name.
+    """
     wanted: dict[str, Any] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = word.lstrip("+-")

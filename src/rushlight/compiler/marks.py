@@ -52,7 +52,9 @@ def innermost_function(function: Any) -> Any:
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """A function (or a list of them) that the compiler should not look into: it becomes one node.  AssertionError for what cannot be called."""
+    """A function (or a list of them) that the compiler should not look into: it becomes one node.  AssertionError for
+    what cannot be called.
+    """
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(each) for each in fn]
     if not callable(fn):
@@ -117,7 +119,8 @@ def nested_compile_region(
 def substitute_in_graph(
     original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
 ) -> Any:
-    """A decorator for what the compiler should trace in the place of a native function; the function itself is returned.
+    """A decorator for what the compiler should trace in the place of a native function; the function itself is
+    returned.
 
     TypeError for what is no function, and for another signature (unless `skip_signature_check`).
     """

@@ -55,7 +55,8 @@ def _whole(module: Module) -> Callable[..., Any]:
     return inner
 
 
-# Fx graphs name a user's module and its arguments as its `forward` does, and those of `torch.nn` as PyTorch's wrapper around them.
+# Fx graphs name a user's module and its arguments as its `forward` does, and those of `torch.nn` as PyTorch's wrapper
+# around them.
 def _parameters(forward: FunctionType) -> tuple[str, ...]:
     return forward.__code__.co_varnames[1 : forward.__code__.co_argcount]
 
@@ -75,7 +76,8 @@ def _names_in_call(forward: FunctionType) -> dict[str, str]:
 class OptimizedModule(Module):
     """A compiled module: `_orig_mod` is the module itself, and its attributes are read, set and deleted here too.
 
-    Names in `state_dict`, `named_parameters` and `named_modules` begin with `_orig_mod.`.  `dynamo_ctx` makes the compiled call of the module's.
+    Names in `state_dict`, `named_parameters` and `named_modules` begin with `_orig_mod.`.  `dynamo_ctx` makes the
+    compiled call of the module's.
     """
 
     _torchdynamo_orig_callable: Callable[..., Any]

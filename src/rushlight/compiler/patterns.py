@@ -6,7 +6,8 @@
 >>> exps = Pattern(lambda x, y: prim.exp(x) * prim.exp(y), lambda x, y: prim.exp(x + y), [((3,), FLOAT32), ((3,), FLOAT32)])
 >>> exps.check()  # both functions, on random operands
 
-`replaced(graph, patterns)` gives the graph with the replacements, and their number; `docs/compile/write-a-pass.md` leads through it.
+`replaced(graph, patterns)` gives the graph with the replacements, and their number; `docs/compile/write-a-pass.md`
+leads through it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ _PAGES: dict[str, Settings] = {}
 
 
 class Settings:
-    """The settings of one page: their defaults, and the values that were set.  `name` is the page's full name in PyTorch."""
+    """The settings of one page: their defaults, and the values that were set.  `name` is the page's full name in
+    PyTorch.
+    """
 
     def __init__(self, name: str, table: str) -> None:
         self.name = name

@@ -23,7 +23,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Stance(NamedTuple):
-    """A stance: its name, whether guards are skipped but for those that tell programs apart, and a backend that takes the place of others."""
+    """A stance: its name, whether guards are skipped but for those that tell programs apart, and a backend that takes
+    the place of others.
+    """
 
     stance: str = "default"
     skip_guard_eval_unsafe: bool = False
@@ -54,9 +56,11 @@ class set_stance:
     - "force_eager": run eagerly what was compiled
     - "eager_on_recompile": run eagerly instead of compiling again
     - "fail_on_recompile": RuntimeError instead of compiling again
-    - "eager_then_compile", "aot_eager_then_compile": the first call runs eagerly, and tells with the second which sizes change
+    - "eager_then_compile", "aot_eager_then_compile": the first call runs eagerly, and tells with the second which sizes
+      change
 
-    `force_backend` (with "default" only, RuntimeError otherwise) takes the place of every backend; what was compiled is compiled again.
+    `force_backend` (with "default" only, RuntimeError otherwise) takes the place of every backend; what was compiled is
+    compiled again.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Settings of capture for a part of a program: `error_on_graph_break` and `patch_dynamo_config`, as contexts or decorators."""
+"""Settings of capture for a part of a program: `error_on_graph_break` and `patch_dynamo_config`, as contexts or
+decorators.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _strict: list[bool | None] = [None]
 
 
 class error_on_graph_break:
-    """Within this, a graph break raises `Unsupported` (True) or does not (False), whatever `fullgraph` says; a context or a decorator.
+    """Within this, a graph break raises `Unsupported` (True) or does not (False), whatever `fullgraph` says; a context
+    or a decorator.
 
     >>> import rushlight as torch
     >>> with torch._dynamo.error_on_graph_break(False):

@@ -1,4 +1,6 @@
-"""The CPU as a device, as `torch.cpu`: one device, and streams that do nothing, so that programs written for accelerators run."""
+"""The CPU as a device, as `torch.cpu`: one device, and streams that do nothing, so that programs written for
+accelerators run.
+"""
 
 from __future__ import annotations
 

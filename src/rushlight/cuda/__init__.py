@@ -1,7 +1,7 @@
 """What a program may ask about CUDA, as `torch.cuda`: there is none, and every answer says so.
 
-Questions (`is_available`, `device_count`) are answered; calls that PyTorch itself ignores on a machine without a GPU (seeds,
-emptying the cache) do nothing; whatever needs a GPU raises RuntimeError.
+Questions (`is_available`, `device_count`) are answered; calls that PyTorch itself ignores on a machine without a GPU
+(seeds, emptying the cache) do nothing; whatever needs a GPU raises RuntimeError.
 
     >>> torch.cuda.is_available()
     False
@@ -84,7 +84,8 @@ def _number(device: Any) -> int:
 
 
 class device:
-    """A context in which a GPU is the current one; a negative number, as code for both kinds of machine has it, changes nothing.
+    """A context in which a GPU is the current one; a negative number, as code for both kinds of machine has it, changes
+    nothing.
 
     >>> with torch.cuda.device(-1):
     ...     pass

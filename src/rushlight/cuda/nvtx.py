@@ -1,4 +1,6 @@
-"""`torch.cuda.nvtx`: marks for NVIDIA's profilers.  Without a GPU there is nobody to read them: making one raises RuntimeError."""
+"""`torch.cuda.nvtx`: marks for NVIDIA's profilers.  Without a GPU there is nobody to read them: making one raises
+RuntimeError.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The generators of GPUs, as `torch.cuda.random`: there are none.  Seeds are taken, as PyTorch takes them without a GPU, and change nothing."""
+"""The generators of GPUs, as `torch.cuda.random`: there are none.  Seeds are taken, as PyTorch takes them without a
+GPU, and change nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`torch.distributed` of a build without it: `is_available()` is False, there is no process group, and making one raises NotImplementedError.
+"""`torch.distributed` of a build without it: `is_available()` is False, there is no process group, and making one
+raises NotImplementedError.
 
 >>> import rushlight as torch
 >>> torch.distributed.is_available(), torch.distributed.is_initialized()

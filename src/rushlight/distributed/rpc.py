@@ -1,4 +1,6 @@
-"""`torch.distributed.rpc`: calls of functions in other processes are not there; the names are, so that programs can be imported."""
+"""`torch.distributed.rpc`: calls of functions in other processes are not there; the names are, so that programs can be
+imported.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ __all__ = ["Beta"]
 
 @parametric
 class Beta(ExponentialFamily):
-    """The beta distribution on the unit interval: the first element of a Dirichlet vector of two; draws are differentiable.
+    """The beta distribution on the unit interval: the first element of a Dirichlet vector of two; draws are
+    differentiable.
 
     >>> import rushlight as torch
     >>> torch.distributions.Beta(1.0, 3.0).mean

@@ -12,7 +12,9 @@ __all__ = ["ByCategories"]
 
 
 class ByCategories(Distribution):
-    """A distribution of vectors with an element for each category, of which `probs` or `logits` tell how likely they are."""
+    """A distribution of vectors with an element for each category, of which `probs` or `logits` tell how likely they
+    are.
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     _parts = ("_categorical",)

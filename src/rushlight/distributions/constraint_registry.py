@@ -1,7 +1,7 @@
 """Which transform leads from unconstrained numbers into a constraint's region.
 
-`biject_to(constraint)` gives a bijection, so densities can be carried over; `transform_to(constraint)` gives a map that is good for
-optimisation and may be no bijection (softmax for the simplex).
+`biject_to(constraint)` gives a bijection, so densities can be carried over; `transform_to(constraint)` gives a map that
+is good for optimisation and may be no bijection (softmax for the simplex).
 
     >>> import rushlight as torch
     >>> from rushlight.distributions import biject_to, constraints
@@ -29,7 +29,9 @@ class ConstraintRegistry:
         self._registry: dict[type, Factory] = {}
 
     def register(self, constraint: Any, factory: Factory | None = None) -> Any:
-        """Register `factory` for a constraint's class (an instance stands for its class); without a factory: a decorator."""
+        """Register `factory` for a constraint's class (an instance stands for its class); without a factory: a
+        decorator.
+        """
         if factory is None:
             return lambda given: self.register(constraint, given)
         cls = type(constraint) if isinstance(constraint, constraints.Constraint) else constraint

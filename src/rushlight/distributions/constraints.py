@@ -1,7 +1,8 @@
 """Regions of tensors: what parameters and values of distributions may be, and what transforms map between.
 
-A constraint says with `check(value)` which elements lie inside: `event_dim` dims of the value make one element, and the result has
-the shape of the others.  Constraints that depend on a distribution's parameters are properties (`dependent_property`).
+A constraint says with `check(value)` which elements lie inside: `event_dim` dims of the value make one element, and the
+result has the shape of the others.  Constraints that depend on a distribution's parameters are properties
+(`dependent_property`).
 
     >>> import rushlight as torch
     >>> from rushlight.distributions import constraints
@@ -25,7 +26,9 @@ __all__ = [
 
 
 class Constraint:
-    """A region.  `is_discrete`: whether it is a set of isolated points; `event_dim`: how many rightmost dims make one element."""
+    """A region.  `is_discrete`: whether it is a set of isolated points; `event_dim`: how many rightmost dims make one
+    element.
+    """
 
     is_discrete: Any = False
     event_dim: Any = 0

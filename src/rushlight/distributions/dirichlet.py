@@ -25,7 +25,8 @@ class _Dirichlet(rushlight.autograd.Function):
     @staticmethod
     @rushlight.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Any) -> Any:
-        # More of concentration i moves x towards corner i: the direction is e_i - x, its length the derivative of the marginal.
+        # More of concentration i moves x towards corner i: the direction is e_i - x, its length the derivative of the
+        # marginal.
         x, concentration = ctx.saved_tensors
         total = concentration.sum(-1, True).expand_as(concentration)
         return rushlight._dirichlet_grad(x, concentration, total) * (grad - (x * grad).sum(-1, True))

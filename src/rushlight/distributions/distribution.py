@@ -1,7 +1,7 @@
 """What every distribution is: shapes, checks of arguments and values, and what follows from a class's parameters.
 
-The shape of a sample is `sample_shape + batch_shape + event_shape`: independent draws, independent but differently parametrised
-ones, and the dims that belong to one draw.
+The shape of a sample is `sample_shape + batch_shape + event_shape`: independent draws, independent but differently
+parametrised ones, and the dims that belong to one draw.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ def holds(checked: Tensor) -> bool:
 class Distribution:
     """The base of all distributions.
 
-    A subclass sets `batch_shape` and `event_shape` through `super().__init__`, describes its parameters in `arg_constraints` and
-    the values it takes in `support`, and defines what it can of `sample`, `rsample`, `log_prob`, ...; the rest raises
-    `NotImplementedError`.  With `validate_args` (the default, unless Python runs with `-O`) parameters and values are checked
-    and `ValueError` tells what was wrong.
+    A subclass sets `batch_shape` and `event_shape` through `super().__init__`, describes its parameters in
+    `arg_constraints` and the values it takes in `support`, and defines what it can of `sample`, `rsample`, `log_prob`,
+    ...; the rest raises `NotImplementedError`.  With `validate_args` (the default, unless Python runs with `-O`)
+    parameters and values are checked and `ValueError` tells what was wrong.
     """
 
     has_rsample: Any = False
     has_enumerate_support: Any = False
     _validate_args = __debug__
-    # What `parametric` expands or hands on beside the parameters: distributions of the same batch, and what has no batch.
+    # What `parametric` expands or hands on beside the parameters: distributions of the same batch, and what has no
+    # batch.
     _parts: tuple[str, ...] = ()
     _kept: tuple[str, ...] = ()
 
@@ -216,7 +217,9 @@ class Distribution:
         return self.__new__(type(self))
 
     def _finished(self, new: Any, batch_shape: Any, event_shape: Any = None) -> Any:
-        """`new`, filled with this one's expanded state, made a distribution of the given shapes; it is not checked again."""
+        """`new`, filled with this one's expanded state, made a distribution of the given shapes; it is not checked
+        again.
+        """
         shape = self._event_shape if event_shape is None else event_shape
         Distribution.__init__(new, batch_shape, shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -241,8 +244,9 @@ class Distribution:
 def parametric(cls: Class) -> Class:
     """Give a class the `expand` that follows from its state.
 
-    Parameters (the names in `arg_constraints` that the object holds) are expanded in front of their event dims, the distributions
-    named in `_parts` by their own `expand`; what `_kept` names goes over as it is.  Then a base class that can expand does the rest.
+    Parameters (the names in `arg_constraints` that the object holds) are expanded in front of their event dims, the
+    distributions named in `_parts` by their own `expand`; what `_kept` names goes over as it is.  Then a base class
+    that can expand does the rest.
     """
     above = super(cls, cls).expand  # type: ignore[arg-type]
 

@@ -13,9 +13,9 @@ __all__ = ["ExponentialFamily"]
 class ExponentialFamily(Distribution):
     """A distribution with natural parameters eta.
 
-    A subclass may define `_natural_params` (a tuple), `_log_normalizer` (of them) and `_mean_carrier_measure` (the mean of log h);
-    entropy, and the divergence between two of a family, follow from them by differentiating the log normaliser
-    (Nielsen and Nock, "Entropies and cross-entropies of exponential families", 2010).
+    A subclass may define `_natural_params` (a tuple), `_log_normalizer` (of them) and `_mean_carrier_measure` (the mean
+    of log h); entropy, and the divergence between two of a family, follow from them by differentiating the log
+    normaliser (Nielsen and Nock, "Entropies and cross-entropies of exponential families", 2010).
     """
 
     @property

@@ -14,7 +14,9 @@ __all__ = ["Folded"]
 
 
 class Folded(TransformedDistribution):
-    """The distribution of |x|, x from `base`, which is symmetric around 0 and has a `scale`: twice its density on one side."""
+    """The distribution of |x|, x from `base`, which is symmetric around 0 and has a `scale`: twice its density on one
+    side.
+    """
 
     arg_constraints = {"scale": constraints.positive}
     support = constraints.nonnegative

@@ -17,8 +17,8 @@ __all__ = ["GeneralizedPareto"]
 class GeneralizedPareto(Distribution):
     """The generalized Pareto distribution: exceedances over `loc`, with tails as heavy as `concentration` says.
 
-    The survival function is (1 + c z)^(-1/c) with z = (x - loc) / scale; for c = 0 it is exp(-z) (Coles, "An Introduction to
-    Statistical Modeling of Extreme Values", section 4.2).
+    The survival function is (1 + c z)^(-1/c) with z = (x - loc) / scale; for c = 0 it is exp(-z) (Coles, "An
+    Introduction to Statistical Modeling of Extreme Values", section 4.2).
 
         >>> import rushlight as torch
         >>> torch.distributions.GeneralizedPareto(0.0, 1.0, 0.5).mean

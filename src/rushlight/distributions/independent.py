@@ -16,7 +16,8 @@ Base = TypeVar("Base", bound=Distribution)
 
 
 class Independent(Distribution, Generic[Base]):
-    """`base_distribution` with its last `reinterpreted_batch_ndims` batch dims as part of one draw: log densities are summed over them.
+    """`base_distribution` with its last `reinterpreted_batch_ndims` batch dims as part of one draw: log densities are
+    summed over them.
 
     >>> import rushlight as torch
     >>> from rushlight.distributions import Independent, Normal

@@ -1,7 +1,7 @@
 """Kullback-Leibler divergences: E_p[log p(x) - log q(x)], found by the classes of p and q.
 
-Pairs of different families are not written one by one: the divergence is the cross entropy minus the entropy of p, and the cross
-entropy needs of p only a few means (of x, x^2, log x, ...), and `_CROSS` has it for each q.
+Pairs of different families are not written one by one: the divergence is the cross entropy minus the entropy of p, and
+the cross entropy needs of p only a few means (of x, x^2, log x, ...), and `_CROSS` has it for each q.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _KL_MEMOIZE: dict[tuple[type, type], Any] = {}
 def register_kl(type_p: Any, type_q: Any) -> Callable[[Divergence], Divergence]:
     """Decorator: the function computes the divergence of a `type_p` (or a subclass) from a `type_q` (or a subclass).
 
-    Where several registrations fit, the one with the closer classes is taken; if one is closer in p and another in q there is a
-    warning, which a registration of the pair itself resolves.  The classes may be bases that `Distribution` does not know, as those
-    of other packages; `TypeError` for what is no class.
+    Where several registrations fit, the one with the closer classes is taken; if one is closer in p and another in q
+    there is a warning, which a registration of the pair itself resolves.  The classes may be bases that `Distribution`
+    does not know, as those of other packages; `TypeError` for what is no class.
 
         >>> from rushlight.distributions import Normal
         >>> class Mine(Normal): pass

@@ -17,10 +17,12 @@ __all__ = ["LKJCholesky"]
 
 @parametric
 class LKJCholesky(Distribution):
-    """Lower Cholesky factors of correlation matrices C (`dim` x `dim`) with the density of C proportional to det(C) ** (concentration - 1).
+    """Lower Cholesky factors of correlation matrices C (`dim` x `dim`) with the density of C proportional to det(C) **
+    (concentration - 1).
 
-    With concentration 1 all correlation matrices are equally likely.  Draws are made by the onion method (Lewandowski, Kurowicka
-    and Joe, "Generating random correlation matrices based on vines and extended onion method", 2009, section 3).
+    With concentration 1 all correlation matrices are equally likely.  Draws are made by the onion method (Lewandowski,
+    Kurowicka and Joe, "Generating random correlation matrices based on vines and extended onion method", 2009, section
+    3).
 
         >>> import rushlight as torch
         >>> torch.distributions.LKJCholesky(3, 0.5).event_shape

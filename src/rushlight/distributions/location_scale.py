@@ -11,7 +11,9 @@ __all__ = ["LocationScale"]
 
 
 class LocationScale(Distribution):
-    """A symmetric distribution of real numbers around `loc`, as wide as `scale` says; both are broadcast to one shape, that of the batch."""
+    """A symmetric distribution of real numbers around `loc`, as wide as `scale` says; both are broadcast to one shape,
+    that of the batch.
+    """
 
     loc: Any
     scale: Any

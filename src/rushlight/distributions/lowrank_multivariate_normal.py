@@ -36,7 +36,8 @@ def low_rank_distance(factor: Any, diagonal: Any, x: Any, capacitance: Any) -> A
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with the covariance `cov_factor @ cov_factor.mT + diag(cov_diag)`.
 
-    `loc` [..., n], `cov_factor` [..., n, m], `cov_diag` [..., n]; with m much smaller than n everything costs n m^2 and less.
+    `loc` [..., n], `cov_factor` [..., n, m], `cov_diag` [..., n]; with m much smaller than n everything costs n m^2 and
+    less.
 
         >>> import rushlight as torch
         >>> torch.distributions.LowRankMultivariateNormal(torch.zeros(2), torch.ones(2, 1), torch.ones(2)).variance

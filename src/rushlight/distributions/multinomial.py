@@ -69,7 +69,8 @@ class Multinomial(ByCategories):
         return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Any:
-        # log n! and the logits are means of what is known; log k! of each count is averaged over its binomial distribution
+        # log n! and the logits are means of what is known; log k! of each count is averaged over its binomial
+        # distribution
         n = self.total_count
         counts = self._binomial.enumerate_support(expand=False)[1:]
         weights = self._binomial.log_prob(counts).exp()

@@ -43,8 +43,8 @@ def solved_square(scale_tril: Any, x: Any) -> Any:
 def _precision_to_scale_tril(precision: Any) -> Any:
     """The Cholesky factor of a matrix's inverse.
 
-    With the order of rows and columns reversed, P = U U^T with an upper U becomes an ordinary factorisation; then the inverse is
-    U^-T U^-1, and U^-T is lower.
+    With the order of rows and columns reversed, P = U U^T with an upper U becomes an ordinary factorisation; then the
+    inverse is U^-T U^-1, and U^-T is lower.
     """
     upper = rushlight.linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1))
     identity = rushlight.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
@@ -60,7 +60,9 @@ def one_given(matrices: dict[str, Any], refusal: type[Exception]) -> str:
 
 
 class ByMatrix(Distribution):
-    """What distributions share that are given a covariance matrix, its inverse or its Cholesky factor: the others follow."""
+    """What distributions share that are given a covariance matrix, its inverse or its Cholesky factor: the others
+    follow.
+    """
 
     _unbroadcasted_scale_tril: Any
 
@@ -94,7 +96,8 @@ class ByMatrix(Distribution):
 
 @parametric
 class MultivariateNormal(ByMatrix):
-    """Normal vectors with the mean `loc` [..., n] and a covariance [..., n, n], given as the matrix, its inverse or its Cholesky factor.
+    """Normal vectors with the mean `loc` [..., n] and a covariance [..., n, n], given as the matrix, its inverse or its
+    Cholesky factor.
 
     Working with `scale_tril` is the cheapest: from the others it is computed.
 

@@ -17,7 +17,9 @@ __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
 
 @parametric
 class LogitRelaxedBernoulli(ProbsOrLogits):
-    """The log odds of a relaxed Bernoulli number (Maddison et al., arXiv:1611.00712, section B; Jang et al., arXiv:1611.01144)."""
+    """The log odds of a relaxed Bernoulli number (Maddison et al., arXiv:1611.00712, section B; Jang et al.,
+    arXiv:1611.01144).
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real

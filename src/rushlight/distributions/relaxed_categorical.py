@@ -19,7 +19,9 @@ __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 @parametric
 class ExpRelaxedCategorical(ByCategories):
-    """The logarithm of a relaxed one-hot vector (Maddison et al., arXiv:1611.00712, section C; Jang et al., arXiv:1611.01144)."""
+    """The logarithm of a relaxed one-hot vector (Maddison et al., arXiv:1611.00712, section C; Jang et al.,
+    arXiv:1611.01144).
+    """
 
     support = constraints.real_vector  # its exponentials have the sum 1, which no constraint expresses
     has_rsample = True
@@ -51,7 +53,8 @@ class ExpRelaxedCategorical(ByCategories):
 
 @parametric
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Positive numbers with the sum 1, close to a one-hot vector for a low `temperature`, with the chances of a categorical one.
+    """Positive numbers with the sum 1, close to a one-hot vector for a low `temperature`, with the chances of a
+    categorical one.
 
     >>> import rushlight as torch
     >>> torch.distributions.RelaxedOneHotCategorical(torch.tensor(0.5), probs=torch.tensor([1.0, 3.0])).probs

@@ -17,7 +17,8 @@ __all__ = ["StudentT"]
 
 @parametric
 class StudentT(Distribution):
-    """Student's t distribution with `df` degrees of freedom, shifted by `loc` and scaled by `scale`; draws are differentiable.
+    """Student's t distribution with `df` degrees of freedom, shifted by `loc` and scaled by `scale`; draws are
+    differentiable.
 
     >>> import rushlight as torch
     >>> torch.distributions.StudentT(4.0).variance

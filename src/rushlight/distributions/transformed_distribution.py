@@ -18,8 +18,8 @@ __all__ = ["TransformedDistribution"]
 class TransformedDistribution(Distribution):
     """The distribution of `transforms[-1](... transforms[0](x))` where x comes from `base_distribution`.
 
-    The density is the base's, divided by the Jacobians' determinants.  Dims that a transform needs for one element become dims of
-    the event.  Raises `ValueError` for transforms that are none and for a base with too few dims.
+    The density is the base's, divided by the Jacobians' determinants.  Dims that a transform needs for one element
+    become dims of the event.  Raises `ValueError` for transforms that are none and for a base with too few dims.
 
         >>> import rushlight as torch
         >>> from rushlight.distributions import ExpTransform, Normal, TransformedDistribution
@@ -49,7 +49,9 @@ class TransformedDistribution(Distribution):
 
     @staticmethod
     def _fitted(base: Any, whole: Any) -> tuple[Any, Any]:
-        """(the base expanded to what the transforms' parameters need and with events as large as they take, the values' shape)."""
+        """(the base expanded to what the transforms' parameters need and with events as large as they take, the values'
+        shape).
+        """
         base_shape = base.batch_shape + base.event_shape
         event_dim = whole.domain.event_dim
         if len(base_shape) < event_dim:

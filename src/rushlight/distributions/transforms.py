@@ -30,11 +30,12 @@ __all__ = [
 
 
 class Transform:
-    """A map from `domain` to `codomain` (constraints), written by a subclass as `_call`, `_inverse` and `log_abs_det_jacobian`.
+    """A map from `domain` to `codomain` (constraints), written by a subclass as `_call`, `_inverse` and
+    `log_abs_det_jacobian`.
 
-    With `cache_size=1` the latest pair (x, y) is kept, so that `t.inv(t(x))` is x itself, without rounding.  `bijective` says
-    whether `t.inv(t(x)) == x` for all x; without it the inverse is only one of the preimages.  `sign` is that of the
-    derivative of a monotone map of numbers.
+    With `cache_size=1` the latest pair (x, y) is kept, so that `t.inv(t(x))` is x itself, without rounding.
+    `bijective` says whether `t.inv(t(x)) == x` for all x; without it the inverse is only one of the preimages.  `sign`
+    is that of the derivative of a monotone map of numbers.
     """
 
     bijective: Any = False
@@ -668,7 +669,9 @@ class _OfVectors(_Plain):
 
 
 class SoftmaxTransform(_OfVectors):
-    """y = exp(x) normalised to the sum 1; no bijection, and meant for coordinate-wise optimisation rather than for densities."""
+    """y = exp(x) normalised to the sum 1; no bijection, and meant for coordinate-wise optimisation rather than for
+    densities.
+    """
 
     def _call(self, x: Any) -> Any:
         weights = (x - x.max(-1, True)[0]).exp()
@@ -679,7 +682,8 @@ class SoftmaxTransform(_OfVectors):
 
 
 class StickBreakingTransform(_OfVectors):
-    """n numbers to n + 1 positive ones with the sum 1: each takes its share (a sigmoid) of what the ones before have left.
+    """n numbers to n + 1 positive ones with the sum 1: each takes its share (a sigmoid) of what the ones before have
+    left.
 
     The numbers are shifted so that zeros become equal parts (Stan Reference Manual, "Unit simplex").
     """
@@ -708,7 +712,9 @@ class StickBreakingTransform(_OfVectors):
 
 
 class LowerCholeskyTransform(_Plain):
-    """A square matrix to a lower triangular one with a positive diagonal: what is above is dropped, the diagonal exponentiated."""
+    """A square matrix to a lower triangular one with a positive diagonal: what is above is dropped, the diagonal
+    exponentiated.
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky

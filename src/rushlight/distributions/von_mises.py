@@ -15,7 +15,9 @@ __all__ = ["VonMises"]
 
 
 def _draw(concentration: Any, r: Any, shape: Any) -> Any:
-    """Angles around 0 by rejection from a wrapped Cauchy distribution (Best and Fisher, 1979); until all are accepted, all are tried."""
+    """Angles around 0 by rejection from a wrapped Cauchy distribution (Best and Fisher, 1979); until all are accepted,
+    all are tried.
+    """
     angles = rushlight.zeros(shape, dtype=r.dtype, device=r.device)
     accepted = rushlight.zeros(shape, dtype=rushlight.bool, device=r.device)
     while not accepted.all():

@@ -29,10 +29,11 @@ def _multivariate_digamma(x: Any, p: int) -> Any:
 
 @parametric
 class Wishart(ByMatrix, ExponentialFamily):
-    """Sums of `df` outer products of normal vectors with the given covariance: random positive definite matrices [..., p, p].
+    """Sums of `df` outer products of normal vectors with the given covariance: random positive definite matrices [...,
+    p, p].
 
-    `df` may be any number above p - 1; the covariance is given as the matrix, its inverse or its Cholesky factor.  Draws are made
-    by Bartlett's decomposition and are differentiable.
+    `df` may be any number above p - 1; the covariance is given as the matrix, its inverse or its Cholesky factor.
+    Draws are made by Bartlett's decomposition and are differentiable.
 
         >>> import rushlight as torch
         >>> torch.distributions.Wishart(torch.tensor(3.0), torch.eye(2)).mean
@@ -129,7 +130,9 @@ class Wishart(ByMatrix, ExponentialFamily):
         return singular.flatten(-len(self._batch_shape)).any(-1) if self._batch_shape else singular
 
     def rsample(self, sample_shape: Any = Size(), max_try_correction: int | None = None) -> Any:
-        """Draws; singular ones (roundings, for low `df`) are drawn again up to `max_try_correction` times, and a warning is given."""
+        """Draws; singular ones (roundings, for low `df`) are drawn again up to `max_try_correction` times, and a
+        warning is given.
+        """
         sample_shape = Size(sample_shape)
         # PyTorch draws once more than it uses: the second draws are the ones that it returns for a seed.
         self._bartlett_sampling(sample_shape)

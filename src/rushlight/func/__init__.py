@@ -7,8 +7,8 @@
     >>> vmap(torch.dot)(torch.ones(2, 3), torch.ones(2, 3))
     tensor([3., 3.])
 
-Source: the semantics follow PyTorch's `torch.func`; reverse over forward mode and the order of levels follow Pearlmutter and Siskind,
-"Lazy multivariate higher-order forward-mode AD" (2007).
+Source: the semantics follow PyTorch's `torch.func`; reverse over forward mode and the order of levels follow
+Pearlmutter and Siskind, "Lazy multivariate higher-order forward-mode AD" (2007).
 """
 
 from __future__ import annotations

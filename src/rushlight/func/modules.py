@@ -23,10 +23,12 @@ def functional_call(
 ) -> Any:
     """`module(*args, **kwargs)` with other tensors in place of its parameters and buffers, by name.
 
-    - `parameter_and_buffer_dicts`: names (as in `named_parameters`) to tensors, or a sequence of such dicts with different names.
+    - `parameter_and_buffer_dicts`: names (as in `named_parameters`) to tensors, or a sequence of such dicts with
+      different names.
     - `args`: a tuple, or one argument.
     - `tie_weights`: a tensor that stands for a tied parameter stands for it under all its names.
-    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else; without it, names that the module has not are ignored.
+    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else; without it, names that the
+      module has not are ignored.
 
     The module itself keeps its tensors, whatever happens.
 
@@ -113,10 +115,11 @@ def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: dict[str, Any]
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(parameters, buffers) of several modules of one kind, by name, each stacked along a new first dim: an ensemble for `vmap`.
+    """(parameters, buffers) of several modules of one kind, by name, each stacked along a new first dim: an ensemble
+    for `vmap`.
 
-    RuntimeError without modules, or where they differ in kind or mode.  The stacked parameters are leaves that require gradients as the
-    originals do.
+    RuntimeError without modules, or where they differ in kind or mode.  The stacked parameters are leaves that require
+    gradients as the originals do.
 
         >>> import rushlight as torch
         >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(2, 3) for _ in range(4)])

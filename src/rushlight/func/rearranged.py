@@ -13,8 +13,9 @@ __all__ = ["rearrange"]
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
     """`tensor` with its dims as `pattern` says: `"b c h w -> b (c h) w"`.
 
-    Names stand for dims, `( )` merges (or splits, on the left) dims, `...` stands for all others, `1` for a dim of size 1.  `axes_lengths` gives
-    sizes that a split leaves open.  A list of tensors is stacked first.  ValueError for patterns that do not fit.
+    Names stand for dims, `( )` merges (or splits, on the left) dims, `...` stands for all others, `1` for a dim of size
+    1.  `axes_lengths` gives sizes that a split leaves open.  A list of tensors is stacked first.  ValueError for
+    patterns that do not fit.
 
         >>> import rushlight as torch
         >>> torch.func.rearrange(torch.arange(6).reshape(2, 3), "a b -> (b a)")

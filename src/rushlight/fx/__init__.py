@@ -1,7 +1,8 @@
 """`torch.fx`: programs as graphs that can be read and changed.
 
-`symbolic_trace` runs a module or a function with values that write down what is done to them, and makes a `Graph` of `Node`s; a `GraphModule` is the
-module that its code makes.  `Interpreter` runs a graph node by node, `Transformer` makes another one, `replace_pattern` exchanges parts.
+`symbolic_trace` runs a module or a function with values that write down what is done to them, and makes a `Graph` of
+`Node`s; a `GraphModule` is the module that its code makes.  `Interpreter` runs a graph node by node, `Transformer`
+makes another one, `replace_pattern` exchanges parts.
 
 >>> import rushlight as torch
 >>> class Net(torch.nn.Module):

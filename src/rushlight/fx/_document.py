@@ -106,7 +106,9 @@ class _Builder:
             node._rename(record.target)
 
     def dropped(self, value: Any) -> None:
-        """What an in-place call gives is the tensor itself; where the program does not take it, later uses are of the tensor as it was named before."""
+        """What an in-place call gives is the tensor itself; where the program does not take it, later uses are of the
+        tensor as it was named before.
+        """
         if self.before[0] is value and self.before[1] is not None:
             self.nodes[id(value)] = self.before[1]
 

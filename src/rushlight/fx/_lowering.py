@@ -1,8 +1,8 @@
 """From an fx graph to a program of primitives with effects.
 
-An fx graph says which functions of PyTorch a module calls.  Its nodes have no shapes, and its effects are calls like any other.
-For tensors of given shapes and dtypes it lowers to a graph of primitives (`rushlight._graph`), in which changed memory and
-random numbers are effects in order.
+An fx graph says which functions of PyTorch a module calls.  Its nodes have no shapes, and its effects are calls like
+any other.  For tensors of given shapes and dtypes it lowers to a graph of primitives (`rushlight._graph`), in which
+changed memory and random numbers are effects in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ __all__ = ["lower"]
 
 
 def lower(module: GraphModule, *args: Any) -> RecordedProgram:
-    """The program of a module's graph for arguments like these.  Parameters and buffers belong to the program, which changes them as the module does.
+    """The program of a module's graph for arguments like these.  Parameters and buffers belong to the program, which
+    changes them as the module does.
 
     An error says at which node of the graph it came up.
 

@@ -18,7 +18,9 @@ def register_pytree_flatten_spec(
     flatten_fn_spec: FlattenFuncSpec,
     flatten_fn_exact_match_spec: Callable[[PyTree, TreeSpec], bool] | None = None,
 ) -> None:
-    """How objects of a class are flattened where their shape is known; the class must be a node of `torch.utils._pytree`."""
+    """How objects of a class are flattened where their shape is known; the class must be a node of
+    `torch.utils._pytree`.
+    """
     SUPPORTED_NODES[cls] = flatten_fn_spec
 
 

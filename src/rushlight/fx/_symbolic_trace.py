@@ -122,7 +122,8 @@ def _find_proxy(*values: Any) -> Proxy | None:
 
 
 def wrap(fn_or_name: str | Callable[..., Any]) -> Any:
-    """Mark a function of the calling module, itself or by name, as one that a tracer does not look into: a call of it with a traced value is a node.
+    """Mark a function of the calling module, itself or by name, as one that a tracer does not look into: a call of it
+    with a traced value is a node.
 
     To be called at the top level of a module, or as a decorator there.
     """
@@ -244,9 +245,10 @@ def _assert_is_none(value: Any, msg: str) -> None:
 class Tracer(TracerBase):
     """Runs a module's `forward` or a function with proxies and keeps what they write down as a `Graph`.
 
-    Calls of modules for which `is_leaf_module` says yes (the package's own, but for `Sequential`) are nodes; others are looked into.  Functions of
-    `autowrap_modules` and `autowrap_functions`, and those marked by `wrap`, are nodes.  A subclass may change these decisions: `is_leaf_module`,
-    `call_module`, `create_arg`, `create_node`, `path_of_module`, `getattr`, `to_bool`, `iter`.
+    Calls of modules for which `is_leaf_module` says yes (the package's own, but for `Sequential`) are nodes; others are
+    looked into.  Functions of `autowrap_modules` and `autowrap_functions`, and those marked by `wrap`, are nodes.  A
+    subclass may change these decisions: `is_leaf_module`, `call_module`, `create_arg`, `create_node`, `path_of_module`,
+    `getattr`, `to_bool`, `iter`.
     """
 
     def __init__(
@@ -307,7 +309,9 @@ class Tracer(TracerBase):
                 self.module_stack.pop(key, None)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What an attribute of a module is: parameters (and buffers, where `proxy_buffer_attributes`) are nodes, everything else is itself."""
+        """What an attribute of a module is: parameters (and buffers, where `proxy_buffer_attributes`) are nodes,
+        everything else is itself.
+        """
         if isinstance(attr_val, Parameter):
             return self._attribute_proxy(attr_val, self.root.named_parameters(), parameter_proxy_cache)
         if self.proxy_buffer_attributes and isinstance(attr_val, Tensor):
@@ -367,8 +371,8 @@ class Tracer(TracerBase):
     ) -> Graph:
         """The graph of a module's `forward` or of a function.
 
-        `concrete_args`: name -> value (or all values, by their places) for parameters that are no inputs: the graph is made for these values.
-        Where one is nested, its `PH` are inputs.
+        `concrete_args`: name -> value (or all values, by their places) for parameters that are no inputs: the graph is
+        made for these values.  Where one is nested, its `PH` are inputs.
         """
         cls = type(self)
         self.num_calls, self.module_stack = {}, collections.OrderedDict()
@@ -409,7 +413,9 @@ class Tracer(TracerBase):
 
     @contextlib.contextmanager
     def _tracing(self, space: dict[str, Any]) -> Iterator[None]:
-        """While the program runs, modules that are called and attributes that are read come to the tracer first, and marked functions are wrapped."""
+        """While the program runs, modules that are called and attributes that are read come to the tracer first, and
+        marked functions are wrapped.
+        """
         cache: dict[str, Any] = {}
         call, get = Module.__call__, Module.__getattr__
         patcher = _Patcher()
@@ -547,7 +553,9 @@ def _public(name: str) -> Any:
 
 
 def _annotation(fn: Any, name: str) -> Any:
-    """The annotation of a parameter; one that is written as text means what it does in the function's module, or nothing where it cannot be read."""
+    """The annotation of a parameter; one that is written as text means what it does in the function's module, or
+    nothing where it cannot be read.
+    """
     found = getattr(fn, "__annotations__", {}).get(name, None)
     if not isinstance(found, str):
         return found
@@ -561,7 +569,9 @@ def _annotation(fn: Any, name: str) -> Any:
 
 
 def _positional(fn: Any) -> Any:
-    """A function with its keyword-only and starred parameters as positional ones: a traced `*args` is one value, under its name."""
+    """A function with its keyword-only and starred parameters as positional ones: a traced `*args` is one value, under
+    its name.
+    """
     code: CodeType = fn.__code__
     flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     count = code.co_argcount + code.co_kwonlyargcount + flags.bit_count()

@@ -71,7 +71,9 @@ class Namespace:
         self._counts: dict[str, int] = {}
 
     def create_name(self, candidate: str, obj: Any) -> str:
-        """A name like `candidate` that is free; with `obj` (which then keeps its name) the name of a global may be a builtin's own."""
+        """A name like `candidate` that is free; with `obj` (which then keeps its name) the name of a global may be a
+        builtin's own.
+        """
         if obj is not None and obj in self._names:
             return self._names[obj]
         candidate = self._ILLEGAL.sub("_", candidate) or "_unnamed"

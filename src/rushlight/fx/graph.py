@@ -63,8 +63,9 @@ class _InsertPoint(AbstractContextManager[None]):
 class Graph:
     """A program: placeholders, calls of functions, methods and modules, and one output.
 
-    Nodes are made by `placeholder`, `get_attr`, `call_function`, `call_method`, `call_module` and `output`, in the order in which they run, or at
-    the place given by `inserting_before` and `inserting_after`.  With a `GraphModule` it becomes a module whose `forward` is generated from it.
+    Nodes are made by `placeholder`, `get_attr`, `call_function`, `call_method`, `call_module` and `output`, in the
+    order in which they run, or at the place given by `inserting_before` and `inserting_after`.  With a `GraphModule` it
+    becomes a module whose `forward` is generated from it.
     """
 
     def __init__(
@@ -186,7 +187,9 @@ class Graph:
         return made
 
     def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False) -> Any:
-        """Copy all nodes of `g` here and return what it returns in terms of this graph's nodes; `val_map` gets the pairs, and what it holds stays."""
+        """Copy all nodes of `g` here and return what it returns in terms of this graph's nodes; `val_map` gets the
+        pairs, and what it holds stays.
+        """
         for node in g.nodes:
             if node in val_map:
                 continue
@@ -264,7 +267,8 @@ class Graph:
     def on_generate_code(
         self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]
     ) -> AbstractContextManager[None]:
-        """Change the lines of the function: `make_transformer` takes the transformer there is (or None) and gives the new one.
+        """Change the lines of the function: `make_transformer` takes the transformer there is (or None) and gives the
+        new one.
 
         It stays on; as a context manager it is taken off at the end.
         """
@@ -302,7 +306,9 @@ class Graph:
         print(tabulate(rows, headers=["opcode", "name", "target", "args", "kwargs"]))
 
     def lint(self) -> None:
-        """RuntimeError where a node takes a value that is not there yet, or two have one name; where there is a module, also for targets it lacks."""
+        """RuntimeError where a node takes a value that is not there yet, or two have one name; where there is a module,
+        also for targets it lacks.
+        """
         seen: set[Node] = set()
         names: set[str] = set()
         for node in self.nodes:

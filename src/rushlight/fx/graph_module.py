@@ -127,8 +127,9 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> Module:
 class GraphModule(Module):
     """A module that runs a graph: its `forward` is the graph's code.
 
-    `root` is the module whose parameters and modules the graph names (they are shared with it), or a dict of path -> object.  `graph` may
-    be assigned; after nodes were changed, `recompile()` makes the code anew.  Each object has a class of its own, so `forward` is an ordinary method.
+    `root` is the module whose parameters and modules the graph names (they are shared with it), or a dict of path ->
+    object.  `graph` may be assigned; after nodes were changed, `recompile()` makes the code anew.  Each object has a
+    class of its own, so `forward` is an ordinary method.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
@@ -233,7 +234,9 @@ class GraphModule(Module):
         return True
 
     def delete_all_unused_submodules(self) -> None:
-        """Take out the modules that the graph neither calls nor reads from (nor their parents, nor what is in a called one)."""
+        """Take out the modules that the graph neither calls nor reads from (nor their parents, nor what is in a called
+        one).
+        """
         used: set[str] = set()
         for node in self.graph.nodes:
             if node.op in ("call_module", "get_attr"):

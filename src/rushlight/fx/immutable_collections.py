@@ -1,6 +1,7 @@
 """Lists and dicts that refuse to be changed: what a node's arguments are kept in.
 
-A node is told when its arguments change (its users are counted), so they are changed by assigning `node.args`, never in place.
+A node is told when its arguments change (its users are counted), so they are changed by assigning `node.args`, never in
+place.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ class Interpreter:
 
 
 class Transformer(Interpreter):
-    """An interpreter whose values are proxies: `transform` gives a new `GraphModule`, made by the methods that a subclass has changed.
+    """An interpreter whose values are proxies: `transform` gives a new `GraphModule`, made by the methods that a
+    subclass has changed.
 
     >>> import operator
     >>> import rushlight as torch

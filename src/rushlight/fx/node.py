@@ -104,9 +104,10 @@ def _type_repr(obj: Any) -> str:
 class Node:
     """One step of a `Graph`: a value, how it is made, and who uses it.
 
-    `op` says how: "placeholder" (an input of the program), "get_attr" (an attribute of the module), "call_function", "call_method",
-    "call_module", "output"; `target` says of what (a function, a name, a path), `args` and `kwargs` with what.  `users` are the nodes that take
-    the value, `all_input_nodes` those it takes; `meta` is for passes to keep what they find.
+    `op` says how: "placeholder" (an input of the program), "get_attr" (an attribute of the module), "call_function",
+    "call_method", "call_module", "output"; `target` says of what (a function, a name, a path), `args` and `kwargs` with
+    what.  `users` are the nodes that take the value, `all_input_nodes` those it takes; `meta` is for passes to keep
+    what they find.
     """
 
     def __init__(
@@ -244,7 +245,9 @@ class Node:
     def replace_all_uses_with(
         self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False
     ) -> list[Node]:
-        """Make the users of this node take `replace_with` instead (those for which `delete_user_cb` says so); the former users are returned."""
+        """Make the users of this node take `replace_with` instead (those for which `delete_user_cb` says so); the
+        former users are returned.
+        """
         if propagate_meta:
             if replace_with.meta:
                 raise AssertionError("replace_with has metadata of its own: propagate_meta would overwrite it")
@@ -257,7 +260,9 @@ class Node:
     # ***** what it is *****
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether the node must stay although nobody uses its value: inputs, outputs, functions and modules marked as having side effects."""
+        """Whether the node must stay although nobody uses its value: inputs, outputs, functions and modules marked as
+        having side effects.
+        """
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
@@ -289,7 +294,9 @@ class Node:
         kwarg_types: dict[str, Any] | None = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """All arguments of the call with defaults filled in, or None where the signature is not known: see `torch.fx.operator_schemas`."""
+        """All arguments of the call with defaults filled in, or None where the signature is not known: see
+        `torch.fx.operator_schemas`.
+        """
         schemas = import_module("rushlight.fx.operator_schemas")
         if self.op == "call_function":
             return schemas.normalize_function(
@@ -314,7 +321,9 @@ class Node:
     def format_node(
         self, placeholder_names: list[str] | None = None, maybe_return_typename: list[str] | None = None
     ) -> str | None:
-        """The node as `print(graph)` shows it; a placeholder or an annotated output is put into the list where one is given."""
+        """The node as `print(graph)` shows it; a placeholder or an annotated output is put into the list where one is
+        given.
+        """
         kind = f"{_type_repr(self.type)} " if self.type is not None else ""
         head = f"%{self.name} : {kind}[num_users={len(self.users)}] = "
         if self.op == "placeholder":

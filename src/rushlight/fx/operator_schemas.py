@@ -1,4 +1,5 @@
-"""What arguments operators take, as `torch.fx.operator_schemas`: signatures with types, and calls with every argument written out.
+"""What arguments operators take, as `torch.fx.operator_schemas`: signatures with types, and calls with every argument
+written out.
 
 >>> import rushlight as torch
 >>> normalize_function(torch.mm, (1, 2), normalize_to_only_use_kwargs=True)
@@ -91,7 +92,9 @@ def _takes_the_same(packet: Any, written: inspect.Signature) -> bool:
 
 
 def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = False) -> Any:
-    """The signatures of an operator's overloads, None where they are not known; `return_schemas` gives (signatures, schemas)."""
+    """The signatures of an operator's overloads, None where they are not known; `return_schemas` gives (signatures,
+    schemas).
+    """
     schemas = _schemas(op)
     signatures = None if schemas is None else [_signature(schema) for schema in schemas]
     return (signatures, schemas) if return_schemas else signatures
@@ -124,7 +127,9 @@ def _takes(signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, 
 
 
 def create_type_hint(x: Any) -> Any:
-    """The type of a list or tuple of types: `list[T]` or `tuple[T, ...]` with the widest of them, Any where none holds all others."""
+    """The type of a list or tuple of types: `list[T]` or `tuple[T, ...]` with the widest of them, Any where none holds
+    all others.
+    """
     if not isinstance(x, (list, tuple)):
         return x
     try:
@@ -169,7 +174,8 @@ def normalize_function(
 ) -> ArgsKwargsPair | None:
     """A call's arguments with every default filled in; None where the signature is not known or does not take them.
 
-    `arg_types` and `kwarg_types` choose among overloads.  RuntimeError where several take the arguments and no types are given.
+    `arg_types` and `kwarg_types` choose among overloads.  RuntimeError where several take the arguments and no types
+    are given.
     """
     kwargs = kwargs or {}
     signatures = get_signature_for_torch_op(target)
@@ -226,7 +232,9 @@ def normalize_module(
 def _written_out(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], only_kwargs: bool
 ) -> ArgsKwargsPair | None:
-    """What was given by place stays so, unless `only_kwargs`; all else goes by name.  None where a parameter has no name."""
+    """What was given by place stays so, unless `only_kwargs`; all else goes by name.  None where a parameter has no
+    name.
+    """
     if any(p.kind not in _BY_NAME for p in signature.parameters.values()) or not _takes(signature, args, kwargs):
         return None
     bound = signature.bind(*args, **kwargs)

@@ -90,7 +90,9 @@ class TracerBase:
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """A node at the end of the graph; arguments are nodes and constants.  A tracer may refuse one or change it here."""
+        """A node at the end of the graph; arguments are nodes and constants.  A tracer may refuse one or change it
+        here.
+        """
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
         if self.module_stack:
@@ -114,7 +116,9 @@ class TracerBase:
         return proxy
 
     def create_arg(self, a: Any) -> Argument:
-        """A value as a node's argument: proxies become their nodes, containers are walked through; NotImplementedError for what cannot stand there."""
+        """A value as a node's argument: proxies become their nodes, containers are walked through; NotImplementedError
+        for what cannot stand there.
+        """
         if isinstance(a, Proxy):
             return a.node
         if hasattr(a, "__fx_create_arg__"):
@@ -198,9 +202,11 @@ def assert_fn(x: Any) -> None:
 
 
 class Proxy:
-    """A value of a program that is being traced: operators, methods, attributes and functions of tensors make nodes and give further values.
+    """A value of a program that is being traced: operators, methods, attributes and functions of tensors make nodes and
+    give further values.
 
-    What needs the value itself (`if`, a loop over it, `len`, `int`) raises.  A proxy made of a node by hand adds to the node's graph.
+    What needs the value itself (`if`, a loop over it, `len`, `int`) raises.  A proxy made of a node by hand adds to the
+    node's graph.
     """
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
@@ -308,7 +314,9 @@ def _instruction(frame: Any) -> dis.Instruction | None:
 
 
 def _unpacked(frame: Any) -> int | None:
-    """How many names a program unpacks a value into, when it iterates for that: read in the code of who called `__iter__`."""
+    """How many names a program unpacks a value into, when it iterates for that: read in the code of who called
+    `__iter__`.
+    """
     caller = frame.f_back if frame is not None else None
     found = _instruction(caller) if caller is not None else None
     return found.argval if found is not None and found.opname == "UNPACK_SEQUENCE" else None
@@ -325,7 +333,9 @@ def _asserts(frame: Any) -> bool:
 
 
 class Attribute(Proxy):
-    """An attribute of a value: a node is made when it is used, and none where it is only called, which is a call of a method."""
+    """An attribute of a value: a node is made when it is used, and none where it is only called, which is a call of a
+    method.
+    """
 
     def __init__(self, root: Proxy, attr: str) -> None:
         self.root, self.attr, self.tracer = root, attr, root.tracer

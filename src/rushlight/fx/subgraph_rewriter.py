@@ -28,7 +28,9 @@ Filter = Callable[[InternalMatch, Graph, Graph], bool]
 
 
 class Match(NamedTuple):
-    """One occurrence that was replaced: the last node of the pattern in it, and node of the pattern -> node of the graph."""
+    """One occurrence that was replaced: the last node of the pattern in it, and node of the pattern -> node of the
+    graph.
+    """
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -58,7 +60,9 @@ def replace_pattern_with_filters(
     match_filters: list[Filter] | None = None, ignore_literals: bool = False,
     replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None, node_name_match: str = "",
 ) -> list[ReplacedPatterns]:  # fmt: skip
-    """`replace_pattern` where every filter, called with (match, graph, pattern's graph), says yes; a callback may make the replacement for each match."""
+    """`replace_pattern` where every filter, called with (match, graph, pattern's graph), says yes; a callback may make
+    the replacement for each match.
+    """
     return _replaced(gm, pattern, replacement, match_filters or (), replacement_callback, ignore_literals)
 
 

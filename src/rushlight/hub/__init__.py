@@ -1,7 +1,7 @@
 """Models from repositories with a `hubconf.py`, and files from the network, as `torch.hub`.
 
-`load`, `list` and `help` take a repository of GitHub, `owner/name[:ref]`, or (`load`) a local folder.  What comes from GitHub is code
-that will run: its owner must be trusted first.  The cache is `get_dir()`.
+`load`, `list` and `help` take a repository of GitHub, `owner/name[:ref]`, or (`load`) a local folder.  What comes from
+GitHub is code that will run: its owner must be trusted first.  The cache is `get_dir()`.
 
 >>> import rushlight as torch
 >>> torch.hub.load("/no/such/folder", "model", source="local")

@@ -26,7 +26,9 @@ _chosen_dir: str | None = None
 
 
 def get_dir() -> str:
-    """The cache's folder: what `set_dir` was given, else `$TORCH_HOME/hub`, else `$XDG_CACHE_HOME/torch/hub`, else `~/.cache/torch/hub`."""
+    """The cache's folder: what `set_dir` was given, else `$TORCH_HOME/hub`, else `$XDG_CACHE_HOME/torch/hub`, else
+    `~/.cache/torch/hub`.
+    """
     if os.getenv("TORCH_HUB"):
         warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
     if _chosen_dir is not None:
@@ -69,8 +71,9 @@ def _receive(answer: Any, file: Any, progress: bool) -> str:
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
     """Save what is at `url` as the file `dst`, which is there only once it is whole.
 
-    `hash_prefix` is the beginning that the SHA256 must have: RuntimeError if it has another.  `progress` draws a bar on stderr.
-    What urllib raises passes through: `URLError` where there is no network, `HTTPError` for an answer such as 404.
+    `hash_prefix` is the beginning that the SHA256 must have: RuntimeError if it has another.  `progress` draws a bar on
+    stderr.  What urllib raises passes through: `URLError` where there is no network, `HTTPError` for an answer such as
+    404.
     """
     request = urllib.request.Request(url, headers={"User-Agent": "torch.hub"})
     with urllib.request.urlopen(request) as answer:
@@ -127,10 +130,12 @@ def load_state_dict_from_url(
     url: str, model_dir: str | None = None, map_location: Callable[[Any, str], Any] | str | dict[str, str] | None = None,
     progress: bool = True, check_hash: bool = False, file_name: str | None = None, weights_only: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `torch.load` makes of the file at `url`, which is kept in `model_dir` (without one, in `get_dir()/checkpoints`).
+    """What `torch.load` makes of the file at `url`, which is kept in `model_dir` (without one, in
+    `get_dir()/checkpoints`).
 
-    A file that is there already is not fetched again.  Its name is the URL's, or `file_name`.  With `check_hash` the name says the
-    beginning of the SHA256 before its ending, as in `resnet-5c106cde.pth`: RuntimeError if the file has another.
+    A file that is there already is not fetched again.  Its name is the URL's, or `file_name`.  With `check_hash` the
+    name says the beginning of the SHA256 before its ending, as in `resnet-5c106cde.pth`: RuntimeError if the file has
+    another.
     """
     if os.getenv("TORCH_MODEL_ZOO"):
         warnings.warn("TORCH_MODEL_ZOO is deprecated, please use env TORCH_HOME instead", stacklevel=2)

@@ -99,7 +99,9 @@ def _check_trust(repository: Repository, trust: Any) -> None:
 
 
 def _validate(repository: Repository) -> None:
-    """ValueError unless the ref is the repository's own: GitHub serves the commits of forks under the original's address."""
+    """ValueError unless the ref is the repository's own: GitHub serves the commits of forks under the original's
+    address.
+    """
     headers = {"Accept": "application/vnd.github.v3+json"}
     if token := os.getenv("GITHUB_TOKEN"):
         headers["Authorization"] = f"token {token}"
@@ -222,12 +224,15 @@ def load(
 ) -> Any:  # fmt: skip
     """Call `model`, a function of a repository's `hubconf.py`, with the arguments and return its result.
 
-    `source="github"`: `repo_or_dir` is `owner/name[:ref]`, downloaded unless it is in the cache or `force_reload` asks for a fresh one;
-    the ref is checked to be the repository's own unless `skip_validation`.  `source="local"`: it is a folder.
+    `source="github"`: `repo_or_dir` is `owner/name[:ref]`, downloaded unless it is in the cache or `force_reload` asks
+    for a fresh one; the ref is checked to be the repository's own unless `skip_validation`.  `source="local"`: it is a
+    folder.
 
-    `trust_repo`: True trusts the repository and remembers that; "check" asks the user unless it is trusted; False always asks.
+    `trust_repo`: True trusts the repository and remembers that; "check" asks the user unless it is trusted; False
+    always asks.
 
-    ValueError for another source, RuntimeError for a name that is not there and for modules in `dependencies` that are not installed.
+    ValueError for another source, RuntimeError for a name that is not there and for modules in `dependencies` that are
+    not installed.
     """
     source = source.lower()
     if source not in ("github", "local"):

@@ -1,9 +1,10 @@
 """The part of `torch.jit` that is true without a TorchScript compiler.
 
-Nothing is ever being scripted or traced here, so `is_scripting()` and `is_tracing()` are False, and marks for the compiler (`ignore`, `unused`,
-`export`, `Final`) stay marks.  `script(function)` gives a `ScriptFunction` that runs the function as the Python it is: TorchScript is a subset of
-Python, so the values are the same and nothing becomes faster.  What needs the compiled form (`script(module)`, `trace`, `save`, `load`, `freeze`,
-`.graph`, `.code`) raises NotImplementedError.  With `PYTORCH_JIT=0` in the environment `script` and `trace` return what they were given, as in
+Nothing is ever being scripted or traced here, so `is_scripting()` and `is_tracing()` are False, and marks for the
+compiler (`ignore`, `unused`, `export`, `Final`) stay marks.  `script(function)` gives a `ScriptFunction` that runs the
+function as the Python it is: TorchScript is a subset of Python, so the values are the same and nothing becomes faster.
+What needs the compiled form (`script(module)`, `trace`, `save`, `load`, `freeze`, `.graph`, `.code`) raises
+NotImplementedError.  With `PYTORCH_JIT=0` in the environment `script` and `trace` return what they were given, as in
 PyTorch.
 
 >>> import rushlight as torch
@@ -182,7 +183,9 @@ CompilationUnit = absent_class("torch.jit.CompilationUnit", _WHY)
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """A function as a `ScriptFunction`; a class as itself.  NotImplementedError for a module, whose compiled form would be used in its place."""
+    """A function as a `ScriptFunction`; a class as itself.  NotImplementedError for a module, whose compiled form would
+    be used in its place.
+    """
     if _switched_off() or _is_instance(obj, (ScriptFunction, type)):
         return obj
     if _is_instance(obj, Module):

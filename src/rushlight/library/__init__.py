@@ -1,4 +1,5 @@
-"""Operators of one's own: `custom_op` makes one of a Python function; `Library` and the `register_*` functions build one from parts.
+"""Operators of one's own: `custom_op` makes one of a Python function; `Library` and the `register_*` functions build
+one from parts.
 
 >>> import rushlight as torch
 >>> @torch.library.custom_op("doc::scaled", mutates_args=())

@@ -112,10 +112,11 @@ def opcheck(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: Any = _DEFAULT, raise_exception: bool = True,
     atol: float | None = None, rtol: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Test an operator on these arguments: that it changes only what its schema says, that gradients have a rule, that its fake implementation
-    agrees with the real one, that forward and backward can be run again.
+    """Test an operator on these arguments: that it changes only what its schema says, that gradients have a rule, that
+    its fake implementation agrees with the real one, that forward and backward can be run again.
 
-    Returns "SUCCESS" or the error for every test; with `raise_exception` (the default) an error is raised (`OpCheckError`).
+    Returns "SUCCESS" or the error for every test; with `raise_exception` (the default) an error is raised
+    (`OpCheckError`).
     """
     found = overload_of(op)
     if not isinstance(found, OpOverload):

@@ -25,8 +25,9 @@ def custom_op(
 ) -> Any:  # fmt: skip
     """Decorator: makes a function an operator `torch.ops.<namespace>.<name>`.
 
-    `mutates_args` names the arguments that it changes ("unknown": perhaps all); results must be new tensors.  `device_types` says on which
-    devices the function works (None: on all); others get theirs by `register_kernel`.  The schema comes from the annotations unless it is given.
+    `mutates_args` names the arguments that it changes ("unknown": perhaps all); results must be new tensors.
+    `device_types` says on which devices the function works (None: on all); others get theirs by `register_kernel`.  The
+    schema comes from the annotations unless it is given.
 
     >>> import rushlight as torch
     >>> @torch.library.custom_op("doc::cubed", mutates_args=())
@@ -93,7 +94,9 @@ class CustomOpDef:
     # ***** what may be registered *****
 
     def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
-        """Register what computes the operator on a device type, or several (None: on all without one of their own); also a decorator."""
+        """Register what computes the operator on a device type, or several (None: on all without one of their own);
+        also a decorator.
+        """
         wanted = [device_types] if device_types is None or isinstance(device_types, str) else list(device_types)
         schema = self._opoverload._schema
         if (
@@ -212,7 +215,9 @@ def _memory(x: Any) -> int:
 def triton_op(
     name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """An operator whose Python launches Triton kernels on some devices: here it is a `custom_op`, and `wrap_triton` in its body raises."""
+    """An operator whose Python launches Triton kernels on some devices: here it is a `custom_op`, and `wrap_triton` in
+    its body raises.
+    """
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 

@@ -23,7 +23,9 @@ _PARAMETERS: tuple[tuple[Any, str, str], ...] = (
 
 
 def _plain(annotation: Any) -> tuple[Any, str]:
-    """A type as what it is a list or an optional of, and the marks for that, outermost last: `List[Optional[int]]` is (int, "?[]")."""
+    """A type as what it is a list or an optional of, and the marks for that, outermost last: `List[Optional[int]]` is
+    (int, "?[]").
+    """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         kinds = [a for a in args if a is not type(None)]
@@ -52,9 +54,11 @@ def infer_schema(
     op_name: str | None = None,
     tags: Any = (),
 ) -> str:
-    """The schema of a function, from its annotations: tensors, numbers, texts, dtypes, devices, and lists and optionals of them.
+    """The schema of a function, from its annotations: tensors, numbers, texts, dtypes, devices, and lists and optionals
+    of them.
 
-    `mutates_args` names the arguments that it changes, or is "unknown": all tensors then.  ValueError for what a schema cannot say.
+    `mutates_args` names the arguments that it changes, or is "unknown": all tensors then.  ValueError for what a schema
+    cannot say.
 
     >>> import rushlight as torch
     >>> def scaled(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor: ...

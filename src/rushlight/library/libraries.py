@@ -35,8 +35,8 @@ def _caller(depth: int = 2) -> str:
 class Library:
     """Operators of a namespace, and kernels for them; what it registered goes when it does.
 
-    `kind`: "DEF" makes the one library that defines a namespace, "FRAGMENT" adds to a namespace, "IMPL" only registers kernels, for
-    `dispatch_key` where calls name none.
+    `kind`: "DEF" makes the one library that defines a namespace, "FRAGMENT" adds to a namespace, "IMPL" only registers
+    kernels, for `dispatch_key` where calls name none.
 
     >>> import rushlight as torch
     >>> library = torch.library.Library("doc_library", "DEF")
@@ -97,9 +97,11 @@ class Library:
         with_keyset: bool = False,
         allow_override: bool = False,
     ) -> None:
-        """Register a kernel of an operator for a dispatch key ("CPU", "Meta", "Autograd", "CompositeImplicitAutograd", ...).
+        """Register a kernel of an operator for a dispatch key ("CPU", "Meta", "Autograd", "CompositeImplicitAutograd",
+        ...).
 
-        A kernel for an operator that is not defined yet waits for it.  `with_keyset` kernels take a first argument that stands for the keys.
+        A kernel for an operator that is not defined yet waits for it.  `with_keyset` kernels take a first argument that
+        stands for the keys.
         """
         if not callable(fn):
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
@@ -255,7 +257,9 @@ def define(qualname: str, schema: Any = None, *, lib: Library | None = None, tag
 def impl(
     qualname: Any, types: Any = None, func: Callable[..., Any] | None = None, *, lib: Library | None = None
 ) -> Any:
-    """Register a kernel of an operator for device types ("cpu", or several, or "default" for all) or a dispatch key; also a decorator."""
+    """Register a kernel of an operator for device types ("cpu", or several, or "default" for all) or a dispatch key;
+    also a decorator.
+    """
     if isinstance(qualname, Library):  # the older form: impl(library, name, key)
         return lambda function: (qualname.impl(types, function, func or ""), function)[1]  # type: ignore[func-returns-value]
     wanted = (types,) if isinstance(types, str) else tuple(types)
@@ -278,7 +282,9 @@ REFUSED: set[str] = set()
 
 
 def _is_of_refused(op: Any) -> bool:
-    """Whether an operator is one that such a library would have defined, as far as can be known: nothing else has its namespace."""
+    """Whether an operator is one that such a library would have defined, as far as can be known: nothing else has its
+    namespace.
+    """
     return isinstance(op, str) and bool(REFUSED) and not operators.namespace(_parts(op)[0]).packets
 
 
@@ -327,7 +333,9 @@ def register_fake(
     _stacklevel: int = 1,
     allow_override: bool = True,
 ) -> Any:
-    """Register what says an operator's results without data: shapes, dtypes, strides; tensors on the meta device go to it.  Also a decorator."""
+    """Register what says an operator's results without data: shapes, dtypes, strides; tensors on the meta device go to
+    it.  Also a decorator.
+    """
 
     if overload_of(op, missing=None) is None:
         if not _is_of_refused(op):
@@ -361,8 +369,9 @@ def register_autograd(
 ) -> None:
     """Register an operator's gradient: `setup_context(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs.
 
-    Where arguments can only be given by name, `setup_context` takes them as `keyword_only_inputs`.  `backward` returns a gradient, or None, for
-    every argument that is given by place, a list of them for a list.  RuntimeError for an operator that changes its arguments.
+    Where arguments can only be given by name, `setup_context` takes them as `keyword_only_inputs`.  `backward` returns
+    a gradient, or None, for every argument that is given by place, a list of them for a list.  RuntimeError for an
+    operator that changes its arguments.
     """
     found = overload_of(op)
     if not isinstance(found, OpOverload):
@@ -381,7 +390,9 @@ def register_autograd(
 
 
 def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None) -> Any:
-    """Register how an operator takes a batch: `func(info, in_dims, *args)` returns the results and their batch dims.  Also a decorator."""
+    """Register how an operator takes a batch: `func(info, in_dims, *args)` returns the results and their batch dims.
+    Also a decorator.
+    """
     return _rule(op, func, lambda found, function: setattr(found, "vmap", function))
 
 
@@ -397,14 +408,17 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Li
 def register_torch_dispatch(
     op: Any, torch_dispatch_class: type, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None
 ) -> Any:
-    """Register what an operator does with tensors of a class: `func(mode, func, types, args, kwargs)`.  Also a decorator."""
+    """Register what an operator does with tensors of a class: `func(mode, func, types, args, kwargs)`.  Also a
+    decorator.
+    """
     return _rule(op, func, lambda found, function: found.by_class.__setitem__(torch_dispatch_class, function))
 
 
 def get_ctx() -> Any:
     """The context of the fake implementation that is running; None outside of one.
 
-    It is for sizes that depend on data, which tensors on the meta device cannot have: RuntimeError inside an implementation that is run for them.
+    It is for sizes that depend on data, which tensors on the meta device cannot have: RuntimeError inside an
+    implementation that is run for them.
     """
     if HERE.fake is None:
         return None

@@ -1,6 +1,8 @@
-"""Operators of a user's: a schema, kernels by dispatch key, and rules for gradients, batches, fake tensors and automatic casts.
+"""Operators of a user's: a schema, kernels by dispatch key, and rules for gradients, batches, fake tensors and
+automatic casts.
 
-`torch.ops.<namespace>.<name>` is a packet of overloads; each overload checks its arguments against its schema and finds what is to run.
+`torch.ops.<namespace>.<name>` is a packet of overloads; each overload checks its arguments against its schema and finds
+what is to run.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def key_of(device_type: str) -> str:
 
 
 class _Here(threading.local):
-    """What holds in one thread: whether autograd's kernels have had their turn, and which fake implementation is running."""
+    """What holds in one thread: whether autograd's kernels have had their turn, and which fake implementation is
+    running.
+    """
 
     below_autograd = 0
     fake: OpOverload | None = None
@@ -69,7 +73,9 @@ class below_autograd:
 
 
 class OpOverload:
-    """One form of an operator: a schema and what was registered for it.  Calling it checks the arguments and runs what applies."""
+    """One form of an operator: a schema and what was registered for it.  Calling it checks the arguments and runs what
+    applies.
+    """
 
     def __init__(
         self, packet: OpOverloadPacket, schema: FunctionSchema, tags: Sequence[Tag] = (), place: str = ""
@@ -170,7 +176,9 @@ class OpOverload:
         )
 
     def split(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What a kernel is called with: arguments by place, and by name those that can only be given so, without defaults that end the list."""
+        """What a kernel is called with: arguments by place, and by name those that can only be given so, without
+        defaults that end the list.
+        """
         arguments = self._schema.arguments
         count = len(self._schema.positional)
         while count and _is_default(arguments[count - 1], values[count - 1]):
@@ -368,7 +376,9 @@ def _is_default(argument: Argument, value: Any) -> bool:
 
 
 class OpOverloadPacket:
-    """All forms of an operator: `torch.ops.my.op`.  A call runs the first whose schema the arguments fit; `.default`, `.out`... are the forms."""
+    """All forms of an operator: `torch.ops.my.op`.  A call runs the first whose schema the arguments fit; `.default`,
+    `.out`... are the forms.
+    """
 
     def __init__(self, space: str, name: str) -> None:
         self._space, self.__name__ = space, name

@@ -1,4 +1,5 @@
-"""Schemas of operators as PyTorch writes them: `my::op(Tensor(a!) x, int[] dims=[], *, float? scale=None) -> (Tensor, Tensor[])`.
+"""Schemas of operators as PyTorch writes them: `my::op(Tensor(a!) x, int[] dims=[], *, float? scale=None) -> (Tensor,
+Tensor[])`.
 
 An operator of a user's is declared by such a text; calls are checked against it.
 """

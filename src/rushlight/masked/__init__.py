@@ -1,4 +1,5 @@
-"""Masked tensors, and reductions and normalisations that leave elements out: where the mask is False, an element does not count.
+"""Masked tensors, and reductions and normalisations that leave elements out: where the mask is False, an element does
+not count.
 
 >>> import rushlight as torch
 >>> x, mask = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False, True])

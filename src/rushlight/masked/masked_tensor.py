@@ -1,7 +1,9 @@
-"""Masked tensors as objects: elements, and a mask of the same shape that says which of them count (True) and which do not (False).
+"""Masked tensors as objects: elements, and a mask of the same shape that says which of them count (True) and which do
+not (False).
 
-A masked tensor is a kind (`_engine/kinds/kinds.py`).  Its elements and its mask are two tensors outside of any graph, both strided, both in
-coordinates or both CSR; what operators mean for it is said in `operators` and `shapes`.  The gradient of a masked tensor is a masked tensor.
+A masked tensor is a kind (`_engine/kinds/kinds.py`).  Its elements and its mask are two tensors outside of any graph,
+both strided, both in coordinates or both CSR; what operators mean for it is said in `operators` and `shapes`.  The
+gradient of a masked tensor is a masked tensor.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ def is_masked_tensor(obj: Any, /) -> bool:
 class MaskedTensor(Kind):
     """Elements of which some do not count.
 
-    `data` and `mask` are tensors of one shape and one layout (strided, sparse COO, sparse CSR); `mask` is of bools and True where an element
-    counts.  Both are copied, and the result is a leaf of the graph.  The dtypes are float16, float32, float64, bool and the signed integers.
+    `data` and `mask` are tensors of one shape and one layout (strided, sparse COO, sparse CSR); `mask` is of bools and
+    True where an element counts.  Both are copied, and the result is a leaf of the graph.  The dtypes are float16,
+    float32, float64, bool and the signed integers.
 
     Raises:
         TypeError: `data` or `mask` is no plain tensor, their layouts differ or are not among the three, or one has another dtype.
@@ -195,7 +198,8 @@ def masked_tensor(data: Any, mask: Any, requires_grad: bool = False) -> MaskedTe
 def as_masked_tensor(data: Any, mask: Any) -> MaskedTensor:
     """A masked tensor of `data` and `mask` through which gradients reach `data`.
 
-    The gradient of a leaf is then a masked tensor.  Behind what was computed from a leaf gradients are plain, with zeros where nothing counts.
+    The gradient of a leaf is then a masked tensor.  Behind what was computed from a leaf gradients are plain, with
+    zeros where nothing counts.
     """
     made = _checked(MaskedTensor, data, mask)
     warnings.warn(_PROTOTYPE, UserWarning, stacklevel=2)
@@ -322,7 +326,9 @@ def with_payload(like: MaskedTensor | None, values: Tensor, mask: Tensor | None 
 
 
 def given_back(name: str, source: Tensor, made: Any) -> Any:
-    """`made` as a node whose gradient is that of `source` as it is: masked for a leaf, plain with zeros behind a computed one."""
+    """`made` as a node whose gradient is that of `source` as it is: masked for a leaf, plain with zeros behind a
+    computed one.
+    """
 
     def rule(grad: Any) -> tuple[Any]:
         return (filled(grad) if is_masked_tensor(grad) and source._node is not None else grad,)

@@ -1,7 +1,7 @@
 """What operators mean for masked tensors: element by element, and over rows.
 
-An operation computes with all elements and looks at the masks alone to say what counts in the result.  Its gradient is the plain
-operation's, made when backward asks for it; what does not count in the result passes nothing on.
+An operation computes with all elements and looks at the masks alone to say what counts in the result.  Its gradient is
+the plain operation's, made when backward asks for it; what does not count in the result passes nothing on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def node_name(name: str) -> str:
 def apply(
     name: str, f: Function, inputs: Sequence[Tensor], mask: Tensor, masks: Masks, form: Any, by_elements: bool = False
 ) -> Any:
-    """`f` of the inputs' elements under `mask`, as a node `name` of the graph and in the form of `form` (None: strided).
+    """`f` of the inputs' elements under `mask`, as a node `name` of the graph and in the form of `form` (None:
+    strided).
 
     `masks` is for the gradient; `by_elements` where `f` broadcasts its operands.
     """
@@ -75,7 +76,9 @@ def _returned(x: Any, grad: Tensor, mask: Tensor) -> Any:
 
 
 def pulled(f: Function, inputs: Sequence[Tensor], slope: Tensor, counts: Tensor | None) -> Sequence[Tensor | None]:
-    """The gradients of `f` with respect to those inputs that want one; `counts` where `f` works by elements and broadcasts."""
+    """The gradients of `f` with respect to those inputs that want one; `counts` where `f` works by elements and
+    broadcasts.
+    """
     again = is_grad_enabled()  # this backward is recorded in turn
     wanted = [x._rg for x in inputs]
     if again:
@@ -101,7 +104,9 @@ def pulled(f: Function, inputs: Sequence[Tensor], slope: Tensor, counts: Tensor 
 
 
 def _widened(x: Tensor, given: Sequence[Tensor], counts: Tensor) -> Tensor:
-    """An operand in the shape of the result, so that its gradient can leave out what does not count before it is summed."""
+    """An operand in the shape of the result, so that its gradient can leave out what does not count before it is
+    summed.
+    """
     if x.shape == counts.shape:
         return x
     if not x.dim():  # a number promotes less than a tensor with dims
@@ -318,7 +323,9 @@ def _along(masked: Function, input: Any, dim: Any, keepdim: bool = False, dtype:
 
 
 def _reduced(f: Function, input: Any, mask: Tensor, total: Function) -> Any:
-    """The result of `f`; what counts in the gradient is what counts in the input and `total` leads to something that counts."""
+    """The result of `f`; what counts in the gradient is what counts in the input and `total` leads to something that
+    counts.
+    """
     held, back = payload_mask(input), pulled_through(total, [input])
     return apply("ConstructorBackward", f, [input], mask, lambda counts: [back(counts)[0] & held], None)
 

@@ -1,4 +1,5 @@
-"""Reductions and normalisations that leave elements out: where the mask is False, an element counts as if it were not there.
+"""Reductions and normalisations that leave elements out: where the mask is False, an element counts as if it were not
+there.
 
 >>> import rushlight as torch
 >>> x, mask = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False, True])
@@ -196,7 +197,8 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
 def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """log of the sum of exponentials of the elements that count.
 
-    Among integers the least of the dtype stands for the others, as in PyTorch: in uint8 that is 0, and e^0 = 1 does count.
+    Among integers the least of the dtype stands for the others, as in PyTorch: in uint8 that is 0, and e^0 = 1 does
+    count.
     """
     _check_identity("logsumexp", input, mask)
     whole = not (input.is_floating_point() or input.is_complex())

@@ -1,4 +1,6 @@
-"""What operators mean for masked tensors: those that move elements and masks in the same way, conversions, copies, and facts."""
+"""What operators mean for masked tensors: those that move elements and masks in the same way, conversions, copies, and
+facts.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +201,9 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
 
 
 def _member(*names: str) -> Callable[..., Any]:
-    """A method of MaskedTensor itself: those of sparse tensors are put on Tensor when `rushlight.sparse` is loaded, and ask nobody."""
+    """A method of MaskedTensor itself: those of sparse tensors are put on Tensor when `rushlight.sparse` is loaded, and
+    ask nobody.
+    """
 
     def put(method: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

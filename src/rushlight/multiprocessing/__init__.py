@@ -1,4 +1,5 @@
-"""Processes that share tensors: Python's `multiprocessing`, in whose queues and pipes tensors travel without being copied.
+"""Processes that share tensors: Python's `multiprocessing`, in whose queues and pipes tensors travel without being
+copied.
 
 A tensor that is sent has its memory moved to shared memory; the receiver looks at the same bytes.
 
@@ -74,8 +75,9 @@ __all__ = [
 def set_sharing_strategy(new_strategy: str) -> None:
     """Choose how shared memory is handed over from now on.
 
-    `"file_descriptor"` (the default): anonymous memory, sent as an open descriptor; the sender must live until it is received, and every
-    block in use costs a descriptor. `"file_system"`: memory with a name, no descriptors. AssertionError for any other name.
+    `"file_descriptor"` (the default): anonymous memory, sent as an open descriptor; the sender must live until it is
+    received, and every block in use costs a descriptor. `"file_system"`: memory with a name, no descriptors.
+    AssertionError for any other name.
     """
     if new_strategy not in get_all_sharing_strategies():
         raise AssertionError(

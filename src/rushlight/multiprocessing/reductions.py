@@ -15,7 +15,8 @@ from rushlight._interface.memory import MEMORY
 from rushlight._interface.processes import join, share_tensor
 from rushlight.nn.parameter import Parameter
 
-# What the thread of a queue needs is imported here: a process that is forked while a thread imports waits for that import for ever.
+# What the thread of a queue needs is imported here: a process that is forked while a thread imports waits for that
+# import for ever.
 NEEDED = (hmac, mmap, resource_sharer, MEMORY.Storage)
 
 __all__ = ["StorageWeakRef", "init_reductions", "rebuild_tensor", "reduce_storage", "reduce_tensor"]

@@ -104,8 +104,8 @@ class ProcessContext:
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """Wait until a process ends; True when all have.
 
-        A process that failed ends the others (SIGTERM; what still lives after `grace_period` seconds is killed) and is reported:
-        ProcessRaisedException with its traceback, or ProcessExitedException.
+        A process that failed ends the others (SIGTERM; what still lives after `grace_period` seconds is killed) and is
+        reported: ProcessRaisedException with its traceback, or ProcessExitedException.
         """
         if not self.sentinels:
             return True
@@ -177,7 +177,8 @@ def start_processes(
 ) -> ProcessContext | None:
     """Run `fn(i, *args)` in processes i = 0 to `nprocs` - 1; `start_method` is one of Python's.
 
-    With `join` waits for all of them and returns None; else returns their `ProcessContext`. Errors: see `ProcessContext.join`.
+    With `join` waits for all of them and returns None; else returns their `ProcessContext`. Errors: see
+    `ProcessContext.join`.
     """
     context: Any = multiprocessing.get_context(start_method)
     processes, files = [], []

@@ -34,7 +34,8 @@ def nested_tensor(
 ) -> Any:
     """A new leaf with copies of these items: tensors, or (nested) lists of numbers.
 
-    `layout` is `torch.strided` (items of any sizes with one number of dims) or `torch.jagged` (items that differ in one dim).
+    `layout` is `torch.strided` (items of any sizes with one number of dims) or `torch.jagged` (items that differ in one
+    dim).
 
     >>> import rushlight as torch
     >>> torch.nested.nested_tensor([torch.ones(2), torch.ones(1)])
@@ -114,7 +115,8 @@ def nested_tensor_from_jagged(
 ) -> Any:
     """A jagged tensor over `values`, whose items lie end to end along dim `jagged_dim - 1`.
 
-    Item k begins at `offsets[k]`; it ends where the next begins, or is `lengths[k]` long. Without offsets the lengths alone place them.
+    Item k begins at `offsets[k]`; it ends where the next begins, or is `lengths[k]` long. Without offsets the lengths
+    alone place them.
 
     >>> import rushlight as torch
     >>> x = torch.nested.nested_tensor_from_jagged(torch.arange(5.0), lengths=torch.tensor([2, 3]))
@@ -131,7 +133,8 @@ def nested_tensor_from_jagged(
 
 
 def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlight.strided) -> Any:
-    """For each slice k of `tensor` along dim 0 its part from `start[k]`, `length[k]` long; jagged parts share the memory of `tensor`.
+    """For each slice k of `tensor` along dim 0 its part from `start[k]`, `length[k]` long; jagged parts share the
+    memory of `tensor`.
 
     >>> import rushlight as torch
     >>> torch.nested.narrow(torch.arange(6.0).reshape(2, 3), 1, 0, torch.tensor([1, 3]), layout=torch.jagged).unbind()

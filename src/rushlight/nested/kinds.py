@@ -1,7 +1,7 @@
 """Nested tensors as objects: batches whose items differ in size, packed into one plain tensor.
 
-The strided kind packs items of any sizes into a flat buffer.  The jagged one lays them end to end along the one dim in which they
-differ; `offsets` say where each begins, and `lengths`, where there are holes, how much of it counts.
+The strided kind packs items of any sizes into a flat buffer.  The jagged one lays them end to end along the one dim in
+which they differ; `offsets` say where each begins, and `lengths`, where there are holes, how much of it counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _numbers = count(1).__next__
 
 
 class RaggedSize(int):
-    """The size of a ragged dim: it is equal to itself alone, and prints as `j1`; as a number it is the sum of the items' sizes."""
+    """The size of a ragged dim: it is equal to itself alone, and prints as `j1`; as a number it is the sum of the
+    items' sizes.
+    """
 
     number: int
     factor: int
@@ -275,7 +277,9 @@ def items(x: Any, name: str = "UnbindBackwardAutogradNestedTensor0") -> tuple[Te
 def from_items(
     given: Sequence[Tensor], template: Any = None, ragged: int | None = None, name: str = "NestedTensorBackward0"
 ) -> Any:
-    """A nested tensor of these items, of the kind of `template`; a jagged one shares its ragged size where all sizes agree."""
+    """A nested tensor of these items, of the kind of `template`; a jagged one shares its ragged size where all sizes
+    agree.
+    """
     if type(template) is not Jagged:
         buffer = rushlight.cat([t.reshape(-1) for t in given]) if given else rushlight.empty(0)
         made = make_strided(buffer, [tuple(t.shape) for t in given])

@@ -24,7 +24,8 @@ _ALLOWED = frozenset((
 class UninitializedTensorMixin:
     """A tensor that knows its dtype and device, and has no shape until `materialize` gives it one.
 
-    Everything that would need the shape raises: `ValueError` for functions, `RuntimeError` for `shape` and `share_memory_`.
+    Everything that would need the shape raises: `ValueError` for functions, `RuntimeError` for `shape` and
+    `share_memory_`.
     """
 
     __module__ = _PAGE
@@ -32,7 +33,9 @@ class UninitializedTensorMixin:
     cls_to_become: type[Tensor]
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a parameter (or buffer) of `shape`, not initialised; `device` and `dtype` are the present ones unless given."""
+        """Become a parameter (or buffer) of `shape`, not initialised; `device` and `dtype` are the present ones unless
+        given.
+        """
         data: Any = self.data
         made = rushlight.empty(
             shape, device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype

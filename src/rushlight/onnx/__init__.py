@@ -1,4 +1,5 @@
-"""`torch.onnx` as far as it is true without an exporter: nothing is being exported, and `export` raises NotImplementedError.
+"""`torch.onnx` as far as it is true without an exporter: nothing is being exported, and `export` raises
+NotImplementedError.
 
 >>> import rushlight as torch
 >>> torch.onnx.is_in_onnx_export()

@@ -1,4 +1,6 @@
-"""`torch.onnx.symbolic_helper` for packages that describe their operators to an exporter: the descriptions are accepted, and nobody calls them."""
+"""`torch.onnx.symbolic_helper` for packages that describe their operators to an exporter: the descriptions are
+accepted, and nobody calls them.
+"""
 
 from __future__ import annotations
 

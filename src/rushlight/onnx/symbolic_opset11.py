@@ -1,4 +1,6 @@
-"""`torch.onnx.symbolic_opset11` for packages that build their own descriptions on it: calling one raises NotImplementedError."""
+"""`torch.onnx.symbolic_opset11` for packages that build their own descriptions on it: calling one raises
+NotImplementedError.
+"""
 
 from __future__ import annotations
 

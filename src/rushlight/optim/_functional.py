@@ -1,4 +1,6 @@
-"""The steps of optimizers as functions on lists of parameters, gradients and states, under the name of their page in PyTorch."""
+"""The steps of optimizers as functions on lists of parameters, gradients and states, under the name of their page in
+PyTorch.
+"""
 
 from __future__ import annotations
 

@@ -14,14 +14,17 @@ __all__ = ["Adafactor", "adafactor"]
 
 
 class Adafactor(ElementwiseOptimizer):
-    """Adafactor (Shazeer and Stern, 2018): Adam's scaling in little memory, with steps relative to the size of the parameters.
+    """Adafactor (Shazeer and Stern, 2018): Adam's scaling in little memory, with steps relative to the size of the
+    parameters.
 
-    For a gradient g of two dims or more, r and c are running averages of the means of g² over the last dim and over the one before
-    it, and v = r c / mean(r); for others v is the running average of g² itself. At step t old values keep a share of 1 - t^`beta2_decay`.
-    u = g / sqrt(v) is scaled down to a root mean square of at most `d`, and p -= a * u with a = max(eps2, rms(p)) * min(`lr`, 1/sqrt(t)).
-    `eps` = (eps1, eps2); eps1 (default: the dtype's epsilon) keeps v from zero. `weight_decay` shrinks p by lr * weight_decay first.
+    For a gradient g of two dims or more, r and c are running averages of the means of g² over the last dim and over the
+    one before it, and v = r c / mean(r); for others v is the running average of g² itself. At step t old values keep a
+    share of 1 - t^`beta2_decay`.  u = g / sqrt(v) is scaled down to a root mean square of at most `d`, and p -= a * u
+    with a = max(eps2, rms(p)) * min(`lr`, 1/sqrt(t)).  `eps` = (eps1, eps2); eps1 (default: the dtype's epsilon) keeps
+    v from zero. `weight_decay` shrinks p by lr * weight_decay first.
 
-    Raises `ValueError` for values out of range, and in `step` `RuntimeError` for complex parameters and sparse gradients.
+    Raises `ValueError` for values out of range, and in `step` `RuntimeError` for complex parameters and sparse
+    gradients.
 
     >>> import rushlight as torch
     >>> weight = torch.ones(2, 3, requires_grad=True)

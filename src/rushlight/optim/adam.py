@@ -23,10 +23,10 @@ def _check_tensors(value: Any, lists: Any, name: str) -> None:
 class Adam(ElementwiseOptimizer):
     """Adam: steps scaled by running averages of the gradient and of its square.
 
-    m = b1 * m + (1 - b1) * g and v = b2 * v + (1 - b2) * g² with `betas` = (b1, b2); both are corrected for their start at
-    zero, and p -= `lr` * m / (sqrt(v) + `eps`). `weight_decay` * p is added to the gradient first (with
-    `decoupled_weight_decay`, p shrinks by lr * weight_decay instead: that is `AdamW`). `amsgrad` uses the largest v so far;
-    `maximize` climbs. `foreach` and `fused` are accepted for compatibility: there is one implementation.
+    m = b1 * m + (1 - b1) * g and v = b2 * v + (1 - b2) * g² with `betas` = (b1, b2); both are corrected for their start
+    at zero, and p -= `lr` * m / (sqrt(v) + `eps`). `weight_decay` * p is added to the gradient first (with
+    `decoupled_weight_decay`, p shrinks by lr * weight_decay instead: that is `AdamW`). `amsgrad` uses the largest v so
+    far; `maximize` climbs. `foreach` and `fused` are accepted for compatibility: there is one implementation.
 
     Raises `ValueError` for values out of range.
 

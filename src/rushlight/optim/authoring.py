@@ -17,7 +17,9 @@ CAPTURING_DEVICES = ("cuda", "xpu", "hpu", "privateuseone", "xla")
 
 
 def use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of a `step`: it runs with gradients where the optimizer's defaults say `differentiable`, and without them elsewhere."""
+    """Decorator of a `step`: it runs with gradients where the optimizer's defaults say `differentiable`, and without
+    them elsewhere.
+    """
 
     @functools.wraps(func)
     def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,8 +35,8 @@ def default_to_fused_or_foreach(
 ) -> tuple[bool, bool]:
     """(fused, foreach): which way to step an optimizer takes that was told neither.
 
-    Lists of operations (`torch._foreach_*`) are chosen on accelerators only: on the CPU both are False, unless `use_fused` asks for the first and all
-    parameters are floating-point.
+    Lists of operations (`torch._foreach_*`) are chosen on accelerators only: on the CPU both are False, unless
+    `use_fused` asks for the first and all parameters are floating-point.
     """
     if differentiable:
         return False, False

@@ -1,8 +1,8 @@
 """The frame of optimizers that change each element by itself.
 
-What happens to an element is written once, as a *rule*: `_rule(t, x, n)` on arrays `x` and numbers `n` with operators `t`. From it come the
-kernel that changes all parameters at once, and the tensor operations that serve what the kernel does not take (other dtypes, layouts with
-gaps) and what a differentiable step records.
+What happens to an element is written once, as a *rule*: `_rule(t, x, n)` on arrays `x` and numbers `n` with operators
+`t`. From it come the kernel that changes all parameters at once, and the tensor operations that serve what the kernel
+does not take (other dtypes, layouts with gaps) and what a differentiable step records.
 
 >>> import rushlight as torch
 >>> from rushlight.optim.elementwise import ElementwiseOptimizer
@@ -103,7 +103,9 @@ def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> An
 
 
 def takes_lists(group: dict[str, Any]) -> bool:
-    """Whether a group asks for PyTorch's form for lists of tensors (`foreach=True`), where that does its operations in another order."""
+    """Whether a group asks for PyTorch's form for lists of tensors (`foreach=True`), where that does its operations in
+    another order.
+    """
     return bool(group.get("foreach")) and not group.get("differentiable")
 
 
@@ -142,11 +144,14 @@ Change: TypeAlias = tuple[Any, Any, dict[str, Any], bool]
 
 
 class ElementwiseOptimizer(Optimizer):
-    """A subclass names its state tensors (`_state`, made of zeros like the parameter) and counters, and defines `_numbers` and `_rule`."""
+    """A subclass names its state tensors (`_state`, made of zeros like the parameter) and counters, and defines
+    `_numbers` and `_rule`.
+    """
 
     _state: tuple[str, ...] = ()
     _counters: tuple[str, ...] = ("step",)
-    # Whether weight decay joins complex gradients as they are, before they are seen as pairs of real numbers: PyTorch then rounds its product apart.
+    # Whether weight decay joins complex gradients as they are, before they are seen as pairs of real numbers: PyTorch
+    # then rounds its product apart.
     _decays_complex = False
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:

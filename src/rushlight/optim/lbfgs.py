@@ -18,9 +18,9 @@ _MEMORY = ("d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "
 class LBFGS(Optimizer):
     """Limited-memory BFGS: steps along the inverse curvature, as the last `history_size` steps show it.
 
-    `step` needs a closure that clears the gradients, computes the loss, calls `backward` and returns the loss; it is called up
-    to `max_eval` times in up to `max_iter` iterations. `line_search_fn` is None (steps of `lr`) or "strong_wolfe".
-    All parameters are in one group.
+    `step` needs a closure that clears the gradients, computes the loss, calls `backward` and returns the loss; it is
+    called up to `max_eval` times in up to `max_iter` iterations. `line_search_fn` is None (steps of `lr`) or
+    "strong_wolfe".  All parameters are in one group.
 
     Example: `torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe").step(closure)`
     """
@@ -180,7 +180,9 @@ def _direction(state: dict[str, Any], kept: dict[str, Any], grad: Any, history_s
 
 
 class _Point(NamedTuple):
-    """A place of the search. Slopes, and lengths found from them, are tensors: which way the search takes depends on how they are rounded."""
+    """A place of the search. Slopes, and lengths found from them, are tensors: which way the search takes depends on
+    how they are rounded.
+    """
 
     t: Any
     loss: float

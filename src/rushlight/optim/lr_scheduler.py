@@ -1,7 +1,7 @@
 """Learning-rate schedules: they change `group["lr"]` of an optimizer, once for each `step`.
 
-Most schedules have two forms. The chainable one computes the next rate from the present one, so that several schedules may
-act on one optimizer; the closed one computes it from the number of the epoch alone.
+Most schedules have two forms. The chainable one computes the next rate from the present one, so that several schedules
+may act on one optimizer; the closed one computes it from the number of the epoch alone.
 """
 
 from __future__ import annotations
@@ -524,7 +524,8 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine down to `eta_min`, again and again: the first takes `T_0` epochs, each next one `T_mult` times more.
+    """Half a cosine down to `eta_min`, again and again: the first takes `T_0` epochs, each next one `T_mult` times
+    more.
 
     `step(epoch)` takes fractions of epochs, so it can be called for every batch.
 
@@ -593,9 +594,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class OneCycleLR(LRScheduler):
     """One cycle: up to `max_lr` and down to almost nothing in `total_steps` steps, momentum going the other way.
 
-    Step it for every batch. The length is `total_steps`, or `epochs` times `steps_per_epoch`. The rate starts at max_lr /
-    `div_factor` and ends at that / `final_div_factor`; `pct_start` is the share of the rise; `three_phase` adds a symmetric
-    descent before the last one. Raises `ValueError` when stepped more often than said.
+    Step it for every batch. The length is `total_steps`, or `epochs` times `steps_per_epoch`. The rate starts at max_lr
+    / `div_factor` and ends at that / `final_div_factor`; `pct_start` is the share of the rise; `three_phase` adds a
+    symmetric descent before the last one. Raises `ValueError` when stepped more often than said.
 
     >>> import rushlight as torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -726,8 +727,8 @@ class CyclicLR(LRScheduler):
     """Up and down between `base_lr` and `max_lr` again and again; step it for every batch.
 
     A cycle rises for `step_size_up` steps and falls for `step_size_down` (default: the same). `mode` is "triangular",
-    "triangular2" (each cycle half as high as the one before) or "exp_range" (height times `gamma` ** step); `scale_fn`, of the
-    cycle or of the step as `scale_mode` says, replaces it. Momentum moves the other way if `cycle_momentum`.
+    "triangular2" (each cycle half as high as the one before) or "exp_range" (height times `gamma` ** step); `scale_fn`,
+    of the cycle or of the step as `scale_mode` says, replaces it. Momentum moves the other way if `cycle_momentum`.
 
     >>> import rushlight as torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
@@ -963,9 +964,9 @@ class ChainedScheduler(_Composed):
 class ReduceLROnPlateau(LRScheduler):
     """Times `factor` when a metric has not improved for more than `patience` epochs.
 
-    `step(metric)` is called once an epoch. `mode` says whether smaller ("min") or larger ("max") is better, `threshold` how
-    much (relative or absolute, `threshold_mode`); after a reduction `cooldown` epochs do not count; rates stay above `min_lr`,
-    and changes below `eps` are not made.
+    `step(metric)` is called once an epoch. `mode` says whether smaller ("min") or larger ("max") is better, `threshold`
+    how much (relative or absolute, `threshold_mode`); after a reduction `cooldown` epochs do not count; rates stay
+    above `min_lr`, and changes below `eps` are not made.
 
     >>> import rushlight as torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)

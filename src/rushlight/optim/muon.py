@@ -15,12 +15,14 @@ __all__ = ["Muon", "muon"]
 class Muon(Optimizer):
     """Muon (Jordan, 2024): each step is the momentum with all its singular values brought near one.
 
-    buffer = `momentum` * buffer + (1 - momentum) * g; the update is that, or with `nesterov` the same average of g and the buffer. Its
-    singular values are brought near one by `ns_steps` steps of a quintic Newton-Schulz iteration in bfloat16 with `ns_coefficients`; then p
-    shrinks by `lr` * `weight_decay`, and p -= lr * s * update with s = sqrt(max(1, rows / columns)) (`adjust_lr_fn` None or
-    "original") or 0.2 * sqrt(max(rows, columns)) ("match_rms_adamw").
+    buffer = `momentum` * buffer + (1 - momentum) * g; the update is that, or with `nesterov` the same average of g and
+    the buffer. Its singular values are brought near one by `ns_steps` steps of a quintic Newton-Schulz iteration in
+    bfloat16 with `ns_coefficients`; then p shrinks by `lr` * `weight_decay`, and p -= lr * s * update with s =
+    sqrt(max(1, rows / columns)) (`adjust_lr_fn` None or "original") or 0.2 * sqrt(max(rows, columns))
+    ("match_rms_adamw").
 
-    It is for the weights of hidden layers: `ValueError` for parameters of other than two dims, and for values out of range.
+    It is for the weights of hidden layers: `ValueError` for parameters of other than two dims, and for values out of
+    range.
 
     >>> import rushlight as torch
     >>> weight = torch.eye(2).requires_grad_()

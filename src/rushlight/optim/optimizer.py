@@ -71,11 +71,11 @@ _HOOK_TABLES = (
 class Optimizer:
     """Base class of the optimizers.
 
-    `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with `params` and the options of that group;
-    `defaults` are the options of groups that do not give them. A subclass defines `step`.
+    `params` is an iterable of tensors, of (name, tensor) pairs, or of dicts with `params` and the options of that
+    group; `defaults` are the options of groups that do not give them. A subclass defines `step`.
 
-    `param_groups` is a list of dicts that may be changed at any time (`group["lr"] = 0.1`); `state` maps each parameter to a
-    dict of what the optimizer remembers about it.
+    `param_groups` is a list of dicts that may be changed at any time (`group["lr"] = 0.1`); `state` maps each parameter
+    to a dict of what the optimizer remembers about it.
     """
 
     # What hooks around steps are: the first kind may return new (args, kwargs).
@@ -217,8 +217,8 @@ class Optimizer:
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters: a dict with `params` and any options that differ from the defaults.
 
-        Raises `TypeError` for what is not a tensor, `ValueError` for tensors that are not leaves, that are in another group
-        already, or whose group lacks a required option.
+        Raises `TypeError` for what is not a tensor, `ValueError` for tensors that are not leaves, that are in another
+        group already, or whose group lacks a required option.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -274,7 +274,8 @@ class Optimizer:
     # ***** saving and loading *****
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state: `state` by the parameters' numbers, and `param_groups` with numbers for parameters.
+        """Return the optimizer's state: `state` by the parameters' numbers, and `param_groups` with numbers for
+        parameters.
 
         Numbers count the parameters in the order of the groups. The tensors are those of the optimizer, not copies.
         """
@@ -376,7 +377,8 @@ def step_dtype() -> Any:
 
 
 def check_implementation(optimizer: Any, options: dict[str, Any]) -> None:
-    """Which of the ways to step that `foreach`, `fused` and `differentiable` ask for exclude each other; one kernel serves for all others.
+    """Which of the ways to step that `foreach`, `fused` and `differentiable` ask for exclude each other; one kernel
+    serves for all others.
 
     A `fused` optimizer takes the scale of a `GradScaler` itself.
     """
@@ -408,7 +410,9 @@ def check_param(param: Any, group: dict[str, Any]) -> None:
 
 
 def scaler_skips(optimizer: Any) -> bool:
-    """Whether a `GradScaler` found gradients that are not finite; else those of a fused optimizer are unscaled, where it asked for that."""
+    """Whether a `GradScaler` found gradients that are not finite; else those of a fused optimizer are unscaled, where
+    it asked for that.
+    """
     scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
     if scale is None and found is None:
         return False
@@ -432,7 +436,9 @@ def check_steps(steps: Any) -> None:
 
 
 def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any]) -> Any:
-    """Gradients without the scale of a `GradScaler`, which only fused steps take; None where it found one that is not finite."""
+    """Gradients without the scale of a `GradScaler`, which only fused steps take; None where it found one that is not
+    finite.
+    """
     if scale is None and overflow is None:
         return grads
     if not group.get("fused"):

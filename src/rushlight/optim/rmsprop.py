@@ -14,8 +14,8 @@ __all__ = ["RMSprop", "rmsprop"]
 class RMSprop(ElementwiseOptimizer):
     """RMSprop: steps divided by the root of a running average of the squared gradient.
 
-    avg = `alpha` * avg + (1 - alpha) * g², p -= `lr` * g / (sqrt(avg) + `eps`); with `centered` the running mean's square is
-    subtracted from avg, with `momentum` the quotient goes through a momentum buffer.
+    avg = `alpha` * avg + (1 - alpha) * g², p -= `lr` * g / (sqrt(avg) + `eps`); with `centered` the running mean's
+    square is subtracted from avg, with `momentum` the quotient goes through a momentum buffer.
 
     Raises `ValueError` for negative values.
 

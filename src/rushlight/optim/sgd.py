@@ -15,8 +15,8 @@ __all__ = ["SGD", "sgd"]
 class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
-    With gradient g (plus `weight_decay` * p, negated if `maximize`): buffer = `momentum` * buffer + (1 - `dampening`) * g, the
-    first buffer being g itself; p -= `lr` * buffer, or with `nesterov` p -= lr * (g + momentum * buffer).
+    With gradient g (plus `weight_decay` * p, negated if `maximize`): buffer = `momentum` * buffer + (1 - `dampening`) *
+    g, the first buffer being g itself; p -= `lr` * buffer, or with `nesterov` p -= lr * (g + momentum * buffer).
 
     Raises `ValueError` for negative values, and for `nesterov` without momentum or with dampening.
 

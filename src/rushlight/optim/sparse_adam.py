@@ -16,8 +16,8 @@ __all__ = ["SparseAdam"]
 class SparseAdam(Optimizer):
     """Adam (Kingma and Ba, 2015) on the entries that a sparse gradient has; averages of all others stay as they are.
 
-    It is for parameters whose gradients are sparse, as those of `nn.Embedding(sparse=True)` are. Raises `ValueError` for values out of
-    range and for sparse parameters, and in `step` `RuntimeError` for strided gradients.
+    It is for parameters whose gradients are sparse, as those of `nn.Embedding(sparse=True)` are. Raises `ValueError`
+    for values out of range and for sparse parameters, and in `step` `RuntimeError` for strided gradients.
 
     Example: `optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.01)`
     """

@@ -88,8 +88,8 @@ def get_swa_multi_avg_fn() -> Callable[[list[Any], list[Any], Any], None]:
 class AveragedModel(Module):
     """A copy of `model` whose parameters are averages of the model's.
 
-    `update_parameters(model)` takes the present values in; `avg_fn(average, new, count)` or `multi_avg_fn(averages, news,
-    count)` says how (default: the plain average). With `use_buffers` buffers are averaged too, else copied.
+    `update_parameters(model)` takes the present values in; `avg_fn(average, new, count)` or `multi_avg_fn(averages,
+    news, count)` says how (default: the plain average). With `use_buffers` buffers are averaged too, else copied.
 
     Example: `ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))`
     """

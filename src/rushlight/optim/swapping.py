@@ -21,9 +21,9 @@ def swap_in_optimizer_params_and_state(
 ) -> Iterator[None]:
     """Inside, the optimizer works on these parameters and this state; afterwards it has its own again, untouched.
 
-    `swapin_parameters` are in the order of the optimizer's own, `swapin_optim_state` is what `optimizer.state_dict()` looks like. Tensors
-    of that state are changed in place; entries that the step adds or replaces are dropped with the region. RuntimeError where
-    the optimizer has no state yet, or where groups, sizes or keys are not the optimizer's.
+    `swapin_parameters` are in the order of the optimizer's own, `swapin_optim_state` is what `optimizer.state_dict()`
+    looks like. Tensors of that state are changed in place; entries that the step adds or replaces are dropped with the
+    region. RuntimeError where the optimizer has no state yet, or where groups, sizes or keys are not the optimizer's.
 
     >>> import rushlight as torch
     >>> weight, other = torch.ones(1, requires_grad=True), torch.zeros(1)

@@ -86,10 +86,10 @@ class _Times:
 class FunctionEvent(_Times):
     """One call: of an operator, a node of backward, or a range that a program named.
 
-    Times are in microseconds; `time_range` is when it ran, `cpu_parent` and `cpu_children` what it was called by and what it called.
-    `input_shapes` has a list of sizes for each argument, empty for what is no tensor; `stack` the places in the program, innermost first;
-    `cpu_memory_usage` the bytes that it allocated less those that it freed.  `scope` is 0 for operators, 1 for nodes of backward, 7 for
-    ranges of a program.
+    Times are in microseconds; `time_range` is when it ran, `cpu_parent` and `cpu_children` what it was called by and
+    what it called.  `input_shapes` has a list of sizes for each argument, empty for what is no tensor; `stack` the
+    places in the program, innermost first; `cpu_memory_usage` the bytes that it allocated less those that it freed.
+    `scope` is 0 for operators, 1 for nodes of backward, 7 for ranges of a program.
     """
 
     # long function: one attribute after the other
@@ -324,7 +324,8 @@ class EventList(list[Any]):
         """The events as a table, at most `row_limit` rows (-1: all), the largest of `sort_by` first.
 
         `sort_by` is an attribute of events: `cpu_time`, `cpu_time_total`, `self_cpu_time_total`, `cpu_memory_usage`,
-        `self_cpu_memory_usage`, `count`, ...; `time_unit` is "s", "ms" or "us" (by default what fits); columns are cut at the widths given.
+        `self_cpu_memory_usage`, `count`, ...; `time_unit` is "s", "ms" or "us" (by default what fits); columns are cut
+        at the widths given.
         """
         events = self
         if sort_by is not None:

@@ -44,7 +44,8 @@ def convolution_flops(x: Shape, w: Shape, out: Shape, transposed: bool = False) 
 def convolution_backward_flops(grad: Shape, x: Shape, w: Shape, mask: Sequence[bool], transposed: bool = False) -> int:
     """The gradient of the input, and that of the weight, where `mask` wants them.
 
-    The first is as large as the forward convolution.  For the second PyTorch counts every pair of channels, whatever the groups.
+    The first is as large as the forward convolution.  For the second PyTorch counts every pair of channels, whatever
+    the groups.
     """
     places = (x if transposed else grad)[2:]
     weight = 2 * prod(places) * prod(w[2:]) * x[0] * x[1] * grad[1]

@@ -1,8 +1,9 @@
 """Rows inside of a kernel's row: which of PyTorch's operators one kernel does the work of.
 
-An operator of ours is one kernel where PyTorch calls several operators, and a node of backward is one kernel too.  What they are is read from
-what ran: for operators from their names and sizes, for nodes from the graph of primitives that the kernel was made of.  Their times are not
-measured apart: the one part that does the work (the only one, or the only product) has the kernel's time, others have none.
+An operator of ours is one kernel where PyTorch calls several operators, and a node of backward is one kernel too.  What
+they are is read from what ran: for operators from their names and sizes, for nodes from the graph of primitives that
+the kernel was made of.  Their times are not measured apart: the one part that does the work (the only one, or the only
+product) has the kernel's time, others have none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ __all__ = ["Part", "node_parts", "operator_parts"]
 
 
 class Part(NamedTuple):
-    """A part of a kernel's work: its names from the outermost to the innermost, and the sizes of the arguments of the innermost."""
+    """A part of a kernel's work: its names from the outermost to the innermost, and the sizes of the arguments of the
+    innermost.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[Sequence[int], ...] = ()

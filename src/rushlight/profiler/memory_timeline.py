@@ -1,6 +1,7 @@
 """How much memory tensors held over time, as a file: what `export_memory_timeline` writes.
 
-PyTorch sorts bytes by what they are for.  That is not known here: everything is in the last of its categories, the unknown one.
+PyTorch sorts bytes by what they are for.  That is not known here: everything is in the last of its categories, the
+unknown one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from rushlight.profiler.writing import write_text
 
 __all__ = ["write_memory_timeline"]
 
-# Columns of PyTorch's rows: a zero, parameters, states of optimizers, inputs, temporaries, activations, gradients, details of autograd, the rest.
+# Columns of PyTorch's rows: a zero, parameters, states of optimizers, inputs, temporaries, activations, gradients,
+# details of autograd, the rest.
 _CATEGORIES = 8
 _UNKNOWN = _CATEGORIES - 1
 _PREEXISTING, _CREATE, _DESTROY = 1, 2, 4
 
 
 def _changes(recorder: Recorder, offset: int) -> Iterator[tuple[int, int]]:
-    """(time in ns, bytes more or less), `offset` added to the times, in order: of each call what it did itself, at its end."""
+    """(time in ns, bytes more or less), `offset` added to the times, in order: of each call what it did itself, at its
+    end.
+    """
     own = {id(record): record.memory for record in recorder.records}
     for record in recorder.records:
         if record.parent is not None:
@@ -67,7 +71,9 @@ def _page(recorder: Recorder, offset: int, width: int = 1000, height: int = 400)
 
 
 def write_memory_timeline(recorder: Recorder, path: str) -> None:
-    """A picture for `.html`, single changes for `.raw.json.gz`, sums over time for any other name, compressed if it ends in `.gz`."""
+    """A picture for `.html`, single changes for `.raw.json.gz`, sums over time for any other name, compressed if it
+    ends in `.gz`.
+    """
     offset = time.time_ns() - time.perf_counter_ns()  # records are timed by the clock that never goes back
     if path.endswith(".html"):
         text = _page(recorder, offset)

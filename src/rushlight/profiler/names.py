@@ -31,7 +31,9 @@ def event_name(name: str, given: Callable[[], list[tuple[str, Any]]]) -> str:
 
 
 def _index_name(given: list[tuple[str, Any]]) -> str:
-    """`x[1]` is a select, `x[1:]` a slice, `x[None]` an unsqueeze; of several steps the first that does something counts."""
+    """`x[1]` is a select, `x[1:]` a slice, `x[None]` an unsqueeze; of several steps the first that does something
+    counts.
+    """
     steps = given[1][1]
     for step in steps:
         if step[0] != "s" or step[1:3] != (None, None) or step[3:] not in ((1,), (None,)):

@@ -54,8 +54,8 @@ def schedule(
 ) -> Callable[[int], ProfilerAction]:
     """What to do in each step: skip `skip_first`, then again and again wait, warm up, and record the `active` ones.
 
-    `repeat` cycles, or as many as there are steps with 0; `skip_first_wait` leaves out the waiting of the first cycle.  The last step of
-    a cycle saves.
+    `repeat` cycles, or as many as there are steps with 0; `skip_first_wait` leaves out the waiting of the first cycle.
+    The last step of a cycle saves.
 
         >>> plan = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
         >>> [plan(step).name for step in range(5)]
@@ -97,7 +97,9 @@ def _always(step: int) -> ProfilerAction:
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False, use_python_export: bool = False
 ) -> Callable[[Any], None]:
-    """For `on_trace_ready`: writes `WORKER.TIME.pt.trace.json` files into a directory, where TensorBoard's plugin finds them."""
+    """For `on_trace_ready`: writes `WORKER.TIME.pt.trace.json` files into a directory, where TensorBoard's plugin finds
+    them.
+    """
 
     def write(prof: Any) -> None:
         try:
@@ -239,10 +241,12 @@ class _KinetoProfile:
         self.preset_metadata[key] = value
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
-        """Write how much memory tensors held over time; needs `record_shapes`, `profile_memory` and `with_stack`, as in PyTorch.
+        """Write how much memory tensors held over time; needs `record_shapes`, `profile_memory` and `with_stack`, as in
+        PyTorch.
 
-        `.html` is a picture, `.raw.json.gz` has every change as (ns, action, bytes, category), other names have the sums as PyTorch writes them,
-        `[times, sizes by category]`.  What bytes are for is not known here: all are of the category that PyTorch has for the unknown.
+        `.html` is a picture, `.raw.json.gz` has every change as (ns, action, bytes, category), other names have the
+        sums as PyTorch writes them, `[times, sizes by category]`.  What bytes are for is not known here: all are of the
+        category that PyTorch has for the unknown.
         """
         warnings.warn(
             "`export_memory_timeline` is deprecated and will be removed in a future version. Please use `torch.cuda.memory._record_memory_history` "
@@ -262,13 +266,13 @@ class _KinetoProfile:
 class profile(_KinetoProfile):
     """Records what a program runs, by default from the start to the end of `with`.
 
-    `schedule` says for every step (each call of `step()` begins one) whether to wait, warm up or record; `on_trace_ready(prof)` is called
-    when a cycle has been recorded.  `record_shapes` keeps the sizes of arguments, `profile_memory` what was allocated and freed, `with_stack`
-    the Python functions around, `with_flops` counts floating point operations of products and convolutions, `with_modules` the `forward` of
-    modules.  Recorded is the thread that starts the profiler; operators have the names of PyTorch's dispatcher, and those whose work one
-    kernel does here (`aten::mm` in `aten::matmul`) are rows inside of its row.  `rushlight::plan` is the making of a plan: tracing and
-    compiling, once for a kind
-    of call.
+    `schedule` says for every step (each call of `step()` begins one) whether to wait, warm up or record;
+    `on_trace_ready(prof)` is called when a cycle has been recorded.  `record_shapes` keeps the sizes of arguments,
+    `profile_memory` what was allocated and freed, `with_stack` the Python functions around, `with_flops` counts
+    floating point operations of products and convolutions, `with_modules` the `forward` of modules.  Recorded is the
+    thread that starts the profiler; operators have the names of PyTorch's dispatcher, and those whose work one kernel
+    does here (`aten::mm` in `aten::matmul`) are rows inside of its row.  `rushlight::plan` is the making of a plan:
+    tracing and compiling, once for a kind of call.
 
         >>> from rushlight.profiler import profile
         >>> with profile(record_shapes=True) as prof:

@@ -62,8 +62,8 @@ class _Memory:
 class Recorder(Observer):
     """Observes the thread that starts it, and keeps a `Record` of every call.
 
-    `shapes` keeps what the arguments were, `memory` what was allocated and freed, `stacks` the Python functions around, `flops` counts
-    operations, `modules` records the `forward` of modules.
+    `shapes` keeps what the arguments were, `memory` what was allocated and freed, `stacks` the Python functions around,
+    `flops` counts operations, `modules` records the `forward` of modules.
     """
 
     def __init__(

@@ -18,8 +18,9 @@ __all__ = ["profile"]
 class profile:
     """Records every operator, node of backward and named range that runs in this thread inside `with`.
 
-    `record_shapes` keeps the sizes of arguments, `profile_memory` what was allocated, `with_stack` the Python functions, `with_flops` counts
-    floating point operations of products and convolutions, `with_modules` the `forward` of modules.  With `enabled=False` nothing happens.
+    `record_shapes` keeps the sizes of arguments, `profile_memory` what was allocated, `with_stack` the Python
+    functions, `with_flops` counts floating point operations of products and convolutions, `with_modules` the `forward`
+    of modules.  With `enabled=False` nothing happens.
 
         >>> with torch.autograd.profiler.profile() as prof:
         ...     _ = torch.ones(2, 3).sum()

@@ -1,7 +1,9 @@
-"""Calls that have no plan which could tell observers: composites, factories, methods in plain Python, and ranges that PyTorch names.
+"""Calls that have no plan which could tell observers: composites, factories, methods in plain Python, and ranges that
+PyTorch names.
 
-They are exchanged for telling ones when the first observer comes and put back when the last one has gone, so that nobody pays for them
-in between.  What a program took hold of before (`from torch import zeros`) is called as it is and not told.
+They are exchanged for telling ones when the first observer comes and put back when the last one has gone, so that
+nobody pays for them in between.  What a program took hold of before (`from torch import zeros`) is called as it is and
+not told.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ _NAMES: dict[Any, str | None] = {}
 
 
 def place_name(code: Any) -> str | None:
-    """`file.py(12): function` with the path as programs import it; None for what is inside of this package's private rooms."""
+    """`file.py(12): function` with the path as programs import it; None for what is inside of this package's private
+    rooms.
+    """
     if code not in _NAMES:
         _NAMES[code] = _place_name(code)
     return _NAMES[code]
@@ -35,10 +37,11 @@ def _place_name(code: Any) -> str | None:
 
 
 class FunctionTracer:
-    """Tells of every Python function outside of the private rooms that begins (`enter(name)`) and ends (`leave(mark)`) in this thread.
+    """Tells of every Python function outside of the private rooms that begins (`enter(name)`) and ends (`leave(mark)`)
+    in this thread.
 
-    Calls of functions that are generators' steps count each.  While it is on, every Python call costs more: times of what has many
-    Python calls inside grow.
+    Calls of functions that are generators' steps count each.  While it is on, every Python call costs more: times of
+    what has many Python calls inside grow.
     """
 
     def __init__(self, enter: Callable[[str], Any], leave: Callable[[Any], None]) -> None:

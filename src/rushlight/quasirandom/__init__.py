@@ -1,7 +1,8 @@
 """Points that fill a cube more evenly than random ones, as `torch.quasirandom`.
 
-Sobol sequences with the direction numbers of S. Joe and F. Y. Kuo (2008), in the order of Gray codes (I. A. Antonov and V. M. Saleev, 1979);
-scrambled by random triangular matrices and a digital shift (J. Matousek, 1998).  The numbers are PyTorch's, scrambled ones too for one seed.
+Sobol sequences with the direction numbers of S. Joe and F. Y. Kuo (2008), in the order of Gray codes (I. A. Antonov and
+V. M. Saleev, 1979); scrambled by random triangular matrices and a digital shift (J. Matousek, 1998).  The numbers are
+PyTorch's, scrambled ones too for one seed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class SobolEngine:
         return found if out is None else out.resize_(found.shape).copy_(found)
 
     def draw_base2(self, m: int, out: Any = None, dtype: Any = None) -> Any:
-        """The next 2**m points, which are balanced only where the count of all points so far is a power of 2 (ValueError else)."""
+        """The next 2**m points, which are balanced only where the count of all points so far is a power of 2
+        (ValueError else).
+        """
         n = 2**m
         total = self.num_generated + n
         if total & (total - 1):

@@ -1,7 +1,8 @@
 """Primitive polynomials and first direction numbers of Sobol sequences in 1,111 dimensions.
 
-S. Joe and F. Y. Kuo, "Constructing Sobol sequences with better two-dimensional projections" (2008).  For each dimension but the first: the polynomial
-(its bits are the coefficients), then as many odd numbers as its degree, two bytes each; compressed by zlib, written in base 85.
+S. Joe and F. Y. Kuo, "Constructing Sobol sequences with better two-dimensional projections" (2008).  For each dimension
+but the first: the polynomial (its bits are the coefficients), then as many odd numbers as its degree, two bytes each;
+compressed by zlib, written in base 85.
 """
 
 from __future__ import annotations

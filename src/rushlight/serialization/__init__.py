@@ -1,7 +1,7 @@
 """Saving and loading in PyTorch's file format, in both directions.
 
-`save` and `load` are also found at the package root. Files are zip archives that real PyTorch reads, and files that real
-PyTorch wrote are read here. Loading runs no code from a file unless `weights_only=False` is asked for.
+`save` and `load` are also found at the package root. Files are zip archives that real PyTorch reads, and files that
+real PyTorch wrote are read here. Loading runs no code from a file unless `weights_only=False` is asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Zip archives as PyTorch writes them: records stored uncompressed, their data aligned to 64 bytes, nothing else.
 
-The writer streams: it needs `write` and nothing more. The reader takes the directory from `zipfile`, and checks what that
-does not: records must be stored as they are, must not overlap, and must lie inside the file, so a small file cannot ask for
-much memory.
+The writer streams: it needs `write` and nothing more. The reader takes the directory from `zipfile`, and checks what
+that does not: records must be stored as they are, must not overlap, and must lie inside the file, so a small file
+cannot ask for much memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _narrow(n: int) -> int:
 
 
 class ArchiveWriter:
-    """Writes records one after the other to `out`, then the directory.  Without `checksums` every record gets 0 for one."""
+    """Writes records one after the other to `out`, then the directory.  Without `checksums` every record gets 0 for
+    one.
+    """
 
     def __init__(self, out: Any, name: str, alignment: int = ALIGNMENT, checksums: bool = True) -> None:
         self._out = out
@@ -63,7 +65,8 @@ class ArchiveWriter:
             flags, start, full = self._header(name, size, crc)
             self._write(data)
         else:
-            # The checksum of a large record comes behind it, so that every chunk is looked at while it is in the caches.
+            # The checksum of a large record comes behind it, so that every chunk is looked at while it is in the
+            # caches.
             flags, start, full = self._header(name, size, None)
             crc = self._chunks(memoryview(data))
             sizes = struct.pack("<2Q" if size >= _FROM32 else "<2L", size, size)

@@ -1,7 +1,8 @@
-"""The formats that PyTorch had before 1.6: pickles and storages one behind the other in a stream, and, earlier still, in a tar archive.
+"""The formats that PyTorch had before 1.6: pickles and storages one behind the other in a stream, and, earlier still,
+in a tar archive.
 
-A stream holds a magic number, a version, facts about the machine, the object with references to its storages, the storages' keys, and for
-every key the number of elements and the elements.
+A stream holds a magic number, a version, facts about the machine, the object with references to its storages, the
+storages' keys, and for every key the number of elements and the elements.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def _is_module(cls: type) -> bool:
 
 
 def _source(cls: type) -> tuple[str | None, str | None]:
-    """File and text of a class of the user's; (None, None) for the library's own, whose source is another matter in PyTorch."""
+    """File and text of a class of the user's; (None, None) for the library's own, whose source is another matter in
+    PyTorch.
+    """
     if torch_global(cls) is not None:
         return None, None
     try:

@@ -53,10 +53,11 @@ def load(
 ) -> Any:
     """Read what `save` wrote to `f`, a path or a seekable binary file.
 
-    By default only tensors, containers, numbers and strings are read, and no code runs; other classes can be allowed with
-    `add_safe_globals`. `weights_only=False` unpickles anything and runs whatever code the file holds: use it for files that
-    you trust. `map_location` (a device, a dict, or a function of storage and location) chooses where tensors go. `mmap=True`
-    maps the file instead of reading it: tensors share the file's pages and changing them does not change the file.
+    By default only tensors, containers, numbers and strings are read, and no code runs; other classes can be allowed
+    with `add_safe_globals`. `weights_only=False` unpickles anything and runs whatever code the file holds: use it for
+    files that you trust. `map_location` (a device, a dict, or a function of storage and location) chooses where tensors
+    go. `mmap=True` maps the file instead of reading it: tensors share the file's pages and changing them does not
+    change the file.
 
     A path that ends in `.safetensors` is read by `safetensors`.  With another `pickle_module` the file is trusted.
 
@@ -89,7 +90,9 @@ def load(
 
 
 def _is_safe(weights_only: bool | None, pickle_module: Any) -> bool:
-    """Whether no code may run: as the caller says, else by what the environment says, else unless there is a pickle module."""
+    """Whether no code may run: as the caller says, else by what the environment says, else unless there is a pickle
+    module.
+    """
     forced, lifted = (
         os.environ.get(name, "0").lower() in _TRUE
         for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")

@@ -85,8 +85,8 @@ def register_package(
 ) -> None:
     """Teach `save` and `load` another kind of place for storages; smaller priorities are asked first.
 
-    `tagger(storage)` gives the tag that a file carries for a storage's place, `deserializer(storage, tag)` a storage in that place from one in
-    ordinary memory; each gives None for what it does not know.
+    `tagger(storage)` gives the tag that a file carries for a storage's place, `deserializer(storage, tag)` a storage in
+    that place from one in ordinary memory; each gives None for what it does not know.
     """
     _registry.append((priority, tagger, deserializer))
     _registry.sort(key=lambda entry: entry[0])
@@ -123,7 +123,9 @@ def location_tag(storage: Any) -> str:
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """The storage in the place that a tag names.  RuntimeError where nobody knows the place, or where it does not exist."""
+    """The storage in the place that a tag names.  RuntimeError where nobody knows the place, or where it does not
+    exist.
+    """
     for _, _, restore in _registry:
         found = restore(storage, location)
         if found is not None:

@@ -174,7 +174,8 @@ def find_torch_global(module: str, name: str) -> Any:
                 value = getattr(value, part)
             return value
         except (AttributeError, ModuleNotFoundError):
-            # A package shows what PyTorch keeps in a module of it: rushlight.nn.modules has torch.nn.modules.linear.Linear.
+            # A package shows what PyTorch keeps in a module of it: rushlight.nn.modules has
+            # torch.nn.modules.linear.Linear.
             package = ours.rpartition(".")[0]
             if package in ("", "rushlight"):
                 raise

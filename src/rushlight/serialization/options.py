@@ -29,7 +29,9 @@ def get_default_load_endianness() -> LoadEndianness | None:
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """Choose the byte order that `load` supposes where a file states none.  TypeError for anything else than a `LoadEndianness` or None."""
+    """Choose the byte order that `load` supposes where a file states none.  TypeError for anything else than a
+    `LoadEndianness` or None.
+    """
     if endianness is not None and not isinstance(endianness, LoadEndianness):
         raise TypeError(f"Invalid argument type in function set_default_load_endianness: {type(endianness).__name__}")
     config.load.endianness = endianness
@@ -41,7 +43,9 @@ def get_crc32_options() -> bool:
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Choose whether `save` writes checksums.  Without them damage goes unnoticed, and other programs may refuse the archive."""
+    """Choose whether `save` writes checksums.  Without them damage goes unnoticed, and other programs may refuse the
+    archive.
+    """
     config.save.compute_crc32 = compute_crc32
 
 
@@ -53,7 +57,8 @@ def get_default_mmap_options() -> int:
 class set_default_mmap_options:
     """Choose how `load(mmap=True)` maps files, from now on or inside a `with` block.
 
-    `mmap.MAP_PRIVATE`: changes to tensors stay in memory; `mmap.MAP_SHARED`: they reach the file.  ValueError for other flags.
+    `mmap.MAP_PRIVATE`: changes to tensors stay in memory; `mmap.MAP_SHARED`: they reach the file.  ValueError for other
+    flags.
     """
 
     def __init__(self, flags: int) -> None:
@@ -83,7 +88,8 @@ STATE = _State()
 
 
 class skip_data:
-    """Leave the bytes of storages out, in a `with` block: `save` leaves room for them, `load` makes storages and fills none.
+    """Leave the bytes of storages out, in a `with` block: `save` leaves room for them, `load` makes storages and fills
+    none.
 
     >>> import io
     >>> import rushlight as torch

@@ -45,7 +45,9 @@ class _Checks(threading.local):
         self.budget: int | None = None
 
     def charge(self, nbytes: int) -> None:
-        """Account for memory that is made or looked through on a file's behalf: a small file must not ask for much, or again and again."""
+        """Account for memory that is made or looked through on a file's behalf: a small file must not ask for much, or
+        again and again.
+        """
         if self.budget is not None:
             self.budget -= nbytes
             if self.budget < 0:
@@ -155,7 +157,9 @@ def rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_
 
 
 def rebuild_device_tensor(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
-    """A tensor that was on an accelerator and went into the file as one in ordinary memory: it stays in ordinary memory."""
+    """A tensor that was on an accelerator and went into the file as one in ordinary memory: it stays in ordinary
+    memory.
+    """
     if not isinstance(data, rushlight.Tensor) or not isinstance(dtype, memory.DType):
         raise RuntimeError("corrupt file: a tensor of an accelerator needs a tensor and a dtype")
     CHECKS.charge(data.numel() * 16)
@@ -173,9 +177,11 @@ def rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, require
 def rebuild_wrapper_subclass(
     cls: Any, dtype: Any, size: Any, stride: Any, storage_offset: Any, layout: Any, device: Any, requires_grad: Any
 ) -> Any:
-    """The shell of a tensor subclass that wraps others: sizes and a dtype without memory, on the meta device; what it wraps are its attributes.
+    """The shell of a tensor subclass that wraps others: sizes and a dtype without memory, on the meta device; what it
+    wraps are its attributes.
 
-    PyTorch's shells say that they are where the wrapped tensors are, and hand operations to `__torch_dispatch__`, for which there is no place here.
+    PyTorch's shells say that they are where the wrapped tensors are, and hand operations to `__torch_dispatch__`, for
+    which there is no place here.
     """
     if not (isinstance(cls, type) and issubclass(cls, rushlight.Tensor)) or layout is not rushlight.strided:
         raise RuntimeError(f"corrupt file: cannot make the shell of {shown(cls)}")
@@ -427,7 +433,8 @@ _MAKERS = (
     rebuild_wrapper_subclass,
 )  # fmt: skip
 
-# Pickles name these functions by the pages where PyTorch has them: `rushlight._utils` here, `torch._utils` under the name torch.
+# Pickles name these functions by the pages where PyTorch has them: `rushlight._utils` here, `torch._utils` under the
+# name torch.
 BY_NAME: dict[str, Callable[..., Any]] = {
     "_rebuild_device_tensor_from_cpu_tensor": rebuild_device_tensor,
     "_rebuild_device_tensor_from_numpy": rebuild_device_tensor_from_numpy,

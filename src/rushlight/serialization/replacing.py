@@ -23,8 +23,8 @@ def mkdtemp() -> Iterator[str]:
 def replacing(path: Any) -> Iterator[Any]:
     """A new file that takes the place of `path` when the block ends without an error.
 
-    It is written beside its final place, under another name, and moved when it is complete and on the disk.  What is no ordinary file (a
-    pipe, a device) cannot be replaced and is written to.
+    It is written beside its final place, under another name, and moved when it is complete and on the disk.  What is no
+    ordinary file (a pipe, a device) cannot be replaced and is written to.
     """
     target = os.path.realpath(path)
     if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):

@@ -1,7 +1,9 @@
-"""Files in the safetensors format: tensors and nothing else, which are mapped and run no code.  They need the extra `safetensors`.
+"""Files in the safetensors format: tensors and nothing else, which are mapped and run no code.  They need the extra
+`safetensors`.
 
-What `safetensors.torch` offers, for rushlight's tensors; under `python -m rushlight` that module itself works too.  The library writes the
-files and checks them; tensors that are read are views of the mapped file, and changing them does not change it.
+What `safetensors.torch` offers, for rushlight's tensors; under `python -m rushlight` that module itself works too.  The
+library writes the files and checks them; tensors that are read are views of the mapped file, and changing them does not
+change it.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _PACKED = "F4"  # two numbers in a byte: the format counts the numbers, a tensor
 def save_file(tensors: dict[str, Any], filename: Any, metadata: dict[str, str] | None = None) -> None:
     """Write tensors by name, and texts beside them.
 
-    Every tensor must be dense, contiguous and have memory of its own: ValueError and RuntimeError say which are not.  The file appears whole
-    or not at all.
+    Every tensor must be dense, contiguous and have memory of its own: ValueError and RuntimeError say which are not.
+    The file appears whole or not at all.
     """
     specs = _specs(tensors)
     with replacing_path(filename) as temporary:
@@ -101,8 +103,8 @@ def _check_memory(tensors: dict[str, Any]) -> None:
 class safe_open:
     """A file of tensors, opened to read some of them.
 
-    `keys`, `metadata`, `get_tensor(name)`, `get_slice(name)`, which is indexed like a tensor.  It is closed by the end of a `with` block.
-    `library.SafetensorError` for a damaged file.
+    `keys`, `metadata`, `get_tensor(name)`, `get_slice(name)`, which is indexed like a tensor.  It is closed by the end
+    of a `with` block.  `library.SafetensorError` for a damaged file.
     """
 
     def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu") -> None:

@@ -43,10 +43,11 @@ def save(
     """Write `obj` (tensors, modules, state dicts, containers of them) to `f`, a path or an object with `write`.
 
     Tensors that share storage share it again after loading. A file on disk is written beside its final place and moved
-    there when it is complete and on the disk, so an interrupted save leaves the old file as it was. Raises `RuntimeError`
-    if the directory does not exist, and `OSError` if the disk is full.
+    there when it is complete and on the disk, so an interrupted save leaves the old file as it was. Raises
+    `RuntimeError` if the directory does not exist, and `OSError` if the disk is full.
 
-    `pickle_module` has another `Pickler`.  `_use_new_zipfile_serialization=False` writes the format that PyTorch had before 1.6.
+    `pickle_module` has another `Pickler`.  `_use_new_zipfile_serialization=False` writes the format that PyTorch had
+    before 1.6.
 
     Example: `torch.save({"model": model.state_dict(), "epoch": 3}, "checkpoint.pt")`
     """

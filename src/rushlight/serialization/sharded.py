@@ -1,7 +1,9 @@
-"""Checkpoints in several files, as Hugging Face lays them out: shards in the safetensors format, and an index that says what is where.
+"""Checkpoints in several files, as Hugging Face lays them out: shards in the safetensors format, and an index that says
+what is where.
 
-A checkpoint is a folder with `model.safetensors` alone, or with shards and `model.safetensors.index.json`.  Saving replaces an older
-checkpoint in one step: new shards get names of their own, the index (or the one file) is put in place last, and only then do old files go.
+A checkpoint is a folder with `model.safetensors` alone, or with shards and `model.safetensors.index.json`.  Saving
+replaces an older checkpoint in one step: new shards get names of their own, the index (or the one file) is put in place
+last, and only then do old files go.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ def save_sharded(
     max_shard_size: int | str = "5GB",
     metadata: dict[str, str] | None = None,
 ) -> dict[str, str]:
-    """Write a state dict into a folder, in files of at most `max_shard_size` bytes (a number, or a text such as "500MB"), and say what is where.
+    """Write a state dict into a folder, in files of at most `max_shard_size` bytes (a number, or a text such as
+    "500MB"), and say what is where.
 
-    A larger tensor gets a file of its own.  Tensors that are one and the same are written once.  At every moment the folder holds the older
-    checkpoint or the new one; two programs must not save to one folder at a time.
+    A larger tensor gets a file of its own.  Tensors that are one and the same are written once.  At every moment the
+    folder holds the older checkpoint or the new one; two programs must not save to one folder at a time.
 
     Example: `torch.serialization.sharded.save_sharded(model.state_dict(), "checkpoint", max_shard_size="2GB")`
     """
@@ -133,8 +136,8 @@ def _files(folder: str) -> set[str]:
 def load_sharded(folder: Any, names: Iterable[str] | None = None, *, device: Any = "cpu") -> dict[str, Any]:
     """The tensors of a checkpoint in a folder: all, or those named, for which only the files that hold them are opened.
 
-    They are views of mapped files.  FileNotFoundError where there is no checkpoint, KeyError for a name that it lacks, ValueError for an
-    index that names files outside of the folder.
+    They are views of mapped files.  FileNotFoundError where there is no checkpoint, KeyError for a name that it lacks,
+    ValueError for an index that names files outside of the folder.
 
     Example: `model.load_state_dict(torch.serialization.sharded.load_sharded("checkpoint"))`
     """

@@ -2,7 +2,8 @@
 
 A pickle is a program for a stack machine; the standard reader lets it import anything and call it. This one is an
 interpreter for the part of the language that tensors and containers need. Names are looked up in a table of allowed
-objects, only those are called, only lists, dicts and sets of its own making are filled, and everything else is an error.
+objects, only those are called, only lists, dicts and sets of its own making are filled, and everything else is an
+error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = ["SafeUnpickler", "global_names"]
 
 # Never allowed, not even by the user.
 _BLOCKED_MODULES = ("sys", "os", "posix", "nt", "subprocess")
-# How deep tuples may lie in keys of dicts, and how many lists and tuples in all may lie at one depth: hashing follows every path.
+# How deep tuples may lie in keys of dicts, and how many lists and tuples in all may lie at one depth: hashing follows
+# every path.
 _DEEPEST_KEY, _MOST_KEYS = 100, 10**5
 
 

@@ -24,7 +24,8 @@ _CHECKING = [False]
 class check_sparse_tensor_invariants:
     """Whether constructors look at every index, which costs time and is off at first.
 
-    A context manager, a decorator, or a switch (`enable`, `disable`).  `check_invariants=` of a constructor goes before it.
+    A context manager, a decorator, or a switch (`enable`, `disable`).  `check_invariants=` of a constructor goes before
+    it.
 
     >>> import rushlight as torch
     >>> with torch.sparse.check_sparse_tensor_invariants():
@@ -94,8 +95,8 @@ def sparse_coo_tensor(
 ) -> Any:  # fmt: skip
     """A tensor with `values` (n, *dense) at the coordinates `indices` (sparse dims, n), zeros elsewhere.
 
-    Coordinates may repeat: their values are added.  Without `size` every sparse dim is as large as its greatest index asks for.
-    A size alone gives a tensor of zeros.  Raises `RuntimeError` for parts that do not fit together.
+    Coordinates may repeat: their values are added.  Without `size` every sparse dim is as large as its greatest index
+    asks for.  A size alone gives a tensor of zeros.  Raises `RuntimeError` for parts that do not fit together.
 
     >>> import rushlight as torch
     >>> torch.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
@@ -173,8 +174,9 @@ def sparse_compressed_tensor(
 ) -> Any:  # fmt: skip
     """A tensor in the compressed layout `layout`.
 
-    `compressed_indices` (*batch, lines + 1) say where each row (CSR, BSR) or column (CSC, BSC) begins in `plain_indices`
-    (*batch, n) and `values` (*batch, n, *block, *dense).  Raises `RuntimeError` for parts that do not fit together.
+    `compressed_indices` (*batch, lines + 1) say where each row (CSR, BSR) or column (CSC, BSC) begins in
+    `plain_indices` (*batch, n) and `values` (*batch, n, *block, *dense).  Raises `RuntimeError` for parts that do not
+    fit together.
 
     >>> import rushlight as torch
     >>> torch.sparse_compressed_tensor([0, 1, 2], [2, 0], [3.0, 4.0], (2, 3), layout=torch.sparse_csr).to_dense()
@@ -383,7 +385,9 @@ def emptied(x: Any, dtype: Any = None) -> Any:
 
 
 class TypedSparseTensor(TypedTensor):
-    """`torch.sparse.FloatTensor` and its kin: constructors, by indices and values or by sizes, and classes for isinstance."""
+    """`torch.sparse.FloatTensor` and its kin: constructors, by indices and values or by sizes, and classes for
+    isinstance.
+    """
 
     is_sparse = True
 

@@ -1,7 +1,8 @@
-"""Places and values: the arithmetic of indices, and the four maps from which the gradients of all sparse operators are made.
+"""Places and values: the arithmetic of indices, and the four maps from which the gradients of all sparse operators are
+made.
 
-`to_dense` and `pick` are each other's transposes, and so are `values_of` and `with_values`.  Each is recorded with the other as
-its backward, so that derivatives of any order need no further code.
+`to_dense` and `pick` are each other's transposes, and so are `values_of` and `with_values`.  Each is recorded with the
+other as its backward, so that derivatives of any order need no further code.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ def block_shape(x: Any) -> tuple[int, ...]:
 
 
 def spots(x: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch, row, column) of each entry, batches after each other; rows and columns count blocks where there are blocks."""
+    """(batch, row, column) of each entry, batches after each other; rows and columns count blocks where there are
+    blocks.
+    """
     lead = math.prod(x._pointers.shape[:-1])
     pointers, others = x._pointers.reshape(lead, x._pointers.size(-1)).long(), x._others.reshape(-1).long()
     counts = pointers[:, 1:] - pointers[:, :-1]

@@ -93,7 +93,8 @@ def _masked_product(g: Any, b: Any, x: Any) -> Any:
 def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True) -> Any:
     """a @ b for matrices of which at least one is sparse.
 
-    The gradient of a sparse operand keeps its places; without `masked_grad` that of a sparse matrix times a strided one has all.
+    The gradient of a sparse operand keeps its places; without `masked_grad` that of a sparse matrix times a strided one
+    has all.
     """
     if not is_sparse(a) and not is_sparse(b):
         return rushlight.mm(a, b)
@@ -296,7 +297,8 @@ def _(function: Any, input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alp
 def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
     """mat1 @ mat2 of which at least one is sparse; sparse @ sparse is sparse.
 
-    With `reduce` ("sum", "mean", "amax", "amin"; `mat1` CSR, `mat2` strided) the products along a row are joined in that way.
+    With `reduce` ("sum", "mean", "amax", "amin"; `mat1` CSR, `mat2` strided) the products along a row are joined in
+    that way.
 
     >>> import rushlight as torch
     >>> torch.sparse.mm(torch.eye(2).to_sparse(), torch.ones(2, 3))
@@ -416,7 +418,9 @@ def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
 
 
 def sspaddmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
-    """beta * input + alpha * (mat1 @ mat2) with `input` and `mat1` in coordinates, `mat2` strided; the result is in coordinates."""
+    """beta * input + alpha * (mat1 @ mat2) with `input` and `mat1` in coordinates, `mat2` strided; the result is in
+    coordinates.
+    """
     for x, word, sparse in ((mat1, "mat1", True), (mat2, "mat2", False), (input, "self", True)):
         if (type(x) is SparseTensor) is not sparse:
             raise RuntimeError(

@@ -19,7 +19,8 @@ __all__ = ["log_softmax", "softmax", "spdiags", "spsolve", "sum"]
 def sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """Sum over the dims `dim` (all by default) of a tensor in coordinates.
 
-    Over all of them, or over all sparse dims, the result is strided, else in coordinates. The gradient has the places of `input`.
+    Over all of them, or over all sparse dims, the result is strided, else in coordinates. The gradient has the places
+    of `input`.
 
     >>> import rushlight as torch
     >>> torch.sparse.sum(torch.eye(3).to_sparse(), dim=0).to_dense()
@@ -189,7 +190,8 @@ def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
 def spdiags(diagonals: Any, offsets: Any, shape: Any, layout: Any = None) -> Any:
     """A matrix whose diagonal number `offsets[k]` is taken from row k of `diagonals`, by columns.
 
-    `layout` is coordinates (the default), CSR or CSC. Raises `RuntimeError` for repeated offsets and shapes that do not fit.
+    `layout` is coordinates (the default), CSR or CSC. Raises `RuntimeError` for repeated offsets and shapes that do not
+    fit.
 
     >>> import rushlight as torch
     >>> torch.sparse.spdiags(torch.arange(1, 4).reshape(1, 3), torch.tensor([1]), (3, 3)).to_dense()

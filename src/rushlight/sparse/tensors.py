@@ -1,8 +1,9 @@
 """Sparse tensors as objects: what they hold, how they are copied and pickled.
 
-A tensor in coordinates (`SparseTensor`) holds indices (sparse dims, nnz) and values (nnz, *dense dims).  A compressed one
-(`CompressedTensor`: CSR, CSC, BSR, BSC by its layout) holds compressed and plain indices and values; batch dims stand first in all three.
-The parts are plain tensors outside of any graph: a sparse tensor is one variable, and its history is its own.
+A tensor in coordinates (`SparseTensor`) holds indices (sparse dims, nnz) and values (nnz, *dense dims).  A compressed
+one (`CompressedTensor`: CSR, CSC, BSR, BSC by its layout) holds compressed and plain indices and values; batch dims
+stand first in all three.  The parts are plain tensors outside of any graph: a sparse tensor is one variable, and its
+history is its own.
 
 The other modules of this package say what operators do with them.
 """
@@ -119,7 +120,9 @@ class SparseTensor(SparseKind):
 
 
 class CompressedTensor(SparseKind):
-    """CSR, CSC, BSR or BSC: `_pointers` say where each row's (or column's) entries begin and end, `_others` their columns (or rows)."""
+    """CSR, CSC, BSR or BSC: `_pointers` say where each row's (or column's) entries begin and end, `_others` their
+    columns (or rows).
+    """
 
     __slots__ = ("_format", "_others", "_pointers")
 

@@ -1,7 +1,8 @@
-"""`assert_close`: numbers, tensors of any layout, and nests of them, compared within tolerances; a report of how they differ.
+"""`assert_close`: numbers, tensors of any layout, and nests of them, compared within tolerances; a report of how they
+differ.
 
-First the two nests are walked side by side and every pair of leaves becomes a `Pair`; what does not fit (lengths, keys, types) is
-reported at once.  Then the pairs are compared in order, and the first that differs is reported.
+First the two nests are walked side by side and every pair of leaves becomes a `Pair`; what does not fit (lengths, keys,
+types) is reported at once.  Then the pairs are compared in order, and the first that differs is reported.
 """
 
 from __future__ import annotations
@@ -376,19 +377,22 @@ def assert_close(
     equal_nan: bool = False, check_device: bool = True, check_dtype: bool = True, check_layout: bool = True,
     check_stride: bool = False, msg: str | Callable[[str], str] | None = None,
 ) -> None:  # fmt: skip
-    """AssertionError unless |actual - expected| <= atol + rtol |expected| for every number of two tensors, numbers, or nests of them.
+    """AssertionError unless |actual - expected| <= atol + rtol |expected| for every number of two tensors, numbers, or
+    nests of them.
 
-    Sequences are compared item by item and mappings key by key.  Leaves are tensors, NumPy arrays, and numbers; tensors of all layouts,
-    quantized ones too (by their dequantized values).  Of tensors the shapes must agree, and unless a `check_...` is False also device,
-    dtype and layout; with `check_stride=True` the strides.  For meta tensors that is all.  Infinities are close to themselves, NaN to
-    nothing, or to NaN with `equal_nan=True`.
+    Sequences are compared item by item and mappings key by key.  Leaves are tensors, NumPy arrays, and numbers; tensors
+    of all layouts, quantized ones too (by their dequantized values).  Of tensors the shapes must agree, and unless a
+    `check_...` is False also device, dtype and layout; with `check_stride=True` the strides.  For meta tensors that is
+    all.  Infinities are close to themselves, NaN to nothing, or to NaN with `equal_nan=True`.
 
-    `rtol` and `atol` are given both or not at all.  Otherwise the larger of the two dtypes' own count: float16 and complex32 1e-3 and
-    1e-5, bfloat16 1.6e-2 and 1e-5, float32, complex64 and quantized 1.3e-6 and 1e-5, float64 and complex128 1e-7 and 1e-7, and 0 for all
-    others.  Python's int, float and complex count as int64, float64 and complex128.
+    `rtol` and `atol` are given both or not at all.  Otherwise the larger of the two dtypes' own count: float16 and
+    complex32 1e-3 and 1e-5, bfloat16 1.6e-2 and 1e-5, float32, complex64 and quantized 1.3e-6 and 1e-5, float64 and
+    complex128 1e-7 and 1e-7, and 0 for all others.  Python's int, float and complex count as int64, float64 and
+    complex128.
 
-    The message says how many elements differ and where the differences are greatest; `msg` replaces it, or makes a new one of it when it
-    is a function.  TypeError for what cannot be compared, ValueError for one tolerance without the other.
+    The message says how many elements differ and where the differences are greatest; `msg` replaces it, or makes a new
+    one of it when it is a function.  TypeError for what cannot be compared, ValueError for one tolerance without the
+    other.
 
         >>> torch.testing.assert_close(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
         Traceback (most recent call last):

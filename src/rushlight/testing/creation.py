@@ -100,14 +100,16 @@ def make_tensor(
     *shape: Any, dtype: DType, device: Any, low: Any = None, high: Any = None, requires_grad: bool = False,
     noncontiguous: bool = False, exclude_zero: bool = False, memory_format: Any = None,
 ) -> Any:  # fmt: skip
-    """A tensor of random numbers from [low, high): uniform for floating and complex dtypes (both parts), integers otherwise.
+    """A tensor of random numbers from [low, high): uniform for floating and complex dtypes (both parts), integers
+    otherwise.
 
-    Without bounds these are -9 and 9 (floating, complex), -9 and 10 (signed), 0 and 10 (unsigned), 0 and 2 (bool); bounds are clamped to
-    what `dtype` can hold.  `exclude_zero` puts 1, or the smallest normal number, where a zero fell; `noncontiguous` leaves gaps between
-    the elements of the last dim; `memory_format` is the result's.  After the same seed the numbers are PyTorch's.
+    Without bounds these are -9 and 9 (floating, complex), -9 and 10 (signed), 0 and 10 (unsigned), 0 and 2 (bool);
+    bounds are clamped to what `dtype` can hold.  `exclude_zero` puts 1, or the smallest normal number, where a zero
+    fell; `noncontiguous` leaves gaps between the elements of the last dim; `memory_format` is the result's.  After the
+    same seed the numbers are PyTorch's.
 
-    ValueError for low >= high, NaN as a bound, an interval outside of the dtype, `requires_grad` of integers, `noncontiguous` together
-    with `memory_format`; TypeError for a dtype that has no random numbers.
+    ValueError for low >= high, NaN as a bound, an interval outside of the dtype, `requires_grad` of integers,
+    `noncontiguous` together with `memory_format`; TypeError for a dtype that has no random numbers.
 
         >>> torch.testing.make_tensor((2, 3), dtype=torch.int64, device="cpu", low=4, high=5)
         tensor([[4, 4, 4],

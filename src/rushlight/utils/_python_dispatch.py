@@ -46,10 +46,10 @@ __all__ = [
 class TorchDispatchMode:
     """A context in which every operator goes through `__torch_dispatch__(func, types, args, kwargs)`, below autograd.
 
-    `func` is an operator with its overload (`torch.ops.aten.add.Tensor`), `args` and `kwargs` are in the form of its schema without
-    defaults at the end.  The method gives the result, usually `func(*args, **kwargs)`; inside of it the mode is off.  NotImplemented
-    asks the classes of the arguments.  Modes nest, the innermost sees a call first.  Forward and backward are seen, gradients are
-    recorded above.
+    `func` is an operator with its overload (`torch.ops.aten.add.Tensor`), `args` and `kwargs` are in the form of its
+    schema without defaults at the end.  The method gives the result, usually `func(*args, **kwargs)`; inside of it the
+    mode is off.  NotImplemented asks the classes of the arguments.  Modes nest, the innermost sees a call first.
+    Forward and backward are seen, gradients are recorded above.
     """
 
     supports_higher_order_operators = False
@@ -179,7 +179,9 @@ def autograd_would_have_decomposed(func: Any, flat_args: Sequence[Any]) -> bool:
 
 
 def is_traceable_wrapper_subclass_type(t: type) -> bool:
-    """Whether a class of tensors says how its objects are taken apart and put together: `__tensor_flatten__`, `__tensor_unflatten__`."""
+    """Whether a class of tensors says how its objects are taken apart and put together: `__tensor_flatten__`,
+    `__tensor_unflatten__`.
+    """
     return (
         issubclass(t, Tensor)
         and t is not Tensor
@@ -216,7 +218,8 @@ def transform_subclass(
 
 
 def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """What `__torch_dispatch__` of a wrapper class should return: the argument itself where the operator writes to it, else `out`.
+    """What `__torch_dispatch__` of a wrapper class should return: the argument itself where the operator writes to it,
+    else `out`.
 
     Wrappers have no memory of their own here, so a view needs no more than being returned.
     """

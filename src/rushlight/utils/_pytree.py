@@ -1,4 +1,5 @@
-"""Nested containers as a flat list of leaves and a `TreeSpec`, as `torch.utils._pytree`; classes of one's own can be registered.
+"""Nested containers as a flat list of leaves and a `TreeSpec`, as `torch.utils._pytree`; classes of one's own can be
+registered.
 
 >>> import rushlight as torch
 >>> leaves, spec = torch.utils._pytree.tree_flatten({"a": 1, "b": [2, (3,)]})
@@ -97,7 +98,9 @@ class NodeDef(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """How a class stands in the text of a structure: its name, and its context as what JSON can hold, there and back (None: as it is)."""
+    """How a class stands in the text of a structure: its name, and its context as what JSON can hold, there and back
+    (None: as it is).
+    """
 
     type: Any
     name: str
@@ -289,7 +292,9 @@ _is_leaf = tree_is_leaf
 
 
 class TreeSpec:
-    """The structure of a tree: the class of its root, what that needs besides its children (`context`), and their structures."""
+    """The structure of a tree: the class of its root, what that needs besides its children (`context`), and their
+    structures.
+    """
 
     __slots__ = ("_children", "_context", "num_children", "num_leaves", "num_nodes", "type")
 
@@ -411,8 +416,9 @@ _PROTOCOL = 1
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
     """The structure as JSON: `[protocol, structure]`, of protocol 1.
 
-    TypeError for what is no structure, ValueError for another protocol, NotImplementedError for a class that was registered without a
-    `serialized_type_name`, TypeError for a context that JSON cannot hold and for which no `to_dumpable_context` was given.
+    TypeError for what is no structure, ValueError for another protocol, NotImplementedError for a class that was
+    registered without a `serialized_type_name`, TypeError for a context that JSON cannot hold and for which no
+    `to_dumpable_context` was given.
 
         >>> import rushlight as torch
         >>> torch.utils._pytree.treespec_dumps(torch.utils._pytree.tree_structure([1]))
@@ -425,7 +431,9 @@ def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
 
 
 def treespec_loads(serialized: str) -> TreeSpec:
-    """The structure that `treespec_dumps` wrote.  ValueError for another protocol, NotImplementedError for a name that no class has."""
+    """The structure that `treespec_dumps` wrote.  ValueError for another protocol, NotImplementedError for a name that
+    no class has.
+    """
     protocol, structure = json.loads(serialized)
     _check_protocol(protocol)
     return _loaded(structure)
@@ -596,7 +604,9 @@ def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf
 
 
 def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: _IsLeaf = None) -> list[Any] | None:
-    """The leaves of a smaller tree, each as often as the larger one has leaves in its place; None where they do not fit."""
+    """The leaves of a smaller tree, each as often as the larger one has leaves in its place; None where they do not
+    fit.
+    """
     if tree_is_leaf(tree, is_leaf):
         return [tree] * treespec.num_leaves
     if treespec.type is None or _get_node_type(tree) is not treespec.type:

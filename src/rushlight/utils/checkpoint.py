@@ -102,7 +102,9 @@ def _casting() -> Any:
 
 
 class DefaultDeviceType:
-    """The type of accelerator whose random states a checkpoint keeps too.  There are none: the name is kept, and nothing else."""
+    """The type of accelerator whose random states a checkpoint keeps too.  There are none: the name is kept, and
+    nothing else.
+    """
 
     _name = "cuda"
 
@@ -129,7 +131,9 @@ def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_t
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tensors of a tuple outside of the graph, as leaves that want gradients where the originals do; RuntimeError for anything but a tuple."""
+    """The tensors of a tuple outside of the graph, as leaves that want gradients where the originals do; RuntimeError
+    for anything but a tuple.
+    """
     if not isinstance(inputs, tuple):
         raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, rushlight.Tensor) else x for x in inputs)
@@ -157,10 +161,12 @@ def checkpoint(
 ) -> Any:
     """`function(*args, **kwargs)`, of which only the arguments are kept for backward.
 
-    - `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments; with False each
-      tensor that backward asks for is computed again when it is asked for.
-    - `context_fn()` gives two contexts, for the first and the second computation; see `create_selective_checkpoint_contexts`.
-    - `determinism_check="none"` lets the second computation give other shapes and dtypes; `debug` lists the operators of both in errors.
+    - `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments;
+      with False each tensor that backward asks for is computed again when it is asked for.
+    - `context_fn()` gives two contexts, for the first and the second computation; see
+      `create_selective_checkpoint_contexts`.
+    - `determinism_check="none"` lets the second computation give other shapes and dtypes; `debug` lists the operators
+      of both in errors.
     - `early_stop`: the second computation ends as soon as all that backward needs is there.
     - `preserve_rng_state`: random numbers are the same the second time.  Automatic casts always are.
 
@@ -428,7 +434,9 @@ def checkpoint_sequential(
 
 
 class CheckpointPolicy(enum.Enum):
-    """What becomes of one operator's result.  "Must" and "prefer" differ for compilers alone; on a CPU nothing needs to be moved there."""
+    """What becomes of one operator's result.  "Must" and "prefer" differ for compilers alone; on a CPU nothing needs to
+    be moved there.
+    """
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
@@ -444,7 +452,9 @@ _SAVING = (
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told besides the call: whether this is the second computation, and the first one's result where it is known."""
+    """What a policy is told besides the call: whether this is the second computation, and the first one's result where
+    it is known.
+    """
 
     function: Any = None  # the public function that was called
 
@@ -467,7 +477,9 @@ _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (2, 2): "mm"}
 
 
 def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The native operator (`torch.ops.aten.mm.default`) that PyTorch would call, where it has a name here; else the function."""
+    """The native operator (`torch.ops.aten.mm.default`) that PyTorch would call, where it has a name here; else the
+    function.
+    """
     name = getattr(_key(function), "public", None)
     if name is None or hasattr(function, "overloadpacket"):
         return function
@@ -534,7 +546,9 @@ class _Kept:
 
 
 class _Choosing(TorchFunctionMode):
-    """Asks the policy about every call: the first time (`second` is False) results are kept, the second time they are used."""
+    """Asks the policy about every call: the first time (`second` is False) results are kept, the second time they are
+    used.
+    """
 
     def __init__(
         self, policy: Callable[..., Any], kept: dict[Any, list[_Kept]], second: bool, may_change: bool
@@ -603,12 +617,14 @@ class _Choosing(TorchFunctionMode):
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
 ) -> tuple[Any, Any]:
-    """Contexts for `checkpoint(..., context_fn=...)` under which the results of some calls are kept and all others computed again.
+    """Contexts for `checkpoint(..., context_fn=...)` under which the results of some calls are kept and all others
+    computed again.
 
-    `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) or native operators (`torch.ops.aten.mm.default`) whose results
-    are kept, or a function `policy(ctx, op, *args, **kwargs)` that returns a `CheckpointPolicy` for each call of a public function: `op` is the
-    native operator where it has a name here (a linear layer asks for `aten.addmm` or `aten.mm`), else the function.  TypeError for anything else;
-    RuntimeError where a result that was kept is changed in place, unless `allow_cache_entry_mutation`.
+    `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) or native operators
+    (`torch.ops.aten.mm.default`) whose results are kept, or a function `policy(ctx, op, *args, **kwargs)` that returns
+    a `CheckpointPolicy` for each call of a public function: `op` is the native operator where it has a name here (a
+    linear layer asks for `aten.addmm` or `aten.mm`), else the function.  TypeError for anything else; RuntimeError
+    where a result that was kept is changed in place, unless `allow_cache_entry_mutation`.
 
         >>> import functools
         >>> import rushlight as torch

@@ -1,4 +1,5 @@
-"""What a report of a problem should say about the machine: versions, processor, packages.  `python -m rushlight.utils.collect_env` prints it.
+"""What a report of a problem should say about the machine: versions, processor, packages.  `python -m
+rushlight.utils.collect_env` prints it.
 
 `python -m rushlight info` tells more of rushlight itself.
 """

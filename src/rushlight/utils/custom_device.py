@@ -1,4 +1,5 @@
-"""Devices of one's own: their name, and the methods that carry it; and the stack of C++, which is not in a package without C++.
+"""Devices of one's own: their name, and the methods that carry it; and the stack of C++, which is not in a package
+without C++.
 
 A device's backend is registered by `rushlight._backends.registry.register`; docs/add-a-device.md shows how.
 """
@@ -18,8 +19,8 @@ __all__ = ["generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "ren
 def rename_privateuse1_backend(backend_name: str) -> None:
     """Give the device type that PyTorch keeps for backends from outside its name, once in a process.
 
-    `torch.device(backend_name)` names devices of the type from then on, and `torch.library` knows its kernels as "PrivateUse1".
-    RuntimeError for a second name, and for the name of a type that PyTorch has.
+    `torch.device(backend_name)` names devices of the type from then on, and `torch.library` knows its kernels as
+    "PrivateUse1".  RuntimeError for a second name, and for the name of a type that PyTorch has.
     """
     rename_private_type(backend_name)
 
@@ -33,8 +34,9 @@ def generate_methods_for_privateuse1_backend(
 ) -> None:
     """Make the attributes and methods that carry the name of the renamed device type, here `foo`.
 
-    `Tensor.is_foo`, `Tensor.foo()`, and the same of modules (`foo()` alone), packed sequences and storages.  `unsupported_dtype`: dtypes
-    that typed storages refuse to move.  RuntimeError where one of them is there already, or where no backend is registered under the name.
+    `Tensor.is_foo`, `Tensor.foo()`, and the same of modules (`foo()` alone), packed sequences and storages.
+    `unsupported_dtype`: dtypes that typed storages refuse to move.  RuntimeError where one of them is there already, or
+    where no backend is registered under the name.
     """
     name = private_type()
     if name not in backends():
@@ -72,7 +74,9 @@ def _device(name: str, device: Any) -> Any:
 
 
 def _add_moving(cls: Any, name: str, refused: frozenset[DType] = frozenset()) -> None:
-    """`is_foo`, and `foo(device=None, non_blocking=False)` which gives a copy on the device, or the object itself where it is there."""
+    """`is_foo`, and `foo(device=None, non_blocking=False)` which gives a copy on the device, or the object itself where
+    it is there.
+    """
     _check_absent(cls, name)
     _check_absent(cls, f"is_{name}")
 

@@ -1,7 +1,8 @@
-"""Counting floating point operations: of matrix products, convolutions and attention, two for each multiplication that is added up.
+"""Counting floating point operations: of matrix products, convolutions and attention, two for each multiplication that
+is added up.
 
-Products are counted in the graphs of primitives that run, forward and backward, so that whatever is made of products is counted; for
-convolutions and attention there are formulas, which are PyTorch's.
+Products are counted in the graphs of primitives that run, forward and backward, so that whatever is made of products is
+counted; for convolutions and attention there are formulas, which are PyTorch's.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ def _of_shapes(formula: Formula) -> Formula:
 
 
 def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Formula], Formula]:
-    """A decorator: `formula(*args, out_shape=..., **kwargs)` counts the operations of these operators (`torch.ops.NAMESPACE.NAME`).
+    """A decorator: `formula(*args, out_shape=..., **kwargs)` counts the operations of these operators
+    (`torch.ops.NAMESPACE.NAME`).
 
-    It is called with the call's arguments, tensors replaced by their shapes; with `get_raw` with the tensors themselves and `out_val`.
-    ValueError for what is no operator, RuntimeError for one that has a formula.
+    It is called with the call's arguments, tensors replaced by their shapes; with `get_raw` with the tensors themselves
+    and `out_val`.  ValueError for what is no operator, RuntimeError for one that has a formula.
     """
 
     def register(formula: Formula) -> Formula:
@@ -91,7 +93,8 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Form
 
 
 def sdpa_flop_count(query_shape: Sequence[int], key_shape: Sequence[int], value_shape: Sequence[int]) -> int:
-    """Operations of attention for queries (batch, heads, length, size), and keys and values (batch, heads, other length, size).
+    """Operations of attention for queries (batch, heads, length, size), and keys and values (batch, heads, other
+    length, size).
 
     AssertionError where batches, heads or lengths differ.
 
@@ -256,13 +259,15 @@ def _percent(part: int, whole: int) -> str:
 
 
 class FlopCounterMode:
-    """Counts the operations of what runs inside `with`, in all and by module, and prints a table at the end unless `display=False`.
+    """Counts the operations of what runs inside `with`, in all and by module, and prints a table at the end unless
+    `display=False`.
 
-    `depth` is how deep in the tree of modules the table goes; `custom_mapping` has formulas for further operators, which are called as those
-    of `register_flop_formula`.
+    `depth` is how deep in the tree of modules the table goes; `custom_mapping` has formulas for further operators,
+    which are called as those of `register_flop_formula`.
 
-    The counts are PyTorch's, but that it does not see into some of its kernels for CPUs: attention, LSTM, `bilinear` and `addbmm` are counted
-    here.  A second derivative counts what is computed, which may be more than PyTorch computes.
+    The counts are PyTorch's, but that it does not see into some of its kernels for CPUs: attention, LSTM, `bilinear`
+    and `addbmm` are counted here.  A second derivative counts what is computed, which may be more than PyTorch
+    computes.
 
         >>> from rushlight.utils.flop_counter import FlopCounterMode
         >>> with FlopCounterMode(display=False) as counter:

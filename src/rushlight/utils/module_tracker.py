@@ -15,10 +15,12 @@ __all__ = ["ModuleTracker"]
 
 
 class ModuleTracker:
-    """Inside `with`, `parents` is the set of the names of all modules that are being computed, "Global" always among them.
+    """Inside `with`, `parents` is the set of the names of all modules that are being computed, "Global" always among
+    them.
 
-    Names are the paths from the outermost module that was called, which goes by its class.  In backward a module begins with the gradient
-    of its output and ends with those of its inputs; where none of its inputs wants one it ends with backward.
+    Names are the paths from the outermost module that was called, which goes by its class.  In backward a module begins
+    with the gradient of its output and ends with those of its inputs; where none of its inputs wants one it ends with
+    backward.
 
         >>> from rushlight.utils.module_tracker import ModuleTracker
         >>> class Watching(torch.nn.Module):

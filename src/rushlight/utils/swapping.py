@@ -18,7 +18,8 @@ def set_module(obj: Any, mod: str) -> None:
 
 
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:
-    """Exchange all that two tensors are: memory, class, attributes, gradient.  Whoever holds one of them sees the other.
+    """Exchange all that two tensors are: memory, class, attributes, gradient.  Whoever holds one of them sees the
+    other.
 
     RuntimeError where one has weak references, which would then lead to the other one.
 

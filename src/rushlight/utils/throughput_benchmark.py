@@ -110,7 +110,9 @@ class ThroughputBenchmark:
         num_iters: int = 100,
         profiler_output_path: str = "",
     ) -> ExecutionStats:
-        """Call the model `num_iters` times in all, after `num_warmup_iters` calls by each thread; AssertionError without inputs."""
+        """Call the model `num_iters` times in all, after `num_warmup_iters` calls by each thread; AssertionError
+        without inputs.
+        """
         if not self._inputs:
             raise AssertionError("Please provide benchmark inputs: add_input(...)")
         config = BenchmarkConfig(num_calling_threads, num_warmup_iters, num_iters, profiler_output_path)

@@ -1,4 +1,6 @@
-"""Weak references to tensors by identity: tensors compare element by element, so that ordinary weak dictionaries cannot hold them."""
+"""Weak references to tensors by identity: tensors compare element by element, so that ordinary weak dictionaries cannot
+hold them.
+"""
 
 from __future__ import annotations
 

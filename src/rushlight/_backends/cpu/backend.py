@@ -45,7 +45,9 @@ class MultiTensor:
     """Optimizer steps over many parameters in one call; see `_backends.cpu.optim`."""
 
     def element_kernel(self, graph: Callable[[int], Graph], layouts: Sequence[Any], aliases: Mapping[int, int]) -> int:
-        """The address of the one kernel of a graph over arrays of one dim and any size, whose outputs go where inputs are."""
+        """The address of the one kernel of a graph over arrays of one dim and any size, whose outputs go where inputs
+        are.
+        """
         optimizers = require("rushlight._backends.cpu.optim.optimizers")
         address: int = optimizers.element_kernel(
             lambda size: compile_graph(graph(size), layouts, target=host(), aliases=aliases)
@@ -60,7 +62,9 @@ class MultiTensor:
 
     @cached_property
     def count_steps(self) -> Callable[..., Any]:
-        """`f(addresses of counters, address of the values, how many)`: adds one to each float32, and writes down what it is."""
+        """`f(addresses of counters, address of the values, how many)`: adds one to each float32, and writes down what
+        it is.
+        """
         routine: Callable[..., Any] = require("rushlight._backends.cpu.optim.optimizers").counting()
         return routine
 
@@ -143,7 +147,9 @@ class CpuBackend(Backend):
         overlaps: Mapping[int, Sequence[int]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Executable:
-        """Scheduled, generated, and compiled where the kernels are not known yet; a graph with borders as a linked program."""
+        """Scheduled, generated, and compiled where the kernels are not known yet; a graph with borders as a linked
+        program.
+        """
         if any(node.prim.name == "border" for node in graph.nodes):
             linking = require("rushlight._backends.cpu.program.linking")
             linked = linking.linked_program(

@@ -1,4 +1,6 @@
-"""What nearly every program needs is sent to workers at once where nothing was ever compiled: it is ready when it is asked for."""
+"""What nearly every program needs is sent to workers at once where nothing was ever compiled: it is ready when it is
+asked for.
+"""
 
 from __future__ import annotations
 

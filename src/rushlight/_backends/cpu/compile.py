@@ -367,8 +367,9 @@ def _compiled(step: KernelStep, shape_env: ShapeEnv) -> Callable[..., Any]:
         shape_env.closed = False
 
 
-# Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask somebody (LAPACK how much
-# memory it wants), or choose among so many ways, as other convolutions do, that asking again is cheaper than the conditions would be.
+# Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask
+# somebody (LAPACK how much memory it wants), or choose among so many ways, as other convolutions do, that asking again
+# is cheaper than the conditions would be.
 _FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad", "recurrence", "recurrence_grad"))
 
 

@@ -1,4 +1,6 @@
-"""Single elements of the host's memory as Python numbers: a native function for each common dtype, `struct` for the rarer ones."""
+"""Single elements of the host's memory as Python numbers: a native function for each common dtype, `struct` for the
+rarer ones.
+"""
 
 from __future__ import annotations
 

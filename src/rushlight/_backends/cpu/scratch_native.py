@@ -30,7 +30,8 @@ def take(slot):
 @native("i64()", inline=True)
 def find():
     """Take the slot that this thread had last, else the first free one.  Returns its number, or -1 where none is free."""
-    # Fibonacci hashing (Knuth, volume 3, 6.4), for stacks that lie evenly apart; threads with the same home are slower, not wrong
+    # Fibonacci hashing (Knuth, volume 3, 6.4), for stacks that lie evenly apart; threads with the same home are slower,
+    # not wrong
     home = i64(u64(pthread_self()) * u64(0x9E3779B97F4A7C15) >> u64(56))
     slot = LAST.i64[home]
     if not take(slot):

@@ -1,4 +1,6 @@
-"""The null backend as an instance of the protocol: it compiles for a machine of any kind, and has neither memory nor a way to run."""
+"""The null backend as an instance of the protocol: it compiles for a machine of any kind, and has neither memory nor a
+way to run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["NullBackend"]
 
 
 class NullBackend(Backend):
-    """Compiles for `machine`, a name in `MACHINES` or a `Machine`; what it compiles raises RuntimeError when it is called.
+    """Compiles for `machine`, a name in `MACHINES` or a `Machine`; what it compiles raises RuntimeError when it is
+    called.
 
     >>> from rushlight._backends.null import NullBackend
     >>> from rushlight._graph.core import trace

@@ -149,9 +149,9 @@ def compile_graph(
 ) -> Compiled:
     """Schedule `graph` and generate its kernels for `machine` (a name in `MACHINES`, or a `Machine`).
 
-    `layouts` gives the strides of each tensor input, None for numbers; without it all are row-major, as are outputs without `out_layouts`.
-    `options` are `aliases` and `overlaps`, see `Backend.compile`.
-    KeyError for an unknown machine, NotImplementedError for a primitive without a lowering.
+    `layouts` gives the strides of each tensor input, None for numbers; without it all are row-major, as are outputs
+    without `out_layouts`.  `options` are `aliases` and `overlaps`, see `Backend.compile`.  KeyError for an unknown
+    machine, NotImplementedError for a primitive without a lowering.
     """
     found = MACHINES[machine] if isinstance(machine, str) else machine
     if layouts is None:

@@ -145,7 +145,9 @@ def _build_class(it: Interpreter, frame: Frame, function: Any, args: list[Any], 
 
 
 def _get_frame(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """A frame like that of an interpreted function: what is behind it (`f_back`) are those that called it, then the interpreter's own."""
+    """A frame like that of an interpreted function: what is behind it (`f_back`) are those that called it, then the
+    interpreter's own.
+    """
     depth = args[0] if args else 0
     if len(args) > 1 or kwargs or not isinstance(depth, int) or depth >= len(it.frames):
         return False
@@ -203,7 +205,9 @@ def make_function(it: Interpreter, frame: Frame, arg: int) -> None:
 
 
 def make_function_of_parts(it: Interpreter, frame: Frame, arg: tuple[int, ...]) -> None:
-    """Make a function of a code object and what the next instructions, which are passed over, would add to it one by one."""
+    """Make a function of a code object and what the next instructions, which are passed over, would add to it one by
+    one.
+    """
     code = frame.stack.pop()
     parts = {flag: it.operations.real(frame.stack.pop()) for flag in arg}
     frame.ip += len(arg)
@@ -211,7 +215,9 @@ def make_function_of_parts(it: Interpreter, frame: Frame, arg: tuple[int, ...]) 
 
 
 def _function(frame: Frame, code: CodeType, parts: dict[int, Any]) -> FunctionType:
-    """A function: the parts are defaults (1), those by name (2), annotations (4), closure (8) and what makes annotations (16)."""
+    """A function: the parts are defaults (1), those by name (2), annotations (4), closure (8) and what makes
+    annotations (16).
+    """
     defaults, by_name, annotations, closure = (parts.get(flag) for flag in (1, 2, 4, 8))
     function = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     function.__qualname__ = code.co_qualname

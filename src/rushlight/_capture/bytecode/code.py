@@ -102,7 +102,9 @@ class DecodedCode:
         return result
 
     def live_at(self, code: CodeType, index: int) -> frozenset[int]:
-        """Indices of the locals that may be read at an instruction or later, or where an exception of the one before it is handled."""
+        """Indices of the locals that may be read at an instruction or later, or where an exception of the one before it
+        is handled.
+        """
         if self.live is None:
             self.live = liveness(self, code)
         mask = self.live[index] if index < len(self.live) else 0
@@ -113,7 +115,9 @@ class DecodedCode:
 
 
 def _instructions(code: CodeType) -> Iterator[Instruction]:
-    """(start with its EXTENDED_ARGs, offset, name, argument, offset of what follows, caches skipped) of each instruction."""
+    """(start with its EXTENDED_ARGs, offset, name, argument, offset of what follows, caches skipped) of each
+    instruction.
+    """
     names = opcode_names()
     text = code.co_code
     start: int | None = None

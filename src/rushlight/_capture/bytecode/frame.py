@@ -30,9 +30,9 @@ NULL = _Null()
 class Frame:
     """A call in progress.
 
-    `ip` is the index of the next instruction in `decoded.program`; `locals` holds the fast locals, then the cells, then the free variables;
-    `names` is the namespace of a class body or a module, else None.  `link` says what becomes of the frame's result in the frame below (see
-    `interpreter.Link`); None: it is pushed on that frame's stack.
+    `ip` is the index of the next instruction in `decoded.program`; `locals` holds the fast locals, then the cells, then
+    the free variables; `names` is the namespace of a class body or a module, else None.  `link` says what becomes of
+    the frame's result in the frame below (see `interpreter.Link`); None: it is pushed on that frame's stack.
     """
 
     __slots__ = (
@@ -73,7 +73,8 @@ class Frame:
         self.ip = 0
         self.stack = []
         self.link = self.generator = self.visible = None
-        # The exception being handled here (`own`), where the frame was entered (`inherited`), and the innermost of the two (`handled`).
+        # The exception being handled here (`own`), where the frame was entered (`inherited`), and the innermost of the
+        # two (`handled`).
         self.own = self.inherited = self.handled = None
 
     def __repr__(self) -> str:
@@ -94,7 +95,9 @@ class Frame:
         return other
 
     def live_locals(self) -> frozenset[int]:
-        """Indices into `locals` of those that may still be read, here or in a handler of an exception of the instruction in progress."""
+        """Indices into `locals` of those that may still be read, here or in a handler of an exception of the
+        instruction in progress.
+        """
         return self.decoded.live_at(self.code, self.ip)
 
     def visible_locals(self) -> Any:

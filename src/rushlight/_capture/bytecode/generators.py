@@ -24,8 +24,9 @@ YIELD_FROM = 2  # of the argument of a RESUME: from here on, the frame waits for
 class Generator:
     """A generator, coroutine or asynchronous generator.
 
-    Interpreted code goes on with its frame as one of its own; native code that calls `send`, `throw` or `close` runs it in an interpreter
-    nested for that.  It takes itself for one of CPython's generators: `isinstance(it, types.GeneratorType)` is true.
+    Interpreted code goes on with its frame as one of its own; native code that calls `send`, `throw` or `close` runs it
+    in an interpreter nested for that.  It takes itself for one of CPython's generators: `isinstance(it,
+    types.GeneratorType)` is true.
     """
 
     __slots__ = (
@@ -88,7 +89,9 @@ class Generator:
         return self.frame
 
     def suspend(self) -> None:
-        """The frame yielded.  While it waits, only this object holds the frame, so that it is closed when nobody holds this object."""
+        """The frame yielded.  While it waits, only this object holds the frame, so that it is closed when nobody holds
+        this object.
+        """
         self.running = False
         if self.frame is not None:
             self.frame.generator = None
@@ -463,7 +466,9 @@ class _Next(Link):
 
 
 def proceed(generator: Generator, value: Any = None, default: Any = NULL) -> Enter:
-    """The answer to `next(generator)` or `generator.send(value)` that goes on with its frame as one of the interpreter's."""
+    """The answer to `next(generator)` or `generator.send(value)` that goes on with its frame as one of the
+    interpreter's.
+    """
 
     def resume(it: Interpreter, answer: Enter) -> None:
         if not generator.check_alive():

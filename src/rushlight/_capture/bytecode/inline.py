@@ -1,4 +1,6 @@
-"""Operations that interpret what they call: functions, methods, classes, properties written in Python get frames of their own."""
+"""Operations that interpret what they call: functions, methods, classes, properties written in Python get frames of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ OURS = "rushlight._capture."
 
 
 class Inlining(Operations):
-    """Operations of CPython, in which Python code that is called is interpreted too.  Native code that calls back runs natively."""
+    """Operations of CPython, in which Python code that is called is interpreted too.  Native code that calls back runs
+    natively.
+    """
 
     def enters(self, function: FunctionType) -> bool:
         """Whether a function of Python is interpreted: all but the interpreter's own."""

@@ -131,7 +131,9 @@ class Interpreter:
             frame.link = EnterLink(answer, drop)
 
     def deliver(self, value: Any, drop: bool = False) -> None:
-        """Give a value to the top frame: push it, or enter the call that it stands for; without frames it is the result."""
+        """Give a value to the top frame: push it, or enter the call that it stands for; without frames it is the
+        result.
+        """
         if type(value) is Enter:
             self.enter(value, drop)
         elif not self.frames:
@@ -165,8 +167,8 @@ class Interpreter:
     def step(self) -> None:
         """Execute one instruction of the top frame.
 
-        An exception that no frame handles leaves; so does an `Interrupt`, which no frame sees: then the top frame may be in the middle of
-        the instruction.
+        An exception that no frame handles leaves; so does an `Interrupt`, which no frame sees: then the top frame may
+        be in the middle of the instruction.
         """
         frame = self.frames[-1]
         handler, arg = frame.program[frame.ip]
@@ -239,7 +241,9 @@ class Interpreter:
 
 
 def _forget_internal(error: BaseException, frame: Frame) -> None:
-    """Take out of an exception's context what operations raised and caught, where they (not the program) say `from None`."""
+    """Take out of an exception's context what operations raised and caught, where they (not the program) say `from
+    None`.
+    """
     if frame.decoded.opnames[frame.ip - 1] == "RAISE_VARARGS":
         return
     error.__suppress_context__ = False
@@ -265,7 +269,9 @@ def throw(error: BaseException) -> NoReturn:
 
 
 def _under(handled: BaseException, handler: Any, it: Interpreter, frame: Frame, arg: Any) -> None:
-    """Execute an instruction while an exception is being handled, so that native code sees it (`sys.exc_info`, `__context__`)."""
+    """Execute an instruction while an exception is being handled, so that native code sees it (`sys.exc_info`,
+    `__context__`).
+    """
     entry, context = handled.__traceback__, handled.__context__
     try:
         raise handled

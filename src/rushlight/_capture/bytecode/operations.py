@@ -1,7 +1,7 @@
 """What bytecode does to values: one method for each thing that an instruction asks for.
 
-`Operations` does it as CPython does, on real values.  Whoever interprets a function for another purpose overrides methods: the tracer of
-`compile` follows where values come from and writes calls on tensors down.
+`Operations` does it as CPython does, on real values.  Whoever interprets a function for another purpose overrides
+methods: the tracer of `compile` follows where values come from and writes calls on tensors down.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Interrupt(BaseException):
-    """Ends interpretation at this instruction: no frame handles it, no `finally` runs, and it leaves `step` and `run` at once."""
+    """Ends interpretation at this instruction: no frame handles it, no `finally` runs, and it leaves `step` and `run`
+    at once.
+    """
 
 
 class Enter:
     """An answer of an operation: interpret this call in a frame of its own.
 
-    `then`, if given, makes the result of what the call returns, `caught` of what it raises (or raises itself); both may give an `Enter` again.
-    `names` is the namespace of a class body.  `resume` is called with (interpreter, this) instead of a call's frame being pushed: generators
-    go on so.
+    `then`, if given, makes the result of what the call returns, `caught` of what it raises (or raises itself); both may
+    give an `Enter` again.  `names` is the namespace of a class body.  `resume` is called with (interpreter, this)
+    instead of a call's frame being pushed: generators go on so.
     """
 
     __slots__ = ("args", "caught", "function", "kwargs", "names", "resume", "then")
@@ -234,7 +236,8 @@ class Operations:
         return function(*args, **kwargs) if caller is None else call_as(caller, function, args, kwargs)
 
     def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """A call is about to be made of a function that looks at its caller's frame: `super`, `locals`, `globals`, `warnings.warn`, ...
+        """A call is about to be made of a function that looks at its caller's frame: `super`, `locals`, `globals`,
+        `warnings.warn`, ...
 
         Whether the interpreter makes it look at its own frames; else `call` is asked.
         """
@@ -251,7 +254,9 @@ class Operations:
         return leave, self.call(enter, [], {})
 
     def enter_async_context(self, manager: Any) -> tuple[Any, Any]:
-        """What `async with manager` calls: `__aexit__`, bound, and the awaitable of `__aenter__()` (which may be an `Enter`)."""
+        """What `async with manager` calls: `__aexit__`, bound, and the awaitable of `__aenter__()` (which may be an
+        `Enter`).
+        """
         text = f"'{type(manager).__name__}' object does not support the asynchronous context manager protocol"
         enter, leave = special(manager, "__aenter__"), special(manager, "__aexit__")
         if enter is None:

@@ -1,4 +1,6 @@
-"""Frames of CPython that stand for interpreted ones: what tracebacks hold, and what native code finds when it looks at its caller."""
+"""Frames of CPython that stand for interpreted ones: what tracebacks hold, and what native code finds when it looks at
+its caller.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def is_call_stub(code: CodeType) -> bool:
 
 
 def call_as(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function from a frame with the names, globals and line of an interpreted one: warnings and `sys._getframe(1)` find that."""
+    """Call a function from a frame with the names, globals and line of an interpreted one: warnings and
+    `sys._getframe(1)` find that.
+    """
     offset = frame.decoded.offsets[frame.ip - 1] if frame.ip else 0
     stubs = frame.decoded.call_stubs
     stub = stubs.get(offset)
@@ -170,7 +174,9 @@ def _stub(code: CodeType, line: int, offset: int, instructions: list[tuple[str, 
 
 
 def _one_line(size: int) -> bytes:
-    """The table of lines of code all of which is on the first one: entries without columns, of up to eight units, no change of line."""
+    """The table of lines of code all of which is on the first one: entries without columns, of up to eight units, no
+    change of line.
+    """
     units, table = size // 2, bytearray()
     while units > 0:
         now = min(units, 8)

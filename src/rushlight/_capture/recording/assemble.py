@@ -1,7 +1,7 @@
 """From the log of a recording to one graph without memory.
 
-Memory is an array of a stretch of addresses: what was written there last, in the layout in which it was written.  Reads in that layout are the array
-itself, all others are views of it (`regions`), and a write to a part is a new array.
+Memory is an array of a stretch of addresses: what was written there last, in the layout in which it was written.  Reads
+in that layout are the array itself, all others are views of it (`regions`), and a write to a part is a new array.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _DRAWN = {"f32": FLOAT32, "f64": FLOAT64, "f16": FLOAT16, "bf16": BFLOAT16, "i64
 class Given(NamedTuple):
     """An input of the graph.
 
-    `kind` is "input" (`content`: the number of the recording's input whose memory it is), "cotangent" (its number), "draw" (the entry of the log),
-    "constant" (bytes), or "number" (of the host).
+    `kind` is "input" (`content`: the number of the recording's input whose memory it is), "cotangent" (its number),
+    "draw" (the entry of the log), "constant" (bytes), or "number" (of the host).
     """
 
     kind: str
@@ -47,7 +47,9 @@ class Given(NamedTuple):
 
 
 class Stretch:
-    """What a stretch of memory holds: `value` in `layout` (in elements of `dtype` from `address` on), or `raw` content that nobody has read yet."""
+    """What a stretch of memory holds: `value` in `layout` (in elements of `dtype` from `address` on), or `raw` content
+    that nobody has read yet.
+    """
 
     __slots__ = ("address", "dtype", "first", "layout", "nbytes", "raw", "root", "value")
 
@@ -64,8 +66,8 @@ class Stretch:
 class Assembler:
     """Writes the graph of a log.
 
-    `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where input i begins in its memory,
-    in elements.
+    `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where
+    input i begins in its memory, in elements.
     """
 
     def __init__(self, recording: Any, roots: dict[int, Given], place: Callable[[int], int]) -> None:
@@ -262,7 +264,9 @@ class Assembler:
         return offset
 
     def _flat(self, stretch: Stretch, start: int = 0, stop: int = 0) -> tuple[Any, int]:
-        """All elements of a stretch in a row, and the place of the first; those from `start` to `stop` must be among them."""
+        """All elements of a stretch in a row, and the place of the first; those from `start` to `stop` must be among
+        them.
+        """
         layout = stretch.layout
         count = numel(layout.shape)
         try:
@@ -285,7 +289,8 @@ class Assembler:
             self._retype(stretch, dtype)
 
     def _raw(self, raw: Any, count: int, dtype: DType) -> Any:
-        # Known elements lie in memory as they do for eager calls: within a call they would change how its sums are added.
+        # Known elements lie in memory as they do for eager calls: within a call they would change how its sums are
+        # added.
         if raw is None or (type(raw) is Fill and raw.data is None):
             return _call_of(build.full((count,), 0, dtype))
         if type(raw) is Draw:

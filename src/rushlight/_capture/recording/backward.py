@@ -16,12 +16,14 @@ from rushlight._types.device import CPU
 __all__ = ["NAME", "ProgramBackwardSpec", "Variant"]
 
 NAME = "CompiledFunctionBackward"
-# (which outputs have a gradient) -> the backward graph, the sources of its saved values, the number of its result for each input
+# (which outputs have a gradient) -> the backward graph, the sources of its saved values, the number of its result for
+# each input
 Variant = tuple[Graph, list[tuple[str, int]], list[int | None]]
 
 
 class ProgramBackwardSpec(BackwardSpec):
-    """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place would cost time, and bits.
+    """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
+    would cost time, and bits.
 
     `variant(mask)` records it.
     """

@@ -33,8 +33,9 @@ _address = attrgetter("_ptr")
 
 
 class Dress(NamedTuple):
-    """What a result is beside its memory: its class, if it has one of its own, whether it is a leaf that wants gradients, whether it retains its
-    gradient, and whether it was made in inference mode."""
+    """What a result is beside its memory: its class, if it has one of its own, whether it is a leaf that wants
+    gradients, whether it retains its gradient, and whether it was made in inference mode.
+    """
 
     kind: type | None = None
     leaf: bool = False
@@ -43,8 +44,10 @@ class Dress(NamedTuple):
 
 
 class Made(NamedTuple):
-    """How an output is made: the input `number` itself ("same"), a view of its storage ("view"), a tensor without elements ("empty"), or one over the
-    memory of a stretch ("storage"); `offset` is in bytes from the input's first element, or from the beginning of the memory."""
+    """How an output is made: the input `number` itself ("same"), a view of its storage ("view"), a tensor without
+    elements ("empty"), or one over the memory of a stretch ("storage"); `offset` is in bytes from the input's first
+    element, or from the beginning of the memory.
+    """
 
     kind: str
     number: int
@@ -66,8 +69,9 @@ class Changed(NamedTuple):
 class CompiledProgram:
     """A function of the recording's `inputs` that gives a list of tensors.
 
-    It takes tensors of the same specs, as the recording was given; whoever calls it answers for that, and for that they share memory as those did.
-    It draws from the generators, writes to the inputs, and sets `.grad` where the recorded program did.
+    It takes tensors of the same specs, as the recording was given; whoever calls it answers for that, and for that they
+    share memory as those did.  It draws from the generators, writes to the inputs, and sets `.grad` where the recorded
+    program did.
     """
 
     def __init__(
@@ -154,7 +158,9 @@ class CompiledProgram:
         count: int,
         variant: Any,
     ) -> None:
-        """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the program, then residuals."""
+        """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the
+        program, then residuals.
+        """
         places = list(range(len(wrt)))
         what = Backward(logical, backward, list(saved), list(places))
         mask = [j in wanting for j in range(count)]
@@ -182,7 +188,9 @@ class CompiledProgram:
         return self._exe
 
     def _over_tensors(self) -> Any:
-        """The executable as a function of tensors and further words, which makes the tensors over its memory (see `over_tensors` of executables)."""
+        """The executable as a function of tensors and further words, which makes the tensors over its memory (see
+        `over_tensors` of executables).
+        """
         over = getattr(self._exe, "over_tensors", None)
         if over is None:
             return None
@@ -463,7 +471,9 @@ class CompiledProgram:
 
 
 def _released_node(words: str) -> Node:
-    """The history of an output through which backward does not run: the program has gone through it, or has changed what it saved."""
+    """The history of an output through which backward does not run: the program has gone through it, or has changed
+    what it saved.
+    """
     node = ReleasedBackward()
     node._start(())
     node.words = words

@@ -1,8 +1,8 @@
 """Host numbers: Python numbers of a recorded program that are computed anew by each call.
 
-A read of a counter that the program was given (`step.item()`) gives a `HostFloat` or `HostInt`.  Arithmetic on it is noted and done again by each
-call, by the same operations of Python, so that the bits are those of eager; kernels get the result as a number.  What asks for the value itself (a
-comparison, `float()`, printing) raises DataDependentError.
+A read of a counter that the program was given (`step.item()`) gives a `HostFloat` or `HostInt`.  Arithmetic on it is
+noted and done again by each call, by the same operations of Python, so that the bits are those of eager; kernels get
+the result as a number.  What asks for the value itself (a comparison, `float()`, printing) raises DataDependentError.
 
 >>> import rushlight as torch
 >>> from rushlight._capture.recording import Recording
@@ -29,7 +29,8 @@ __all__ = ["HostFloat", "HostInt", "HostNumber", "Leaf", "host_number"]
 
 
 class Leaf:
-    """Where a host number begins: an element of memory at some place of the log (`address`, `dtype`), or what a function gives (`getter`).
+    """Where a host number begins: an element of memory at some place of the log (`address`, `dtype`), or what a
+    function gives (`getter`).
 
     `value` is its array in the graph, once that is assembled.
     """

@@ -33,8 +33,9 @@ class Copy(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """`total` numbers of element type `kind`, of `itemsize` bytes, were drawn by the random kernel `name` with `parameters`, from a generator, to an
-    address.  `first` is an earlier draw of the same numbers."""
+    """`total` numbers of element type `kind`, of `itemsize` bytes, were drawn by the random kernel `name` with
+    `parameters`, from a generator, to an address.  `first` is an earlier draw of the same numbers.
+    """
 
     generator: Any
     name: str

@@ -132,7 +132,9 @@ class _Build:
                 self.histories.append((i, self._output(x)))
 
     def _note_bases(self) -> None:
-        """What outputs are views of: inputs, outputs, or tensors that the program keeps for itself, which are made after the outputs."""
+        """What outputs are views of: inputs, outputs, or tensors that the program keeps for itself, which are made
+        after the outputs.
+        """
         self.hidden: list[Tensor] = []
         self.bases: dict[int, tuple[tuple[str, int], str]] = {}
         for x in list(self.outputs):
@@ -166,7 +168,9 @@ class _Build:
         self.wanting = [j for j in self.wanting if j not in numbers]
 
     def _refused(self, edges: Sequence[GradientEdge]) -> list[tuple[int, str]]:
-        """The outputs through which backward does not run, and what it says: that a saved tensor was changed, for example."""
+        """The outputs through which backward does not run, and what it says: that a saved tensor was changed, for
+        example.
+        """
         found = []
         for k, j in enumerate(self.wanting):
             try:
@@ -178,7 +182,9 @@ class _Build:
         return found
 
     def _record_backward(self) -> None:
-        """Run the engine's backward on the recorded tensors, with stand-ins for the gradients of the outputs that want one."""
+        """Run the engine's backward on the recorded tensors, with stand-ins for the gradients of the outputs that want
+        one.
+        """
         recording = self.recording
         edges: list[tuple[int, GradientEdge]] = []
         with recording.continued():
@@ -243,7 +249,9 @@ class _Build:
     # ***** graphs *****
 
     def _roots(self, flattened: set[int]) -> dict[int, Given]:
-        """In which form the graph gets the memory of inputs: as the largest of them, or as one row from the first to the last element."""
+        """In which form the graph gets the memory of inputs: as the largest of them, or as one row from the first to
+        the last element.
+        """
         roots: dict[int, Given] = {}
         places: dict[int, list[tuple[int, Layout]]] = {}
         for i, x in enumerate(self.standing):

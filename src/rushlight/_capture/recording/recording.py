@@ -44,10 +44,12 @@ __all__ = ["Recording"]
 
 
 class Recording:
-    """See the module's text.  A recording belongs to the thread that entered it, and is entered and left any number of times.
+    """See the module's text.  A recording belongs to the thread that entered it, and is entered and left any number of
+    times.
 
-    `inputs` are the real tensors in the order of their first `stand_in`.  `origins` says of each how it came in: `("given", None)`, `("grad", i)`
-    for the `.grad` of input i, `("found", None)` for a tensor that an operator met without a stand-in.
+    `inputs` are the real tensors in the order of their first `stand_in`.  `origins` says of each how it came in:
+    `("given", None)`, `("grad", i)` for the `.grad` of input i, `("found", None)` for a tensor that an operator met
+    without a stand-in.
     """
 
     def __init__(self) -> None:
@@ -90,7 +92,9 @@ class Recording:
                 yield
 
     def release(self) -> None:
-        """Let go of the real tensors, once the programs are made: these may be kept for longer, and record more of the backward."""
+        """Let go of the real tensors, once the programs are made: these may be kept for longer, and record more of the
+        backward.
+        """
         self.inputs = []
         self._standing.clear()
         self._storages.clear()
@@ -160,7 +164,9 @@ class Recording:
         )
 
     def host_number(self, getter: Callable[[], Any]) -> Any:
-        """A number that each call of the program asks `getter` for; its type must stay that of `getter()` now, a float or an int."""
+        """A number that each call of the program asks `getter` for; its type must stay that of `getter()` now, a float
+        or an int.
+        """
         kind = type(getter())
         if kind not in (float, int):
             raise TypeError(f"a host number is a float or an int, not {kind.__name__}")
@@ -192,10 +198,12 @@ class Recording:
         return isinstance(x, Tensor) and x._spec.device is TRACED
 
     def stand_in(self, x: Tensor, origin: tuple[str, int | None] = ("given", None)) -> Tensor:
-        """The tensor that stands for a real one of the CPU: the same for the same tensor, over shared memory for tensors that share memory.
+        """The tensor that stands for a real one of the CPU: the same for the same tensor, over shared memory for
+        tensors that share memory.
 
-        It has the shape, strides, offset, dtype, class, attributes, `requires_grad` and `.grad` of the real one, and is a leaf where that is one.
-        Tensors of a recording and tensors without memory come back as they are.  RecordingError for what no program can be given.
+        It has the shape, strides, offset, dtype, class, attributes, `requires_grad` and `.grad` of the real one, and is
+        a leaf where that is one.  Tensors of a recording and tensors without memory come back as they are.
+        RecordingError for what no program can be given.
         """
         made = self._standing.get(id(x))
         if made is not None:
@@ -287,7 +295,8 @@ class Recording:
         ]
 
     def finish(self, outputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> CompiledProgram:
-        """The program that computes these tensors (and numbers of the host), changes what was changed, and sets the gradients that were set.
+        """The program that computes these tensors (and numbers of the host), changes what was changed, and sets the
+        gradients that were set.
 
         `options` are switches of passes (`_transforms.passes`).
         """

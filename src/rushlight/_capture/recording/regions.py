@@ -1,7 +1,7 @@
 """Regions of memory as views of arrays: from shape, strides and offset alone to the primitives that lead there.
 
-An array of a program stands for the elements of a stretch of memory in a `Layout`.  Another region of the same stretch is read, or written,
-through view primitives of that array.
+An array of a program stands for the elements of a stretch of memory in a `Layout`.  Another region of the same stretch
+is read, or written, through view primitives of that array.
 
     >>> from rushlight._capture.recording.regions import path_to
     >>> path_to((4, 6), (6, 1), 0, (4, 3), (6, 2), 1)               # columns 1, 3 and 5
@@ -52,7 +52,8 @@ def path_to(
 ) -> Path:
     """The primitives from an array of the first layout to one of the second, over the same memory.
 
-    RegionError where the second shows places that the first does not, or where its elements overlap so that it is no view.
+    RegionError where the second shows places that the first does not, or where its elements overlap so that it is no
+    view.
     """
     shape, to_shape = tuple(shape), tuple(to_shape)
     if (shape, tuple(strides), offset) == (to_shape, tuple(to_strides), to_offset):
@@ -179,7 +180,9 @@ class _Finder:
         return path
 
     def _cuts_of(self, wanted: list[tuple[int, int]], start: int) -> list[_Cut]:
-        """`_cuts` for the dims as they are, or where those do not fit for dims that go on where the next one ends as one."""
+        """`_cuts` for the dims as they are, or where those do not fit for dims that go on where the next one ends as
+        one.
+        """
         try:
             return self._cuts(wanted, start)
         except RegionError:

@@ -1,7 +1,7 @@
 """The calls of a log on real memory, one after another, as they would have run without a recording.
 
-`Replay` says what a program does without any pass: what is compiled must have its bits.  `known` finds elements that follow from Python's numbers
-alone.
+`Replay` says what a program does without any pass: what is compiled must have its bits.  `known` finds elements that
+follow from Python's numbers alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ SMALL = 4096  # bytes of memory whose contents are worth finding
 
 
 class Replay:
-    """Runs entries of a log; `place(memory)` gives the real memory of an input's as (address, what keeps it alive), None for memory to allocate."""
+    """Runs entries of a log; `place(memory)` gives the real memory of an input's as (address, what keeps it alive),
+    None for memory to allocate.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,9 @@ class Replay:
 
 
 def known(recording: Any, address: int, nbytes: int) -> bytes | None:
-    """The bytes at an address where they follow from numbers that the program itself has; None where they depend on anything else."""
+    """The bytes at an address where they follow from numbers that the program itself has; None where they depend on
+    anything else.
+    """
     log: Sequence[Entry] = recording.log
     needed: set[int] = set()
     if not _collect(recording, address, len(log), needed):

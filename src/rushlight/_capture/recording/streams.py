@@ -1,7 +1,7 @@
 """The random streams of a recording: what was drawn from each, and from where it goes on.
 
-A program that puts a generator back to an earlier state draws the same numbers again, as checkpointed functions do in their backward: that is no
-new draw.
+A program that puts a generator back to an earlier state draws the same numbers again, as checkpointed functions do in
+their backward: that is no new draw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ __all__ = ["Streams"]
 
 
 class Streams:
-    """`states` are those that the program was shown, by address: (generator, how much had been drawn); `places` says from where each draws next."""
+    """`states` are those that the program was shown, by address: (generator, how much had been drawn); `places` says
+    from where each draws next.
+    """
 
     __slots__ = ("_drawn", "places", "states")
 

@@ -1,4 +1,5 @@
-"""Functions compiled whole: their bytecode followed on tensors without elements, what they read guarded, what they do run as programs.
+"""Functions compiled whole: their bytecode followed on tensors without elements, what they read guarded, what they do
+run as programs.
 
 `compile_function(function)` is what `torch.compile` gives.
 """

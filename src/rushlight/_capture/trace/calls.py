@@ -1,8 +1,9 @@
 """Calls in a traced function: which are followed, which run as they are, and which end the trace.
 
-Functions of tensors and our own functions run as they are: tensors are recorded below them.  A user's Python code is followed, instruction by
-instruction, and so are modules, optimizers and whatever else of ours is written like a user's code.  Native functions of the standard library run if
-they are known to have no effect but on their arguments.  Everything else ends the trace.
+Functions of tensors and our own functions run as they are: tensors are recorded below them.  A user's Python code is
+followed, instruction by instruction, and so are modules, optimizers and whatever else of ours is written like a user's
+code.  Native functions of the standard library run if they are known to have no effect but on their arguments.
+Everything else ends the trace.
 """
 
 from __future__ import annotations
@@ -529,7 +530,9 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
 
 
 def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A native method of an object from outside: reading a dict's or list's subclass is guarded, all else ends the trace."""
+    """A native method of an object from outside: reading a dict's or list's subclass is guarded, all else ends the
+    trace.
+    """
     name, source = function.__name__, tracer.outside.sources[id(owner)]
     place = tracer.reads.source
     if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__") and args and is_plain(args[0]):

@@ -1,7 +1,8 @@
 """Compiled functions: the segments that were traced of them, and the loop that runs one after another.
 
-A call looks for a segment whose conditions hold, and traces one where none does.  Where a segment ends before the function, its frames are made anew
-with real values, the instruction that could not be traced is run as it is, and the search goes on at the next one.
+A call looks for a segment whose conditions hold, and traces one where none does.  Where a segment ends before the
+function, its frames are made anew with real values, the instruction that could not be traced is run as it is, and the
+search goes on at the next one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Position:
         self.concrete = False
 
     def fix_numbers(self) -> None:
-        """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices more often."""
+        """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices
+        more often.
+        """
         known = [segment.numbers.values for segment in self.segments]
         ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
         fixed = ints or self.changing
@@ -282,7 +285,9 @@ class CompiledFunction:
             frames = found.frames()
 
     def _continued(self, interpreter: Interpreter) -> Any:
-        """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the next instruction."""
+        """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the
+        next instruction.
+        """
         searching = True  # after the instruction that broke; later only where segments are known to begin
         while not interpreter.finished:
             frames = interpreter.frames
@@ -319,7 +324,9 @@ class CompiledFunction:
         return made
 
     def _unwound(self, interpreter: Interpreter, error: BaseException) -> Any:
-        """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a segment is traced."""
+        """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a
+        segment is traced.
+        """
         if not interpreter.frames:
             raise error
         escaped = interpreter.unwind(error)

@@ -1,7 +1,8 @@
 """What a program called, as records: from these the fx graph is made that a custom backend gets.
 
-The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity: `args`
-and `result` hold the stand-in tensors themselves.  `Document` writes the records; whoever knows `fx` makes a graph of them.
+The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity:
+`args` and `result` hold the stand-in tensors themselves.  `Document` writes the records; whoever knows `fx` makes a
+graph of them.
 
 | kind | target | args | result |
 | --- | --- | --- | --- |

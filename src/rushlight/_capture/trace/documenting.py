@@ -1,4 +1,6 @@
-"""A trace that also writes down what a custom backend's fx graph shows: calls, where inputs come from, the names of variables."""
+"""A trace that also writes down what a custom backend's fx graph shows: calls, where inputs come from, the names of
+variables.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ _MISSING: Any = object()
 
 
 def _reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _MISSING) -> Any:
-    """`functools.reduce` in Python: followed in its place, so that each call is a node.  PyTorch's nodes have these variables' names."""
+    """`functools.reduce` in Python: followed in its place, so that each call is a node.  PyTorch's nodes have these
+    variables' names.
+    """
     iterator = iter(iterable)
     if initial is _MISSING:
         value = next(iterator)
@@ -65,7 +69,9 @@ _WRITTEN = {builtins.abs: operator.abs}
 
 
 class NamingInterpreter(Interpreter):
-    """Tells the document which variables values are stored in, which results are thrown away, and when the gradient mode changes."""
+    """Tells the document which variables values are stored in, which results are thrown away, and when the gradient
+    mode changes.
+    """
 
     __slots__ = ()
 

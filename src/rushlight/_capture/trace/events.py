@@ -1,4 +1,6 @@
-"""What happened while functions were compiled: breaks, recompilations, failures; counted, logged, and told to who listens."""
+"""What happened while functions were compiled: breaks, recompilations, failures; counted, logged, and told to who
+listens.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The guard of a segment: whether all that its trace read is as it was, asked of native code.
 
-The conditions in Python are the truth.  Once they have held, `Notes` writes the words behind them down, and as long as none of these changes, nothing
-of it is asked in Python again.  When one did, the conditions are, and where they hold, the words are noted anew.  What is found to be another object
-each time, as a dict with a counter in it, is looked up from then on rather than noted.
+The conditions in Python are the truth.  Once they have held, `Notes` writes the words behind them down, and as long as
+none of these changes, nothing of it is asked in Python again.  When one did, the conditions are, and where they hold,
+the words are noted anew.  What is found to be another object each time, as a dict with a counter in it, is looked up
+from then on rather than noted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def guarded() -> Callable[[Any, Any], tuple[Any, ...] | None]:
 
 
 class Guard:
-    """`table[0]` is what `guarded` takes: the words, what they keep alive, and a function for conditions that stay in Python (None without); or None.
+    """`table[0]` is what `guarded` takes: the words, what they keep alive, and a function for conditions that stay in
+    Python (None without); or None.
 
     `wanted` are the variables whose values the segment needs.
     """
@@ -48,7 +50,8 @@ class Guard:
         self._strikes: dict[Hashable, int] = {}
         self._moving: set[Hashable] = set()
         self._rests: dict[tuple[int, ...], Callable[[Any], bool]] = {}
-        # A trace is not noted at its first call: much of what it sets up, as the state of an optimizer, is there only after it.
+        # A trace is not noted at its first call: much of what it sets up, as the state of an optimizer, is there only
+        # after it.
         self._wait = 1
         self._useless = 0
         if not supported():

@@ -1,7 +1,7 @@
 """Functions of the standard library that a trace treats by itself, in the place of following their code.
 
-Warnings and log records wait for the end of the trace, and are given then as the program's line would have given them.  What is read of the process,
-as its environment, is guarded.  Functions of plain values run as they are.
+Warnings and log records wait for the end of the trace, and are given then as the program's line would have given them.
+What is read of the process, as its environment, is guarded.  Functions of plain values run as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.  ABSENT for other arguments."""
+    """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.
+    ABSENT for other arguments.
+    """
     args = tuple([tracer.real(x) for x in args])
     kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
     if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or not tracer.outside.is_outside(function):

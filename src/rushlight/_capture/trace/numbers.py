@@ -1,7 +1,7 @@
 """Numbers from outside whose values change from call to call: a learning rate, a temperature, a counter.
 
-The first trace is guarded by their values.  Where such a guard fails, the next trace takes the number as one that each call
-passes on; if the program then asks for its value, a trace with the value in it is made instead.
+The first trace is guarded by their values.  Where such a guard fails, the next trace takes the number as one that each
+call passes on; if the program then asks for its value, a trace with the value in it is made instead.
 """
 
 from __future__ import annotations

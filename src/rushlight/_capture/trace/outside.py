@@ -1,12 +1,14 @@
 """The world outside of a trace: what the traced code reads of it, and how it comes in.
 
-`Outside.wrap` takes a real value and where it comes from.  It guards what the trace will rely on, and gives the value that the trace works on:
+`Outside.wrap` takes a real value and where it comes from.  It guards what the trace will rely on, and gives the value
+that the trace works on:
 
 - tensors become stand-ins on the memoryless device;
-- plain lists, tuples, dicts, sets and the like become copies of the trace's own, whose items are wrapped in turn; what is changed in a copy is put
-  back when the trace ends;
+- plain lists, tuples, dicts, sets and the like become copies of the trace's own, whose items are wrapped in turn; what
+  is changed in a copy is put back when the trace ends;
 - numbers, texts, dtypes, functions, classes and modules are themselves, and guarded as such;
-- every other object is itself, guarded by its type.  Its attributes are wrapped when they are read, and writes to them wait for the end of the trace.
+- every other object is itself, guarded by its type.  Its attributes are wrapped when they are read, and writes to them
+  wait for the end of the trace.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def is_native_kind(kind: type) -> bool:
 def autograd_facts(x: Tensor) -> int:
     """What a trace relies on of a tensor's part in autograd besides its flags.
 
-    1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.  `words` knows in which words of the tensor this is.
+    1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.  `words` knows in which words of the tensor
+    this is.
     """
     meta = x._autograd_meta
     if meta is None:
@@ -254,7 +257,9 @@ class Outside:
         return getattr(owner, value.__name__)
 
     def _wrap_number(self, value: float, source: Source) -> Any:
-        """An int or float: guarded by its value, or a number that each call passes on where its value is known to change."""
+        """An int or float: guarded by its value, or a number that each call passes on where its value is known to
+        change.
+        """
         place = str(source)
         if place not in self.changing:
             self.numbers[place] = value

@@ -1,4 +1,5 @@
-"""Why a program does not fit a call, in words: the condition that failed, with names in the place of places and values in the place of constants.
+"""Why a program does not fit a call, in words: the condition that failed, with names in the place of places and values
+in the place of constants.
 
 >>> readable("type(s[0]) is c7 and {}._spec is c8".replace("{}", "s[0]"), {"c7": int}, ["x"], [3])
 "type(x) is <class 'int'> and x._spec is c8"

@@ -1,4 +1,5 @@
-"""Making values anew after a program has run: expressions for what the trace holds, and the statements that bring the world to the same state.
+"""Making values anew after a program has run: expressions for what the trace holds, and the statements that bring the
+world to the same state.
 
 Tensors that the program made are its outputs.  What came from outside is found where it came from.  Containers and
 objects that the trace made are made again, each once, so that two names of one object still name one.
@@ -43,7 +44,9 @@ def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -
 
 
 def _is_python(kind: type) -> bool:
-    """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over one of these."""
+    """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over
+    one of these.
+    """
     for each in kind.__mro__:
         if not each.__flags__ & 0x200:
             return each in (object, dict, OrderedDict, list, set, deque)

@@ -1,7 +1,8 @@
 """Segments: one stretch of a function as generated Python around a program, and how a trace becomes one.
 
-A segment takes the state that its trace began with, a sequence of values.  It checks what the trace read, runs the program, changes outside what the
-trace changed, and gives the result of the function, or `Stopped` with the frames as they are where the trace ended.
+A segment takes the state that its trace began with, a sequence of values.  It checks what the trace read, runs the
+program, changes outside what the trace changed, and gives the result of the function, or `Stopped` with the frames as
+they are where the trace ended.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Segment:
         self.numbers = Numbers({}, {})
 
     def why(self, state: Sequence[Any]) -> str:
-        """The first condition that does not hold, with the value that was found if it is a number or a text; empty where all hold."""
+        """The first condition that does not hold, with the value that was found if it is a number or a text; empty
+        where all hold.
+        """
         reads = self.guard.reads
         if self._first is None:
             lines = [
@@ -232,7 +235,9 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
 
 
 def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source], program: Any) -> None:
-    """Require that inputs whose gradient the program sets have one or none as they had, and that those that get a history are no views."""
+    """Require that inputs whose gradient the program sets have one or none as they had, and that those that get a
+    history are no views.
+    """
     for number in {i for i, _ in program.grads}:
         if (meta := inputs[number]._autograd_meta) is None or meta.grad is None:
             tracer.reads.check(sources[number], "{}.grad is None")
@@ -241,7 +246,9 @@ def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[
 
 
 def _check_leaves(outputs: Sequence[Any]) -> None:
-    """Unbuildable where a history leads to another output that is a leaf made by the trace: what is returned for that would get no gradient."""
+    """Unbuildable where a history leads to another output that is a leaf made by the trace: what is returned for that
+    would get no gradient.
+    """
     tensors = [x for x in outputs if isinstance(x, Tensor)]
     leaves = {id(x) for x in tensors if x.requires_grad and x.is_leaf}
     waiting = [x.grad_fn for x in tensors if x.grad_fn is not None] if leaves else []

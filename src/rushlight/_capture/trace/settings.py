@@ -31,15 +31,16 @@ class CompileSettings:
 class Hooks:
     """What public pages register.
 
-    `document(tracer, outputs)` makes an fx graph of a trace's records.  `breaks` tells by a function's identity why it is never followed.
-    `constant` holds functions whose result is kept, `replaced` those in whose place another one is followed.  `inlined` are prefixes of our own
-    modules that are followed like a user's.
+    `document(tracer, outputs)` makes an fx graph of a trace's records.  `breaks` tells by a function's identity why it
+    is never followed.  `constant` holds functions whose result is kept, `replaced` those in whose place another one is
+    followed.  `inlined` are prefixes of our own modules that are followed like a user's.
 
-    `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.  `fake(operator, args,
-    kwargs)` makes tensors like its results.
+    `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.
+    `fake(operator, args, kwargs)` makes tensors like its results.
 
-    `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says, if not None, whether breaks
-    are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the compiler; others only end it.
+    `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
+    if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
+    compiler; others only end it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Where values come from, and what must hold for a trace to be used again.
 
-A `Source` is an expression over the state that a segment is given: `s[0].__dict__['weight']`.  `Reads` collects, in the order in which the trace
-read them, loads of sources and conditions on what was loaded; `text` writes both as Python, each source loaded once.
+A `Source` is an expression over the state that a segment is given: `s[0].__dict__['weight']`.  `Reads` collects, in the
+order in which the trace read them, loads of sources and conditions on what was loaded; `text` writes both as Python,
+each source loaded once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Constants:
 
 
 class Source:
-    """A way to a value: `pattern` with the variable of `base` in the place of `{}`; without a base an expression by itself."""
+    """A way to a value: `pattern` with the variable of `base` in the place of `{}`; without a base an expression by
+    itself.
+    """
 
     __slots__ = ("base", "depth", "pattern", "variable")
 
@@ -146,7 +149,9 @@ class Reads:
         return lines
 
     def steps(self) -> list[str]:
-        """Statements that return what does not hold: the number of an entry, that of one of its conditions, and the value."""
+        """Statements that return what does not hold: the number of an entry, that of one of its conditions, and the
+        value.
+        """
         lines: list[str] = []
         for number, (kind, source, condition) in enumerate(self.entries):
             lines.append(f"at = {number}")

@@ -1,4 +1,6 @@
-"""The operations of bytecode while a function is traced: what is read is guarded, what is written outside waits, tensors are recorded."""
+"""The operations of bytecode while a function is traced: what is read is guarded, what is written outside waits,
+tensors are recorded.
+"""
 
 from __future__ import annotations
 
@@ -409,14 +411,18 @@ class Tracer(Operations):
                 return
 
     def is_users_class(self, kind: type) -> bool:
-        """Whether a class may change that the trace did not make: those of ours that are followed too, since programs patch them."""
+        """Whether a class may change that the trace did not make: those of ours that are followed too, since programs
+        patch them.
+        """
         module = getattr(kind, "__module__", "") or ""
         if module.partition(".")[0] == calls.PACKAGE:
             return f"{module}.".startswith(HOOKS.inlined)
         return module != "builtins" and id(kind) not in self.made_functions
 
     def guard_names(self, kind: type) -> None:
-        """Require that a class and those that it inherits from have no attributes but those they have: one that is added may hide others."""
+        """Require that a class and those that it inherits from have no attributes but those they have: one that is
+        added may hide others.
+        """
         if id(kind) in self.named:
             return
         self.named.add(id(kind))

@@ -1,10 +1,11 @@
-"""From conditions in Python to words in memory: `Notes` follows the expressions of a trace's reads on the values that are there now, and writes
-down which words must stay as they are for each condition to hold again.
+"""From conditions in Python to words in memory: `Notes` follows the expressions of a trace's reads on the values that
+are there now, and writes down which words must stay as they are for each condition to hold again.
 
-A value is either *pinned*, its address is known and some word before says that it is still there, or in a *register* of the native code, found anew
-at every call: tensors among the arguments, and whatever has turned out to be another object each time.  What a dict holds is pinned by the dict's
-version, what a slot, a list or a cell holds by the word there.  A number or a text that is pinned by a word is held, so that its address cannot
-become another's; everything else need not be (see `_host.guard_native`).
+A value is either *pinned*, its address is known and some word before says that it is still there, or in a *register* of
+the native code, found anew at every call: tensors among the arguments, and whatever has turned out to be another object
+each time.  What a dict holds is pinned by the dict's version, what a slot, a list or a cell holds by the word there.  A
+number or a text that is pinned by a word is held, so that its address cannot become another's; everything else need not
+be (see `_host.guard_native`).
 
 Expressions that are not known here raise `Unnoted`: their conditions stay in Python.
 """
@@ -62,8 +63,8 @@ class Unnoted(Exception):
 class At:
     """A value and where it is: in a register, or pinned (register 0).
 
-    `key` names the step that led to it.  `derived` ones have no address.  `same` are not only where they were, but the same object: what a dict of
-    the same version holds.
+    `key` names the step that led to it.  `derived` ones have no address.  `same` are not only where they were, but the
+    same object: what a dict of the same version holds.
     """
 
     __slots__ = ("derived", "key", "register", "same", "value")
@@ -101,9 +102,9 @@ def _tree(text: str) -> ast.expr:
 class Notes:
     """The words for `entries` (see `Reads`), as they are now; `table` writes them for the native code.
 
-    `space` has the constants by name, `state` is what the segment was given.  `moving` are the keys of steps that are not to be pinned; `pins` tells
-    for each step that was, the word that it was pinned to.  `trees` keeps what was parsed.  `left` are the numbers of the conditions
-    that stay in Python.
+    `space` has the constants by name, `state` is what the segment was given.  `moving` are the keys of steps that are
+    not to be pinned; `pins` tells for each step that was, the word that it was pinned to.  `trees` keeps what was
+    parsed.  `left` are the numbers of the conditions that stay in Python.
     """
 
     def __init__(
@@ -143,7 +144,9 @@ class Notes:
                     self.left.append(number)
 
     def table(self, wanted: Sequence[str]) -> bytes:
-        """The native code's table; it gives the values of the variables `wanted`.  Unnoted where one of them is not known."""
+        """The native code's table; it gives the values of the variables `wanted`.  Unnoted where one of them is not
+        known.
+        """
         places = [self._name(name) for name in wanted]
         self._flush()
         number = 0
@@ -247,7 +250,9 @@ class Notes:
         return At(value, 0, key)
 
     def _settled(self, key: Hashable, value: Any, register: int, firm: bool = False) -> At:
-        """What came into a register: pinned if it is likely to be the same at the next call, as all that a pinned object holds (`firm`)."""
+        """What came into a register: pinned if it is likely to be the same at the next call, as all that a pinned
+        object holds (`firm`).
+        """
         if not self._pinnable(key, value, firm):
             return At(value, register, key)
         self._emit(GUARD_OPS.same, register, id(value))

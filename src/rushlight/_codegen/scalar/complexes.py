@@ -323,7 +323,9 @@ def atanh(z: Pair) -> Pair:
 
 
 def _rotated(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
-    """-i f(i z), which for an odd f is f with both pairs of parts turned round: tan of tanh, sin of sinh, asinh of asin, atan of atanh."""
+    """-i f(i z), which for an odd f is f with both pairs of parts turned round: tan of tanh, sin of sinh, asinh of
+    asin, atan of atanh.
+    """
 
     def lowering(z: Pair) -> Pair:
         re, im = function((z[1], z[0]))

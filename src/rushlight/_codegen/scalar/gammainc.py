@@ -107,7 +107,8 @@ def _both(a: Val, x: Val, upper: bool) -> Val:
     q = repeat("gammainc.fraction", _FRACTION, high_a, high_x) * weight * a
     value = em.select(near, 1.0 - p, q) if upper else em.select(near, p, 1.0 - q)
     value = em.select(a.gt(_HUGE), _uniform(em.select(plain, a, one), em.select(plain, x, one), upper), value)
-    # the edges: P is 0 at x = 0 and at a = inf, 1 at a = 0 and at x = inf; whatever the other is, NaN included, as PyTorch has it
+    # the edges: P is 0 at x = 0 and at a = inf, 1 at a = 0 and at x = inf; whatever the other is, NaN included, as
+    # PyTorch has it
     nothing = (x.eq(0.0) & ~a.le(0.0)) | (a.eq(inf) & ~x.lt(0.0) & x.ne(inf))
     everything = (a.eq(0.0) & x.gt(0.0)) | (x.eq(inf) & ~a.lt(0.0) & a.ne(inf))
     value = em.select(nothing, one if upper else zero, em.select(everything, zero if upper else one, value))

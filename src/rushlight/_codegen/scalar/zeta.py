@@ -23,7 +23,8 @@ __all__ = ["BINARY"]
 
 TERMS = 20
 EPSILON = 2.0**-53
-# Cephes ends with factors s (s + 1) ... (s + 22): from here on they overflow, and times a sum that vanished they are NaN
+# Cephes ends with factors s (s + 1) ... (s + 22): from here on they overflow, and times a sum that vanished they are
+# NaN
 VAST = 2.0 ** (1024.0 / 23.0)
 # B_2k / (2k)!
 _BERNOULLI = (

@@ -176,10 +176,12 @@ def grad(
 ) -> tuple[Tensor, ...]:
     """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`.
 
-    - `outputs`, `inputs`: tensors, or edges from `graph.get_gradient_edge`.  For a dictionary of inputs a dictionary comes back.
+    - `outputs`, `inputs`: tensors, or edges from `graph.get_gradient_edge`.  For a dictionary of inputs a dictionary
+      comes back.
     - `grad_outputs`: one gradient for each output, needed unless it is a scalar.
     - `create_graph`: the result can be differentiated again; `retain_graph` (then the default): so can `outputs`.
-    - `allow_unused`: None for inputs that the outputs do not depend on, else RuntimeError; with `materialize_grads` zeros.
+    - `allow_unused`: None for inputs that the outputs do not depend on, else RuntimeError; with `materialize_grads`
+      zeros.
     - `is_grads_batched`: `grad_outputs` have a further first dim, and so have the results.
 
         >>> import rushlight as torch
@@ -292,7 +294,9 @@ def _batched(
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
-    """Drop the gradients of these leaves, or fill them with zeros in place: then they no longer know what they were computed from."""
+    """Drop the gradients of these leaves, or fill them with zeros in place: then they no longer know what they were
+    computed from.
+    """
     for tensor in tensors:
         gradient: Any = tensor.grad
         if gradient is None:

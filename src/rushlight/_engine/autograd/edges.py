@@ -94,7 +94,9 @@ def is_flat(node: str, operator: str | None) -> bool:
 
 
 def _may_differ(op: Operator, name: str, spec: Spec) -> bool:
-    """Whether an argument could have a gradient: one of float dtype, or one that is converted to the dtype of the others."""
+    """Whether an argument could have a gradient: one of float dtype, or one that is converted to the dtype of the
+    others.
+    """
     if spec.dtype.is_floating_point or spec.dtype.is_complex:
         return True
     return op.promote in ("same", "float") and (op.promote_over is None or name in op.promote_over)

@@ -1,6 +1,7 @@
 """The backward loop: one pass over a priority queue of nodes, latest first.
 
-The order is PyTorch's: nodes with higher sequence numbers (made later) first, gradient accumulation as soon as it is ready.
+The order is PyTorch's: nodes with higher sequence numbers (made later) first, gradient accumulation as soon as it is
+ready.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _ACCUMULATING = free_after_fork(RLock())
 
 
 def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
-    """`variable.grad += grad`, then the leaf's hooks.  The first gradient is used as it is if nothing else refers to it."""
+    """`variable.grad += grad`, then the leaf's hooks.  The first gradient is used as it is if nothing else refers to
+    it.
+    """
     meta = meta_of(variable)
     if grad is not None and variable._rg:  # a leaf that has left the graph meanwhile gets nothing
         _ACCUMULATING.acquire()  # threads may share a leaf
@@ -65,7 +68,9 @@ HOOKS.accumulate = accumulate_into
 
 
 def _joined(held: Tensor, grad: Tensor) -> Tensor:
-    """The sum of two gradients; one of a special kind comes second, because a sparse tensor cannot add a strided one in place."""
+    """The sum of two gradients; one of a special kind comes second, because a sparse tensor cannot add a strided one in
+    place.
+    """
     return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)
 
 
@@ -85,8 +90,8 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     spec = variable._spec
     if not _LIMITS:
         _measure()
-    # More references than a fresh gradient has: the user, another edge or a view can see this memory, and adding to `.grad`
-    # later would show there.
+    # More references than a fresh gradient has: the user, another edge or a view can see this memory, and adding to
+    # `.grad` later would show there.
     if (
         sys.getrefcount(grad) <= _LIMITS[0]
         and sys.getrefcount(grad._storage) <= _LIMITS[1]
@@ -117,7 +122,8 @@ class _Task:
         self.keep, self.create_graph = keep, create_graph
         self.dependencies: dict[Any, int] = {}
         self.buffers: dict[Any, list[Tensor | None]] = {}
-        # Where inputs are given: the nodes that run, and for others (or these) which gradients are results: (output number, place).
+        # Where inputs are given: the nodes that run, and for others (or these) which gradients are results: (output
+        # number, place).
         self.needed: set[Any] | None = None
         self.captures: dict[Any, list[tuple[int, int]]] = {}
         self.results: list[Tensor | None] = []
@@ -197,7 +203,9 @@ def queue_callback(callback: Any) -> None:
 
 
 def will_run(node: Any) -> bool:
-    """Whether the backward call that is running reaches a node; RuntimeError where none runs, or for a leaf that `grad` asks for."""
+    """Whether the backward call that is running reaches a node; RuntimeError where none runs, or for a leaf that `grad`
+    asks for.
+    """
     if not isinstance(node, Node):
         raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
     task = STATE.task
@@ -236,7 +244,9 @@ def run_backward(
     inputs: Sequence[Tensor | GradientEdge] | None = None,
     accumulate: bool = True,
 ) -> list[Tensor | None]:
-    """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate` their gradients are returned."""
+    """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate`
+    their gradients are returned.
+    """
     task = _Task(keep_graph, create_graph)
     if HOOKS.asks and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
@@ -283,7 +293,9 @@ def _execute(task: _Task, heap: list[Any]) -> None:
 
 
 def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge], accumulate: bool) -> None:
-    """Mark what leads to `inputs`.  With `accumulate` their nodes run (those of non-leaves retain the gradient), else their gradients are results."""
+    """Mark what leads to `inputs`.  With `accumulate` their nodes run (those of non-leaves retain the gradient), else
+    their gradients are results.
+    """
     targets: set[Any] = set()
     task.results = [None] * len(inputs)
     for i, tensor in enumerate(inputs):
@@ -354,7 +366,9 @@ def _loop(task: _Task, heap: list[Any]) -> None:
 
 
 def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
-    """Store the gradients that are results.  Returns whether the node runs too; then the hooks of its tensors run later, as in PyTorch."""
+    """Store the gradients that are results.  Returns whether the node runs too; then the hooks of its tensors run
+    later, as in PyTorch.
+    """
     runs = node in needed
     if not runs:
         if type(node) is AccumulateGrad:
@@ -390,7 +404,9 @@ def filled(
     materialize: bool,
     create_graph: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached, or RuntimeError."""
+    """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached,
+    or RuntimeError.
+    """
     result: list[Any] = []
     for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
         if gradient is None and materialize:

@@ -368,7 +368,9 @@ class Function(FunctionBase, metaclass=FunctionMeta):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """The function for a batch: `(outputs, out_dims)`, from `info.batch_size` and the dims along which the arguments are batched."""
+        """The function for a batch: `(outputs, out_dims)`, from `info.batch_size` and the dims along which the
+        arguments are batched.
+        """
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
         )
@@ -377,8 +379,8 @@ class Function(FunctionBase, metaclass=FunctionMeta):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`, and record this application where an input requires a gradient.
 
-        Arguments may be given by name. With `setup_context`, defaults of `forward` count as given; without it the arguments that backward returns
-        gradients for are those given, the ones by name last.
+        Arguments may be given by name. With `setup_context`, defaults of `forward` count as given; without it the
+        arguments that backward returns gradients for are those given, the ones by name last.
         """
         made, node = cls._applied(args, kwargs)
         if node is not None and node.saved_for_forward is not None:

@@ -78,7 +78,9 @@ def run_leaf_hooks(node: AccumulateGrad, grads: list[Any]) -> None:
 
 
 def run_tensor_hooks(extra: Any, grads: list[Any]) -> None:
-    """Send the gradients of a node's results through the hooks of these tensors, in place; store those that tensors retain."""
+    """Send the gradients of a node's results through the hooks of these tensors, in place; store those that tensors
+    retain.
+    """
     if extra.tensor_hooks is not None:
         for number, hooks in sorted(extra.tensor_hooks.items()):
             if number < len(grads):

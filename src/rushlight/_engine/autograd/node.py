@@ -1,7 +1,7 @@
 """Nodes of the backward graph.
 
-A node is called with one gradient (or None) per output of the forward operation and returns one (or None) per edge.  An edge is None,
-a node (its first output), or (node, output number).
+A node is called with one gradient (or None) per output of the forward operation and returns one (or None) per edge.  An
+edge is None, a node (its first output), or (node, output number).
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Node:
         return self._namespace + type(self).__name__
 
     def _places(self) -> Sequence[int | None] | None:
-        """The number of the edge for each input that could have a gradient, or None without one; None if there are no other inputs than edges."""
+        """The number of the edge for each input that could have a gradient, or None without one; None if there are no
+        other inputs than edges.
+        """
         return None
 
     def _shown(self, values: Sequence[Any]) -> list[Any]:
@@ -217,7 +219,9 @@ class OpNode(Node):
         return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names if kinds[n])]
 
     def __getattr__(self, name: str) -> Any:
-        """`_saved_self`, `_saved_dim`, ...: what was kept for backward and of the call; `_raw_saved_self`, ...: a handle to put hooks on it."""
+        """`_saved_self`, `_saved_dim`, ...: what was kept for backward and of the call; `_raw_saved_self`, ...: a
+        handle to put hooks on it.
+        """
         word, _, rest = name.partition("saved_")
         tensor = shown.declared(self.info).get(rest) if word in ("_", "_raw_") else None
         if tensor is None or (word == "_raw_" and not tensor):
@@ -333,8 +337,8 @@ class Relaid(list[Any]):
 class FlatBackward(Node):
     """Passes gradients of gradients on, and gives zeros to the arguments of a piecewise linear operator.
 
-    The derivative of `relu` is constant almost everywhere, so no path leads from it to the argument.  Programs that differentiate it
-    again expect zeros.
+    The derivative of `relu` is constant almost everywhere, so no path leads from it to the argument.  Programs that
+    differentiate it again expect zeros.
     """
 
     __slots__ = ("specs",)
@@ -376,7 +380,9 @@ class Packed:
         self.held, self.unpack_hook, self.spec, self.edge = held, unpack_hook, spec, edge
 
     def unpack(self, node: Node, linked: Any = False) -> Any:
-        """The tensor from the user's unpack hook, recorded in the graph if `linked` or if backward is being differentiated."""
+        """The tensor from the user's unpack hook, recorded in the graph if `linked` or if backward is being
+        differentiated.
+        """
         outer, STATE.current_node = STATE.current_node, node
         try:
             found = self.unpack_hook(self.held)
@@ -434,7 +440,9 @@ class SavedTensor:
         self.node, self.number = node, number
 
     def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
-        """Keep `pack_hook(tensor)` in place of the tensor; `unpack_hook` returns the tensor.  RuntimeError if there are hooks already."""
+        """Keep `pack_hook(tensor)` in place of the tensor; `unpack_hook` returns the tensor.  RuntimeError if there are
+        hooks already.
+        """
         node, number = self.node, self.number
         if node.saved is None:
             raise RuntimeError(RELEASED)
@@ -457,7 +465,8 @@ def node_class(name: str) -> type[OpNode]:
 
 
 class AccumulateGrad(Node):
-    """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient.
+    """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone
+    needs no gradient.
 
     `level` is the function transform that made the leaf, if one did.
     """

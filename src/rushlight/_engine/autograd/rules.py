@@ -14,7 +14,9 @@ __all__ = ["RuleNode", "record", "record_all"]
 
 
 class RuleNode(Node):
-    """A node whose backward is a Python function of the gradient: one result (or a function that makes it) for each input."""
+    """A node whose backward is a Python function of the gradient: one result (or a function that makes it) for each
+    input.
+    """
 
     __slots__ = ("rule", "saved", "specs")
 
@@ -55,7 +57,9 @@ _CLASSES: dict[str, type[RuleNode]] = {}
 def record(
     name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Sequence[Any]], saved: Sequence[Tensor] = ()
 ) -> Any:
-    """`out` as the result of an operation on `inputs`, whose backward is `rule`; `saved` must not be changed until then."""
+    """`out` as the result of an operation on `inputs`, whose backward is `rule`; `saved` must not be changed until
+    then.
+    """
     if (
         not STATE.word & GRAD
         or not any(t._rg for t in inputs)

@@ -1,10 +1,11 @@
 """Attributes of nodes that show their call: `_saved_self`, `_saved_dim`, `_saved_self_sym_sizes` and others.
 
-Which names a node has is read from `saved_names.txt` (written by `tools/saved_values.py --names`); a star marks tensors.  A value comes from the
-saved tensors and the call (operator, template, specs) that a backward spec belongs to.  Nothing is computed before it is asked for.
+Which names a node has is read from `saved_names.txt` (written by `tools/saved_values.py --names`); a star marks
+tensors.  A value comes from the saved tensors and the call (operator, template, specs) that a backward spec belongs to.
+Nothing is computed before it is asked for.
 
-An operator with the node's own name has the node's names for its arguments.  For other operators `_RENAMED` maps the names.  A value that is
-not kept raises an AttributeError that says so.
+An operator with the node's own name has the node's names for its arguments.  For other operators `_RENAMED` maps the
+names.  A value that is not kept raises an AttributeError that says so.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def _nodes() -> dict[str, dict[str, bool]]:
 
 
 def declared(info: Any) -> dict[str, bool]:
-    """What the nodes of a backward spec show, and whether it is a tensor: the operator's arguments and results where PyTorch has no such node."""
+    """What the nodes of a backward spec show, and whether it is a tensor: the operator's arguments and results where
+    PyTorch has no such node.
+    """
     if info.origin is None:
         return {}
     found = _nodes().get(info.cls.__name__)
@@ -49,8 +52,8 @@ def declared(info: Any) -> dict[str, bool]:
     return {**names, **dict.fromkeys(results, True)}
 
 
-# Where an operator's node is one of another operator: what the node calls the operator's arguments.  `.1` is its second result, `+0` what it keeps
-# first beside its results; `...` says that the other names are the same.
+# Where an operator's node is one of another operator: what the node calls the operator's arguments.  `.1` is its second
+# result, `+0` what it keeps first beside its results; `...` says that the other names are the same.
 _RENAMED = {
     "AddBackward0": {"bilinear": ""},
     "AddmmBackward0": {"linear": "self=bias mat1=input"},
@@ -205,7 +208,9 @@ class SavedCall:
         raise KeyError(word)
 
     def would_keep(self, name: str) -> bool:
-        """Whether the tensor is kept if all arguments want gradients; then its value here is None because it is not needed."""
+        """Whether the tensor is kept if all arguments want gradients; then its value here is None because it is not
+        needed.
+        """
         if self._all is None:
             self._all = self._all_sources()
         return bool(self.places(name, self._all))
@@ -226,7 +231,9 @@ class SavedCall:
             return ()
 
     def fact(self, name: str) -> Any:
-        """An attribute that is no tensor; KeyError if it is not known.  Ints are unsigned, as PyTorch shows them: dim -1 is 2**64 - 1."""
+        """An attribute that is no tensor; KeyError if it is not known.  Ints are unsigned, as PyTorch shows them: dim
+        -1 is 2**64 - 1.
+        """
         rule = _COMPUTED.get(self.node, {}).get(name)
         if rule is not None:
             value = rule(self)

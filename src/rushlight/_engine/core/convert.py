@@ -305,7 +305,9 @@ HOOKS.move = to_device
     "(x: Tensor, other: Tensor, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
 )
 def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is false."""
+    """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is
+    false.
+    """
     try:
         if len(args) == 1 and not kwargs and type(args[0]) is DType:
             return x if args[0] is x._spec.dtype else cast(x, args[0])

@@ -119,8 +119,8 @@ _FILLS, _SHAPE_CLASSES = new_plan_table(), ShapeClasses()
 def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), rest: tuple[int, ...] = ()) -> Tensor:
     """A fresh tensor whose elements `function(spec, rest, *weak values)` describes as a graph without tensor inputs.
 
-    `key` names the function, `numbers` are arguments of the kernel, `rest` other whole numbers on which it depends; they and the sizes of the
-    spec may be symbolic.
+    `key` names the function, `numbers` are arguments of the kernel, `rest` other whole numbers on which it depends;
+    they and the sizes of the spec may be symbolic.
     """
     if not has_memory(spec):
         return make(None, spec, 0)
@@ -140,7 +140,9 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
 
 
 def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: tuple[int, ...]) -> Any:
-    """The executable of `generate` for numbers of these types: kept by an earlier process, cast from a template, or derived in full."""
+    """The executable of `generate` for numbers of these types: kept by an earlier process, cast from a template, or
+    derived in full.
+    """
     check_sizes(spec)
     HOOKS.operator_name = key
     weak = [((), _number_dtype_wide(kind), True) for kind in kinds]
@@ -267,7 +269,8 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
 
 
 _COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
-# (kind of numbers and sizes, dtype, device) -> the device's `of_numbers` and its arguments; None where it fills no such tensors
+# (kind of numbers and sizes, dtype, device) -> the device's `of_numbers` and its arguments; None where it fills no such
+# tensors
 _MEASURED = new_plan_table()
 _FILLED_BY = (
     (FLOAT32, FLOAT64),
@@ -277,7 +280,9 @@ _FILLED_BY = (
 
 
 def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
-    """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all
+    else.
+    """
     measured = None if STATE.word & RECORDING else ready().measure(data)
     if measured is None:
         return None
@@ -326,7 +331,9 @@ def _too_deep(level: Any) -> ValueError:
 
 
 def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
-    """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these
+    types; None for all else.
+    """
     shape, level = (len(data),), data
     while True:
         kinds = set(map(type, level))
@@ -380,7 +387,9 @@ class _NoNumberError(Exception):
 
 
 def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:
-    """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the shape."""
+    """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the
+    shape.
+    """
     if type(data) in (bool, int, float, complex):
         return [data], number_dtype(data) if dtype is None else dtype, ()
     if isinstance(data, array_types()):
@@ -423,7 +432,9 @@ def _numpy_array(values: Any, dtype: DType) -> Any:
 
 
 def _is_sequence(data: Any) -> bool:
-    """Whether it holds items by number.  Dicts and sets do not; texts, tensors and arrays are looked at as what they are."""
+    """Whether it holds items by number.  Dicts and sets do not; texts, tensors and arrays are looked at as what they
+    are.
+    """
     if isinstance(data, (list, tuple, range)):
         return True
     kind = type(data)
@@ -581,7 +592,8 @@ def _shared(array: Any) -> Tensor:
     return made if RUNS.now is None and not STATE.word & INFERENCE else finish(made, False)
 
 
-# The native functions that know where an array's elements lie, and what it is, once they were seen to be right; then the class of such arrays.
+# The native functions that know where an array's elements lie, and what it is, once they were seen to be right; then
+# the class of such arrays.
 _OVER: list[Any] = []
 _FORMS = new_plan_table()  # what arrays are, if they can be written to -> spec, bytes, dtype
 

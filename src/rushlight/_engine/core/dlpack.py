@@ -1,4 +1,6 @@
-"""DLPack (https://dmlc.github.io/dlpack): sharing memory with other libraries, through NumPy's implementation of the protocol."""
+"""DLPack (https://dmlc.github.io/dlpack): sharing memory with other libraries, through NumPy's implementation of the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ EXTERNAL_DEVICE = 12  # kDLExtDev
 def _export(
     self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """A capsule over this tensor's memory, or over a copy of it; the memory lives as long as the capsule or what was made from it."""
+    """A capsule over this tensor's memory, or over a copy of it; the memory lives as long as the capsule or what was
+    made from it.
+    """
     _check(self)
     if self._spec.dtype is BFLOAT16:
         raise BufferError(
@@ -96,7 +100,8 @@ class _Capsule:
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of anything that speaks DLPack, or of a capsule.
 
-    `copy=True` makes it new; `copy=False` raises ValueError where another `device` needs a copy; None copies where that must be.
+    `copy=True` makes it new; `copy=False` raises ValueError where another `device` needs a copy; None copies where that
+    must be.
 
     >>> x = torch.arange(3)
     >>> y = torch.from_dlpack(x, copy=True)
@@ -134,6 +139,7 @@ def _shared(source: Any) -> Tensor:
     if not array.flags.writeable:
         if isinstance(source, np.ndarray) and not source.flags.writeable:
             return from_numpy(np.array(array))
-        # NumPy shows memory from the first version of the protocol, which knew no read-only flag, as read-only: it may be written to.
+        # NumPy shows memory from the first version of the protocol, which knew no read-only flag, as read-only: it may
+        # be written to.
         array = np.asarray(_Window(array))
     return from_numpy(array)

@@ -26,8 +26,8 @@ _UNITS |= dict.fromkeys(FORMATS, "B")
 class Elements:
     """The elements at these strides, counted from `start`, of memory seen as units of the dtype.
 
-    Like an array it can be indexed along its first dim, by a number or by a slice without a step.  `sign` is -1 where the memory holds
-    the conjugates, or the negatives of real numbers.
+    Like an array it can be indexed along its first dim, by a number or by a slice without a step.  `sign` is -1 where
+    the memory holds the conjugates, or the negatives of real numbers.
     """
 
     __slots__ = ("dtype_name", "shape", "_memory", "_sign", "_start", "_strides")

@@ -1,7 +1,8 @@
-"""What the engine uses before the module that provides it is loaded: `HOOKS`, and the operators of its own loops, `OPS`.
+"""What the engine uses before the module that provides it is loaded: `HOOKS`, and the operators of its own loops,
+`OPS`.
 
-Everything that is set from elsewhere is a field of `HOOKS`.  A function that nobody has provided raises an error that says who
-should.
+Everything that is set from elsewhere is a field of `HOOKS`.  A function that nobody has provided raises an error that
+says who should.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def _missing(name: str, provider: str) -> Callable[..., Any]:
 
 
 class Hooks:
-    """Functions that later modules provide, and what somebody may switch on.  Reading a field costs what reading a global does."""
+    """Functions that later modules provide, and what somebody may switch on.  Reading a field costs what reading a
+    global does.
+    """
 
     __slots__ = (
         "accumulate", "asks", "below", "data_of", "dispatch_modes", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",

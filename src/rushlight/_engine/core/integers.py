@@ -1,4 +1,5 @@
-"""Integers and flags that say how an operation is done (sizes, dims, counts), as callers write them: ints, NumPy's, tensors that hold one.
+"""Integers and flags that say how an operation is done (sizes, dims, counts), as callers write them: ints, NumPy's,
+tensors that hold one.
 
 True is none, nor is 2.0; what 64 bits cannot hold is a ValueError, as in PyTorch.
 """
@@ -19,7 +20,8 @@ _SIGNED = 2**63
 def integer(value: Any, item: bool = False) -> int:
     """The int; a bare TypeError for what is none.
 
-    A tensor of integers stands for one if it has no dims, or one element where the int is an `item` of a list; an array only there.
+    A tensor of integers stands for one if it has no dims, or one element where the int is an `item` of a list; an array
+    only there.
     """
     if isinstance(value, (bool, float, complex)):
         raise TypeError

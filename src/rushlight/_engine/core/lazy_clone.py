@@ -34,7 +34,9 @@ _OLDEST = -1
 
 
 class _Group:
-    """Storages that share one block: the stamp that the source had, and the clones' storages with the stamps that theirs get."""
+    """Storages that share one block: the stamp that the source had, and the clones' storages with the stamps that
+    theirs get.
+    """
 
     __slots__ = ("born", "clones")
 
@@ -106,7 +108,8 @@ def _kinds(cls: type) -> Iterator[type]:
 
 
 def _is_known(x: Tensor) -> bool:
-    """Whether a tensor's storage is the pool's memory and only tensors see it: arrays and files change memory unnoticed.
+    """Whether a tensor's storage is the pool's memory and only tensors see it: arrays and files change memory
+    unnoticed.
 
     No variable here may hold the storage while its holders are counted.
     """

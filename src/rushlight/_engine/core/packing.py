@@ -50,9 +50,9 @@ _ARRAY: list[Any] = [None]  # NumPy's class of arrays, once one was asked about
 def pack_numbers(values: list[Any], dtype: DType) -> array[Any]:
     """An array of machine numbers (half types as their bits, complex ones as pairs) that `values` become in `dtype`.
 
-    Raises what PyTorch raises: RuntimeError, ValueError or OverflowError for an integer that does not fit, TypeError for a complex
-    number where there is only room for a real one, OverflowError for an int beyond every float.  Floats beyond the range of `dtype`
-    become infinite.
+    Raises what PyTorch raises: RuntimeError, ValueError or OverflowError for an integer that does not fit, TypeError
+    for a complex number where there is only room for a real one, OverflowError for an int beyond every float.  Floats
+    beyond the range of `dtype` become infinite.
     """
     if dtype is BOOL:
         return array("B", [1 if v else 0 for v in values])
@@ -102,7 +102,8 @@ def number_bounds(dtype: DType) -> tuple[int, int] | None:
 
 
 def check_number(value: Any, dtype: DType) -> None:
-    """RuntimeError where a Python number lies outside of the range of an integer dtype, or has an imaginary part that the dtype has not.
+    """RuntimeError where a Python number lies outside of the range of an integer dtype, or has an imaginary part that
+    the dtype has not.
 
     Floats have infinities.
     """

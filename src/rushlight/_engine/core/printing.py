@@ -1,8 +1,8 @@
 """The printed form of tensors, the same as PyTorch's to the character.
 
 Everything here is a pure function of a NumPy array (bfloat16 as its 16-bit patterns) or of `Elements` over the tensor's
-memory, a dtype and a few flags; the tensor's own `__repr__` gathers them.  Of a large tensor only the elements that are shown are
-ever read, so printing a gigabyte costs what printing a line costs.
+memory, a dtype and a few flags; the tensor's own `__repr__` gathers them.  Of a large tensor only the elements that are
+shown are ever read, so printing a gigabyte costs what printing a line costs.
 
     >>> import numpy
     >>> from rushlight._types.dtype import FLOAT32
@@ -133,7 +133,8 @@ class _Style:
         if not floating:
             self.width = max([1, *(len(str(v)) for v in values)])
             return
-        # In float8_e8m0fnu, which has powers of two alone, PyTorch's test against zero finds the smallest, and NaN passes for finite.
+        # In float8_e8m0fnu, which has powers of two alone, PyTorch's test against zero finds the smallest, and NaN
+        # passes for finite.
         telling = (
             [v for v in values if v != 2.0**-127] if powers else [v for v in values if v != 0 and math.isfinite(v)]
         )
@@ -256,7 +257,9 @@ def contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options:
 
 
 def append_suffixes(text: str, suffixes: list[str], indent: int, linewidth: int, apart: bool = False) -> str:
-    """`text` and its suffixes, each on the last line where it fits, else on a line of its own; `apart` begins a new line in any case."""
+    """`text` and its suffixes, each on the last line where it fits, else on a line of its own; `apart` begins a new
+    line in any case.
+    """
     parts = [text]
     column = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:

@@ -42,16 +42,20 @@ GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
 LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.fast`
 RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
-# All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see `_engine.dispatch.autocast`).
+# All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
+# `_engine.dispatch.autocast`).
 AUTOCAST = -1 << 9
 
 
-# How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their tensors.
+# How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their
+# tensors.
 TRANSFORMS: dict[str, Any] = {}
 
 
 class _State(threading.local):
-    """Per thread: `word` (bits above), hooks for saved tensors, whether subclass overrides are switched off, and automatic casts."""
+    """Per thread: `word` (bits above), hooks for saved tensors, whether subclass overrides are switched off, and
+    automatic casts.
+    """
 
     def __init__(self) -> None:
         self.word = GRAD
@@ -70,7 +74,8 @@ class _State(threading.local):
         self.told_to_change = 0  # how many `out=` are being written
         self.recording: Any = None  # who writes the calls of this thread down
         self.observers: tuple[Any, ...] = ()  # who is told of calls
-        # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
+        # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many
+        # regions are open.
         self.casts: dict[str, bool] = {}
         self.cast_dtypes: dict[str, DType] = {}
         self.cast_keeps = True
@@ -81,7 +86,9 @@ STATE = _State()
 
 
 def in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is empty."""
+    """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is
+    empty.
+    """
     held = [(local, dict(local.__dict__)) for local in _INHERITED]
     context = contextvars.copy_context()
     made: list[Any] = []
@@ -107,16 +114,21 @@ _INHERITED: list[threading.local] = [STATE]
 
 
 def inherit(local: threading.local) -> None:
-    """Let a thread of backward take over what `local` holds in the thread that waits for it, as it takes over the state."""
+    """Let a thread of backward take over what `local` holds in the thread that waits for it, as it takes over the
+    state.
+    """
     _INHERITED.append(local)
 
 
-# Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes about 6 kB).
+# Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes
+# about 6 kB).
 MAX_PLANS = 1 << 15
 
 
 class PlanTable(dict[Any, Any]):
-    """Signature -> plan.  All tables are thinned out when they have grown too large together: plans are cheap to make again."""
+    """Signature -> plan.  All tables are thinned out when they have grown too large together: plans are cheap to make
+    again.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -142,8 +154,8 @@ def count_plan() -> None:
     _made += 1
 
 
-# Plans made since the tables were last thinned out, and those left then; those that went away with their table are counted too, so this errs on
-# the safe side.
+# Plans made since the tables were last thinned out, and those left then; those that went away with their table are
+# counted too, so this errs on the safe side.
 _made = 0
 _TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
 # Native dispatchers (see `_engine.dispatch.native_plans`), which keep plans of their own.

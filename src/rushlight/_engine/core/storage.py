@@ -93,7 +93,8 @@ class AnyStorage:
 class UntypedStorage(AnyStorage):
     """A block of bytes that tensors look at.
 
-    `UntypedStorage(n)` makes one of n bytes, `UntypedStorage([1, 2])` one with these bytes; a tensor's own is `tensor.untyped_storage()`.
+    `UntypedStorage(n)` makes one of n bytes, `UntypedStorage([1, 2])` one with these bytes; a tensor's own is
+    `tensor.untyped_storage()`.
 
         >>> import rushlight as torch
         >>> torch.ones(2, dtype=torch.int16).untyped_storage().tolist()
@@ -123,7 +124,9 @@ class UntypedStorage(AnyStorage):
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first bytes of a file, mapped; with `shared` writes reach the file, which is made and enlarged where need be."""
+        """The first bytes of a file, mapped; with `shared` writes reach the file, which is made and enlarged where need
+        be.
+        """
         return cls(native=mapped.map_file(filename, shared, nbytes))
 
     @classmethod
@@ -267,7 +270,9 @@ class UntypedStorage(AnyStorage):
         return self
 
     def resize_(self, nbytes: int) -> None:
-        """Another size; what is kept of the bytes stays, new ones are undefined, and the tensors over this storage see them."""
+        """Another size; what is kept of the bytes stays, new ones are undefined, and the tensors over this storage see
+        them.
+        """
         nbytes = _byte_count(nbytes)
         if nbytes == self.nbytes():
             return
@@ -370,8 +375,8 @@ class _StorageMeta(type):
 class TypedStorage(AnyStorage, metaclass=_StorageMeta):
     """A storage seen as elements of one dtype (PyTorch's older form).
 
-    `TypedStorage(3, dtype=torch.int32)` has three undefined elements, `TypedStorage([1, 2])` these numbers in the default dtype;
-    `torch.IntStorage` and its kin are the same with a dtype of their own.
+    `TypedStorage(3, dtype=torch.int32)` has three undefined elements, `TypedStorage([1, 2])` these numbers in the
+    default dtype; `torch.IntStorage` and its kin are the same with a dtype of their own.
 
         >>> import rushlight as torch
         >>> torch.IntStorage([1, 2]).tolist()

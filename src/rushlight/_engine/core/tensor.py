@@ -1,7 +1,7 @@
 """The tensor object: storage, spec, address, and what autograd knows of it.
 
-Only what every tensor needs has a slot of its own; the rest (gradient, hooks, view relation) sits in an `AutogradMeta` that most
-tensors never get.  Methods are put on the class by `_surface`, from the operator table.
+Only what every tensor needs has a slot of its own; the rest (gradient, hooks, view relation) sits in an `AutogradMeta`
+that most tensors never get.  Methods are put on the class by `_surface`, from the operator table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 class AutogradMeta:
     """The rarer facts: `.grad`, hooks, output number, view relation.
 
-    `base` is the tensor this one is a view of (never itself a view); `views` holds weak references to the differentiable views of a base;
-    `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
+    `base` is the tensor this one is a view of (never itself a view); `views` holds weak references to the
+    differentiable views of a base; `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
     """
 
     __slots__ = (
@@ -292,7 +292,9 @@ def share_memory_of(storage: Any) -> Any:
 
 
 def window_of(storage: Any, counted: Any) -> Any:
-    """What a tensor over the storage `counted` holds when it is to show the memory of `storage` instead: its count of changes goes on."""
+    """What a tensor over the storage `counted` holds when it is to show the memory of `storage` instead: its count of
+    changes goes on.
+    """
     if storage is None or counted is None or storage is counted:
         return storage
     shown = share_memory_of(storage)

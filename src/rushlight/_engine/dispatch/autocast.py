@@ -1,7 +1,8 @@
 """Automatic casting: inside a region, operators convert the dtypes of their arguments first.
 
-Whether casting is on, and to which dtype, is part of the state word and so of every signature: outside of regions it costs nothing, and
-inside the plan made for that state casts.  Within an operator that casts (a composite that calls others) it is off.
+Whether casting is on, and to which dtype, is part of the state word and so of every signature: outside of regions it
+costs nothing, and inside the plan made for that state casts.  Within an operator that casts (a composite that calls
+others) it is off.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def set_enabled(place: str, enabled: bool) -> None:
 
 
 def dtype_of(place: str) -> DType:
-    """The dtype that is cast to on this type of device, in this thread: float16 for types from outside, until another is set."""
+    """The dtype that is cast to on this type of device, in this thread: float16 for types from outside, until another
+    is set.
+    """
     return STATE.cast_dtypes.get(place) or PLACES.get(place) or FLOAT16
 
 

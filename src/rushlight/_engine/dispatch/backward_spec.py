@@ -1,4 +1,6 @@
-"""Backward specs: the node class, the sources of saved values and the backward graph that the nodes of one signature share."""
+"""Backward specs: the node class, the sources of saved values and the backward graph that the nodes of one signature
+share.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ __all__ = ["BackwardAt", "BackwardSpec", "GraphCalls", "SizedBackward", "passed_
 class GraphCalls(NamedTuple):
     """How backward graphs are run.
 
-    The one instance is `graph_calls.GRAPH_CALLS`.  Makers of a `BackwardSpec` pass it in, because running a backward graph can record another one.
+    The one instance is `graph_calls.GRAPH_CALLS`.  Makers of a `BackwardSpec` pass it in, because running a backward
+    graph can record another one.
     """
 
     caller: Callable[[Any, str], Any]
@@ -40,7 +43,9 @@ class GraphCalls(NamedTuple):
 
 
 class BackwardSpec:
-    """Shared by the backward nodes of one signature: the node class, the sources of saved values, and the backward graph."""
+    """Shared by the backward nodes of one signature: the node class, the sources of saved values, and the backward
+    graph.
+    """
 
     __slots__ = (
         "_backward", "_device", "_fast", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
@@ -101,7 +106,9 @@ class BackwardSpec:
 
     @property
     def origin(self) -> Any:
-        """(operator, template, specs) of the call, if there is one.  It may be set as a function, which is called on first use."""
+        """(operator, template, specs) of the call, if there is one.  It may be set as a function, which is called on
+        first use.
+        """
         if callable(self._origin):
             self._origin = self._origin()
         return self._origin
@@ -111,7 +118,9 @@ class BackwardSpec:
         self._origin = call
 
     def places(self) -> Any:
-        """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
+        """For each argument of the call that could have a gradient the number of its edge, or None; None where no call
+        is known.
+        """
         if self._places is None and self.origin is not None:
             op, template, specs = self.origin
             self._places = argument_places(op, template, specs, self.wrt, self.cls.__name__)

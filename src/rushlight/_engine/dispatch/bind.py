@@ -1,4 +1,6 @@
-"""Bind the arguments of a call to an operator's signature: names, defaults, conversions of numbers and lists, TypeErrors."""
+"""Bind the arguments of a call to an operator's signature: names, defaults, conversions of numbers and lists,
+TypeErrors.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def is_native(name: str, spaces: Sequence[str]) -> bool:
     )
 
 
-# Python functions of PyTorch that read an attribute of an argument before its parser runs: function -> attribute, arguments.
+# Python functions of PyTorch that read an attribute of an argument before its parser runs: function -> attribute,
+# arguments.
 _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d_with_indices"), ("size", ("input",))),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"), ("size", ("input", "target"))),
@@ -58,7 +61,9 @@ _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | AttributeError:
-    """The error for an argument of a wrong type; an AttributeError if PyTorch's function reads an attribute that the value lacks."""
+    """The error for an argument of a wrong type; an AttributeError if PyTorch's function reads an attribute that the
+    value lacks.
+    """
     attribute, places = _ASKED.get(function, ("", ()))
     if argument in places and not hasattr(value, attribute):
         return AttributeError(
@@ -160,7 +165,9 @@ _LEFT_OUT = frozenset(("prod", "squeeze"))  # whose forms without and with a dim
 
 
 def _unusual(schema: Schema, args: Sequence[Any], left: dict[str, Any]) -> bool:
-    """Whether arguments may follow a legacy order: too many, given twice, or a number in the place of a tensor of a product."""
+    """Whether arguments may follow a legacy order: too many, given twice, or a number in the place of a tensor of a
+    product.
+    """
     if len(args) > schema.positional or any(a.name in left for a in schema.arguments[: len(args)]):
         return True
     return bool(args) and not isinstance(args[0], Tensor)
@@ -252,7 +259,9 @@ def _number(value: Any) -> Any:
 
 
 def scalar(value: Any, name: str, argument: str, place: int) -> Any:
-    """A plain Python number.  TypeError for anything else, and for a tensor that requires a gradient, which it would not get."""
+    """A plain Python number.  TypeError for anything else, and for a tensor that requires a gradient, which it would
+    not get.
+    """
     found = _number(value)
     if found is None:
         raise TypeError(
@@ -265,7 +274,8 @@ _SIGNED = 2**63
 
 
 def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
-    """The arguments of a call with complex numbers made real, if a number takes no part in promotion and the tensors are real.
+    """The arguments of a call with complex numbers made real, if a number takes no part in promotion and the tensors
+    are real.
 
     RuntimeError for one with an imaginary part.
     """
@@ -324,7 +334,8 @@ def _large_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-# Operators that handle complex numbers themselves, and operators that want real ones although they take part in promotion.
+# Operators that handle complex numbers themselves, and operators that want real ones although they take part in
+# promotion.
 _LOOK_THEMSELVES = frozenset(
     ("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm")
 )
@@ -443,7 +454,9 @@ def _is_default(argument: Argument, value: Any) -> bool:
 
 
 def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Tensor], list[Any]]:
-    """(template, tensors, numbers): the hashable part that decides the plan, and the arguments that each call passes to it."""
+    """(template, tensors, numbers): the hashable part that decides the plan, and the arguments that each call passes to
+    it.
+    """
     template: list[Any] = []
     tensors: list[Tensor] = []
     numbers: list[Any] = []

@@ -49,7 +49,9 @@ _new_tuple = tuple.__new__
 
 
 def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
-    """The caller's plan for a signature, made where there is none yet; once more where another thread resized a tensor meanwhile."""
+    """The caller's plan for a signature, made where there is none yet; once more where another thread resized a tensor
+    meanwhile.
+    """
     signature = signature_of(template, tensors)
     plan: Callable[..., Any] | None = caller.plans.get(signature)
     while plan is None:
@@ -63,7 +65,9 @@ def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) 
 
 
 def signature_of(template: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What plans are made for: the arguments that are no tensors, the state, and each tensor's spec and whether it wants a gradient."""
+    """What plans are made for: the arguments that are no tensors, the state, and each tensor's spec and whether it
+    wants a gradient.
+    """
     key: list[Any] = [template, _STATE.word]
     for tensor in tensors:
         key.append(tensor._spec)
@@ -134,7 +138,9 @@ class Caller:
     def _kept(
         self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device
     ) -> tuple[Callable[..., Any] | None, str | None]:
-        """The plan that an earlier process kept and why it has no derivative where one is wanted; (None, None) where there is none."""
+        """The plan that an earlier process kept and why it has no derivative where one is wanted; (None, None) where
+        there is none.
+        """
         op = self.op
         key = call_key(op, template, specs, wrt, device)
         if key is None:
@@ -171,14 +177,17 @@ class Caller:
         return plan, lowered.refused
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
+        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast
+        from a plan template; else None.
+        """
         recent, found = self._recent
         return found if recent is plan else None
 
     def casting(
         self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType
     ) -> Callable[..., Any] | None:
-        """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where one would have to be stored.
+        """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where
+        one would have to be stored.
 
         It records nothing.
         """
@@ -231,7 +240,9 @@ class Caller:
 
 
 def unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
-    """The plan, of an operator whose last argument says that places written twice add up, behind a check where they do not."""
+    """The plan, of an operator whose last argument says that places written twice add up, behind a check where they do
+    not.
+    """
     if "unordered" not in op.tags or template[-1] == Literal(True) or template[-1] is True:
         return plan
     return alerting(op.name + "_", plan)
@@ -256,7 +267,8 @@ _PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take
 def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     """The operator form (`a + b`): two operands, tensor or number.
 
-    A TypeError becomes NotImplemented, so that the other operand's own operator is asked: NumPy's arrays take part through theirs.
+    A TypeError becomes NotImplemented, so that the other operand's own operator is asked: NumPy's arrays take part
+    through theirs.
     """
     full = make_function(caller)
     converts = caller.name == "eq"  # as in PyTorch the one operator that takes arrays itself

@@ -1,7 +1,9 @@
-"""`use_deterministic_algorithms`: new memory is filled, and operators for which PyTorch has no deterministic algorithm are refused.
+"""`use_deterministic_algorithms`: new memory is filled, and operators for which PyTorch has no deterministic algorithm
+are refused.
 
-Every kernel here gives the same bits on every run.  Programs that ask for determinism still meet the rules that they meet in PyTorch: memory
-nobody has written is NaN rather than whatever lay there, and the operators whose result PyTorch leaves open raise.
+Every kernel here gives the same bits on every run.  Programs that ask for determinism still meet the rules that they
+meet in PyTorch: memory nobody has written is NaN rather than whatever lay there, and the operators whose result PyTorch
+leaves open raise.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ MODE = _Mode()
 
 
 def alert(name: str) -> None:
-    """RuntimeError (or a warning) for an operator that PyTorch has no deterministic algorithm for, where one is asked for."""
+    """RuntimeError (or a warning) for an operator that PyTorch has no deterministic algorithm for, where one is asked
+    for.
+    """
     if not MODE.on:
         return
     text = f"{name} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"

@@ -57,7 +57,9 @@ def _laid_out(
 
 
 def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:
-    """The graph with a conjugation (of real numbers: a negation) at each input and output whose memory holds conjugates."""
+    """The graph with a conjugation (of real numbers: a negation) at each input and output whose memory holds
+    conjugates.
+    """
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:

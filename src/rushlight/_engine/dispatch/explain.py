@@ -1,4 +1,6 @@
-"""`rushlight.explain(f)(*args)`: runs `f` and tells what ran, from the operators to the loops, and on request to the assembly."""
+"""`rushlight.explain(f)(*args)`: runs `f` and tells what ran, from the operators to the loops, and on request to the
+assembly.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ __all__ = ["Report", "explain"]
 
 
 class Report:
-    """What ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the function returned.
+    """What ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the function
+    returned.
 
-    `table()` is one line a kernel; `llvm` and `assembly` are the code of the kernels.  `operators` are the names in the order of their runs;
-    `kernels` the names of the kernels, library calls included.
+    `table()` is one line a kernel; `llvm` and `assembly` are the code of the kernels.  `operators` are the names in the
+    order of their runs; `kernels` the names of the kernels, library calls included.
     """
 
     def __init__(self, result: Any, runs: list[Run]) -> None:
@@ -72,7 +75,9 @@ class Report:
         return {name: text for run in self._runs for name, text in run.exe.code()}
 
     def details(self, code: bool = False) -> str:
-        """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the assembly of each kernel."""
+        """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the
+        assembly of each kernel.
+        """
         parts, seen = [], set()
         for number, run in enumerate(self._runs, 1):
             identity = tuple(step.name for step in run.exe.steps()), str(run.exe.explain())
@@ -109,8 +114,8 @@ def copy_rate() -> float:
 def explain(function: Callable[..., Any]) -> Callable[..., Report]:
     """A function that runs `function` on its arguments and returns a `Report` of what ran.
 
-    The function runs once, with plans made anew for it (kernels come from the cache if they are there).  What backward ran is in
-    the report where the function calls it.  Kernels are timed one by one in that single run.
+    The function runs once, with plans made anew for it (kernels come from the cache if they are there).  What backward
+    ran is in the report where the function calls it.  Kernels are timed one by one in that single run.
 
     Random number generation and the multi-tensor optimizer kernels run outside of graphs and are not listed.
 

@@ -1,8 +1,8 @@
 """The short way from a call as it was written to its plan: one native lookup (see `_engine.dispatch.native_plans`).
 
-What is written decides the signature (specs of tensors, types of numbers, values of everything else); what the plan is called with is found
-by `picks`, made once for a signature.  Whatever the lookup does not understand (subclasses, NumPy scalars, numbers beyond 60 bits) goes the
-long way, through `bind`.
+What is written decides the signature (specs of tensors, types of numbers, values of everything else); what the plan is
+called with is found by `picks`, made once for a signature.  Whatever the lookup does not understand (subclasses, NumPy
+scalars, numbers beyond 60 bits) goes the long way, through `bind`.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ def make_dispatch(
 ) -> Any:  # fmt: skip
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
-    `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None; `check(args)` may
-    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `cache_shape_class`).
-    A function that `declines` is one of Python's operators: it gives NotImplemented for what it raises a TypeError for.
+    `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None;
+    `check(args)` may raise for what was not called before; `further(plan)` says how plans for other sizes are made (see
+    `cache_shape_class`).  A function that `declines` is one of Python's operators: it gives NotImplemented for what it
+    raises a TypeError for.
     """
     kinds = _kinds(op)
     count = len(kinds)
@@ -136,7 +137,9 @@ def make_dispatch(
 
 
 def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as one of Python's operators: NotImplemented where it raises a TypeError, so that an operand of another class is asked."""
+    """`function` as one of Python's operators: NotImplemented where it raises a TypeError, so that an operand of
+    another class is asked.
+    """
 
     def operator(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -150,8 +153,9 @@ def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Runs(threading.local):
-    """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the result, and the named tuple that
-    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `cache_shape_class`).
+    """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the
+    result, and the named tuple that the result is (or None).  `last` is the plan that was found last, and what says how
+    others are made for other sizes (see `cache_shape_class`).
     """
 
     now: Any = None
@@ -165,7 +169,8 @@ inherit(RUNS)
 class PlanSequence(list[Any]):
     """What runs while a function is learnt.
 
-    It knows how often memory was changed, and what the tensors were when they were noted, so that a change that was not noted is seen.
+    It knows how often memory was changed, and what the tensors were when they were noted, so that a change that was not
+    noted is seen.
     """
 
     __slots__ = ("kept", "spoilt", "tensors", "versions")
@@ -263,7 +268,9 @@ def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
 
 
 def unlearnt(call: Callable[[], Any]) -> Any:
-    """What `call()` gives; of a call that is being learnt, which depends on more than its signature here, no plan is kept but itself."""
+    """What `call()` gives; of a call that is being learnt, which depends on more than its signature here, no plan is
+    kept but itself.
+    """
     try:
         with unwatched():
             return call()
@@ -292,18 +299,21 @@ def make_learner(
 ) -> Any:  # fmt: skip
     """`function`, which is plain Python, with the plans of its calls kept.
 
-    It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
-    arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, or tensors in a sequence, one in
-    `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those
-    of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *plan sequence*:
-    a native plan that runs them one
-    after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the
-    plan.  So it is of functions of any other kind, which want no `sequences`: what their arguments are is looked at once for a signature.
+    It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers
+    (the first `tensors` arguments) and on the values of the others (`names` are all of them; one that ends in `?` may
+    be a tensor too, or tensors in a sequence, one in `*` one, tensors in a list, or a number, which goes into plans as
+    it is), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by
+    themselves) or is an argument.  Where it runs several they become a *plan sequence*: a native plan that runs them
+    one after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`,
+    `unlearnt`); then the function itself is the plan.  So it is of functions of any other kind, which want no
+    `sequences`: what their arguments are is looked at once for a signature.
 
-    `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not be worth its cost.
+    `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not
+    be worth its cost.
 
-    Of a function that is `alike` it is known that, where it runs one plan for some sizes, it runs the same for others of which that can be made: it
-    looks at sizes to no other end, and tells the plan none but those that were written or are its tensors' (one that follows is -1).
+    Of a function that is `alike` it is known that, where it runs one plan for some sizes, it runs the same for others
+    of which that can be made: it looks at sizes to no other end, and tells the plan none but those that were written or
+    are its tensors' (one that follows is -1).
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
@@ -367,7 +377,8 @@ def _twice_among(values: Sequence[Any]) -> bool:
 
 
 def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
-    """Arguments in which a tensor that is given twice is two tensors over the same memory, so that it can be seen which of them goes where.
+    """Arguments in which a tensor that is given twice is two tensors over the same memory, so that it can be seen which
+    of them goes where.
 
     `stands` gets for whom those stand.  What has a history, or is a view, is left as it is.
     """
@@ -431,7 +442,9 @@ def _learn_tape(
 def _varying(
     kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[Any, Any]:
-    """The arguments that are no part of a signature by their values, by their picks; `loose` are the names of those that may be numbers."""
+    """The arguments that are no part of a signature by their values, by their picks; `loose` are the names of those
+    that may be numbers.
+    """
     numbers = (int, float, bool, complex)
     found: dict[Any, Any] = {}
     lists: list[Any] = []  # whose tensors come last
@@ -482,8 +495,8 @@ _FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a p
 class SequenceBuilder:
     """Writes a plan sequence down, in places: those of its inputs, then one for each tensor that a plan gives.
 
-    A recorder of programs (see `_graph.program.Recorder`) over tensors.  A plan that changes a tensor gives that tensor, which is in the place of
-    the result from then on.
+    A recorder of programs (see `_graph.program.Recorder`) over tensors.  A plan that changes a tensor gives that
+    tensor, which is in the place of the result from then on.
     """
 
     def __init__(self, numbers: bool) -> None:
@@ -550,7 +563,9 @@ class SequenceBuilder:
 def _sequence_of(
     steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any
 ) -> tuple[Any, list[Any], Any] | None:
-    """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
+    """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an
+    argument nor fixed.
+    """
     inputs = {p: a for p, a in varying.items() if a is not None}
     builder = SequenceBuilder(any(not isinstance(a, Tensor) for a in inputs.values()))
     for value in inputs.values():
@@ -580,7 +595,9 @@ def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], 
 
 
 def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Where the plan's inputs are found: a position, a name, or (either, place in the list); tensors in schema order, then numbers."""
+    """Where the plan's inputs are found: a position, a name, or (either, place in the list); tensors in schema order,
+    then numbers.
+    """
     tensors: list[Any] = []
     numbers: list[Any] = []
     for place, argument in enumerate(op.schema.arguments):

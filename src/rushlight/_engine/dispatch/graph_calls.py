@@ -1,4 +1,6 @@
-"""Graphs as functions of tensors: `graph_caller` runs a graph by plans, one for each signature, and records a node where gradients are wanted."""
+"""Graphs as functions of tensors: `graph_caller` runs a graph by plans, one for each signature, and records a node
+where gradients are wanted.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ stepping: Any = LazyModule("rushlight._engine.dispatch.stepping")  # with the fi
 def graph_caller(what: Backward | BackwardAt | Graph, name: str) -> Any:
     """A function that runs a graph, or the backward graph of a `Backward`, on tensors and Python numbers.
 
-    It returns a tuple of tensors, and records nodes called `name` where gradients are wanted.  A graph output that is an input comes back as that
-    very tensor.  A graph with a primitive that has steps (see `stepping`) is recorded step by step.
+    It returns a tuple of tensors, and records nodes called `name` where gradients are wanted.  A graph output that is
+    an input comes back as that very tensor.  A graph with a primitive that has steps (see `stepping`) is recorded step
+    by step.
     """
     if isinstance(what, BackwardAt):
         return _sized_caller(what, name)
@@ -192,7 +195,9 @@ def _lies(value: Value) -> tuple[int, ...] | None:
 def _kept_plan(
     note: PlanNote, name: str, inputs: Sequence[Any], graph: Callable[[], Graph]
 ) -> Callable[..., Any] | None:
-    """The kept plan of a backward graph for these inputs, outside of any graph; None where there is none.  `graph()` is what it computes."""
+    """The kept plan of a backward graph for these inputs, outside of any graph; None where there is none.  `graph()` is
+    what it computes.
+    """
 
     def derive(note: PlanNote) -> LoweredCall | list[Any]:
         specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]

@@ -1,4 +1,6 @@
-"""The in-place forms of operators: the result goes where the first argument is; checks, versions and history around that."""
+"""The in-place forms of operators: the result goes where the first argument is; checks, versions and history around
+that.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +247,9 @@ class InplaceCaller:
         self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
+        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast
+        from a plan template; else None.
+        """
         recent, found = self._recent
         return found if recent is plan else None
 
@@ -291,7 +295,9 @@ class InplaceCaller:
         numbers: int,
         bounds: Any,
     ) -> Callable[..., Any]:
-        """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
+        """The plan of a call that records nothing, around what runs it (and, where that is all it does, its
+        executable).
+        """
         plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
         plan = fitting(plan, len(specs), specs[0].dtype, bounds)
         if exe is not None and hasattr(run, "keep"):
@@ -336,7 +342,9 @@ def check_inplace_result(value: Any, target: Spec) -> None:
 
 
 def written(graph: Graph, dtype: DType) -> Graph | None:
-    """The graph with its first result in `dtype`, that of its first input, to whose place it goes; None where nothing changes there."""
+    """The graph with its first result in `dtype`, that of its first input, to whose place it goes; None where nothing
+    changes there.
+    """
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:
@@ -385,8 +393,8 @@ def inplace_plan(
 ) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history.
 
-    Of an operator tagged "alone" no operand may lie where the target is, but for a 0-dim one that stands for a number ("fits"); one tagged
-    "no_history" may change a leaf.
+    Of an operator tagged "alone" no operand may lie where the target is, but for a 0-dim one that stands for a number
+    ("fits"); one tagged "no_history" may change a leaf.
     """
     wants, alone, free, number = backward_spec is not None, "alone" in tags, "no_history" in tags, "fits" in tags
 
@@ -484,7 +492,9 @@ def _copy_of(x: Tensor) -> Tensor:
 
 
 def make_inplace(caller: InplaceCaller, shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """The in-place method or function; or Python's operator (`x += y`) of the method `shown`, which is what overrides are shown."""
+    """The in-place method or function; or Python's operator (`x += y`) of the method `shown`, which is what overrides
+    are shown.
+    """
 
     def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         override = HOOKS.override

@@ -49,8 +49,8 @@ def kept_call(
 ) -> KeptCall | None:
     """The kept plan of a call with tensors of these specs and so many numbers; None where there is none.
 
-    `origin` is the call that its backward spec belongs to, `graphs` runs its backward graph; `derive` gives what was kept, for graphs that cannot
-    be read and for `CHECK_PLANS`.
+    `origin` is the call that its backward spec belongs to, `graphs` runs its backward graph; `derive` gives what was
+    kept, for graphs that cannot be read and for `CHECK_PLANS`.
     """
     in_specs = [*specs, *[None] * numbers]
     found = _read(key, in_specs, device, derive)
@@ -94,7 +94,8 @@ def kept_inplace(
 ) -> tuple[PlanRecord, Any] | None:
     """The record of a kept change in place of the first of these tensors, and its executable; None where there is none.
 
-    The first spec of the record is that of the tensor, the others are those of what is kept for the derivative.  `derive` gives the record anew.
+    The first spec of the record is that of the tensor, the others are those of what is kept for the derivative.
+    `derive` gives the record anew.
     """
     found = _read(key, [*specs, *[None] * numbers], device, derive, written=1)
     if found is None or found[1] is None or found[0].passed or found[0].specs[0] is not specs[0]:
@@ -105,7 +106,8 @@ def kept_inplace(
 def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord | None:
     """The kept layouts and derivatives of a view of a tensor with this spec; None where there are none.
 
-    `derive()` gives them anew (`layouts`, `backwards` and the rest of `ViewPieces`), for graphs that cannot be read and for `CHECK_PLANS`.
+    `derive()` gives them anew (`layouts`, `backwards` and the rest of `ViewPieces`), for graphs that cannot be read and
+    for `CHECK_PLANS`.
     """
     kept = store()
     body = None if kept is None else kept.get(key)
@@ -127,7 +129,9 @@ def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord |
 def _read(
     key: bytes, in_specs: Sequence[Spec | None], device: Device, derive: Callable[..., Any], written: int = 0
 ) -> tuple[PlanRecord, Any] | None:
-    """The record with this key and its executable (None: it shows its inputs under other layouts); None where there is no record that can be used."""
+    """The record with this key and its executable (None: it shows its inputs under other layouts); None where there is
+    no record that can be used.
+    """
     kept = store()
     body = None if kept is None else kept.get(key)
     if body is None:

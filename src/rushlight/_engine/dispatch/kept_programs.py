@@ -19,7 +19,9 @@ __all__ = ["compare", "executable_of", "keep_program", "kept_executable"]
 def kept_executable(
     key: bytes, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], derive: Callable[[], Any]
 ) -> Any:
-    """The executable of a kept program with these inputs and new results; None where there is none.  `derive` gives the executable that was kept."""
+    """The executable of a kept program with these inputs and new results; None where there is none.  `derive` gives the
+    executable that was kept.
+    """
     kept = store()
     body = None if kept is None else kept.get(key)
     if body is None:

@@ -46,7 +46,9 @@ _MOVES = frozenset((
 
 
 class Slot:
-    """Stands in a template for what is not part of the plan: a tensor, a list of tensors, or a Python number.  Equal ones are one object."""
+    """Stands in a template for what is not part of the plan: a tensor, a list of tensors, or a Python number.  Equal
+    ones are one object.
+    """
 
     __slots__ = ("count", "kind")
     _made: ClassVar[dict[tuple[str, int], Slot]] = {}
@@ -199,8 +201,8 @@ def trace_operator(
 ) -> tuple[Graph, int]:
     """The operator's graph for these arguments, and the number of its results.
 
-    Graph inputs are the tensors in order, then the Python numbers (weak values).  With `residuals`, what a body returns beyond its
-    results stands after them.
+    Graph inputs are the tensors in order, then the Python numbers (weak values).  With `residuals`, what a body returns
+    beyond its results stands after them.
     """
     call = _Call(op, template, specs)
     if specs and (op.name in REFUSED or op.name in CHECKED or op.name in ALIKE or op.name in CHECKED_ARGUMENTS):
@@ -249,7 +251,9 @@ def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Seq
 
 
 def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec], promoted: DType | None) -> None:
-    """NotImplementedError where an operator would compute with a dtype that is only stored; one that was promoted to another is not."""
+    """NotImplementedError where an operator would compute with a dtype that is only stored; one that was promoted to
+    another is not.
+    """
     if promoted is not None and promoted not in FLOAT8 and promoted.kind not in "xq":
         return
     for spec in specs:
@@ -262,9 +266,10 @@ def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec], promot
 class Backward:
     """How to differentiate one call: what the forward must also return, what to keep, and the backward graph.
 
-    `forward` is the graph with residual outputs after the results; `saved` lists where the backward's first inputs come from:
-    ("input", i), ("output", j) or ("residual", k), in the order of `graph.inputs`, which end with the cotangents of those results
-    for which `ct_mask` is True; `graph.outputs[outputs[i]]` belongs to the i-th item of `wrt`, None where there is no gradient.
+    `forward` is the graph with residual outputs after the results; `saved` lists where the backward's first inputs come
+    from: ("input", i), ("output", j) or ("residual", k), in the order of `graph.inputs`, which end with the cotangents
+    of those results for which `ct_mask` is True; `graph.outputs[outputs[i]]` belongs to the i-th item of `wrt`, None
+    where there is no gradient.
 
     `parts`: where some cotangents are missing the gradients of the other results are derived alone.
     """
@@ -287,8 +292,8 @@ def differentiate(
 ) -> Backward:
     """The backward of one operator call with respect to the tensors numbered `wrt`.
 
-    `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.  `traced` is the call's graph
-    with its residuals and the number of its results, where it is known.
+    `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.  `traced`
+    is the call's graph with its residuals and the number of its results, where it is known.
     """
     if op.underivable:
         raise NotDifferentiableError(op.underivable)

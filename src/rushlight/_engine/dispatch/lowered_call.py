@@ -1,4 +1,6 @@
-"""What the plan of an operator's call is made of: its graph and derivative, the specs of its results, its device, the name of its node."""
+"""What the plan of an operator's call is made of: its graph and derivative, the specs of its results, its device, the
+name of its node.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def lowered_call(
     device: Device,
     of: Callable[..., Any] = Spec.of,
 ) -> LoweredCall:
-    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
+    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic,
+    `of` makes such specs.
+    """
     whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
     graph = (
         whole
@@ -81,7 +85,8 @@ def lowered_call(
 def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int, int] | None:
     """The range in which the numbers of a call must lie that gives a `dtype`; None where any goes.
 
-    Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do not.
+    Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do
+    not.
     """
     places = [
         a.base
@@ -162,7 +167,8 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
 
 
 def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
-    """The operands of a call with 0-dim tensors of the host copied to the device of the others, as PyTorch allows them beside those.
+    """The operands of a call with 0-dim tensors of the host copied to the device of the others, as PyTorch allows them
+    beside those.
 
     The first `written` are written to and stay where they are.  A mix that is not allowed is left to `common_device`.
     """
@@ -189,8 +195,9 @@ def result_specs(
     template: Sequence[Any],
     of: Callable[..., Any] = Spec.of,
 ) -> list[Any]:
-    """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
-    arguments)."""
+    """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask
+    for the call's other arguments).
+    """
     found = []
     declared = zip(op.schema.arguments, template, strict=True) if op.numbers else ()
     numbers = any(

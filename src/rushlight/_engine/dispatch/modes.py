@@ -36,7 +36,9 @@ _OTHERS = ~_KEPT
 
 
 class Decorating:
-    """A context manager that is a decorator too, for functions and generators: every call, every step of a generator, is a block of its own."""
+    """A context manager that is a decorator too, for functions and generators: every call, every step of a generator,
+    is a block of its own.
+    """
 
     def __enter__(self) -> Any:
         raise NotImplementedError

@@ -20,7 +20,8 @@ __all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter",
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
 PIECE = 1 << 15
-# Parameters of more elements than this are worth several threads each, where one alone can be treated by one thread only.
+# Parameters of more elements than this are worth several threads each, where one alone can be treated by one thread
+# only.
 _ALONE = 1 << 18
 # From this many elements on, other Python threads may run meanwhile.
 RELEASE = 1 << 17
@@ -30,12 +31,14 @@ _FLAT = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, COMPLEX64: FLOAT32, COMPLEX128: FLO
 
 
 class Rule:
-    """What happens to each element of a parameter and of its states, written once and compiled for many parameters at once.
+    """What happens to each element of a parameter and of its states, written once and compiled for many parameters at
+    once.
 
-    `body(t, x, n)` changes the attributes of `x`, which hold arrays of one shape, in place of whom stand the results: `x.param`, and the
-    states. `x.grad` is read. `n` holds numbers, `t` has the operators on what `x` holds: `rushlight` itself for tensors, the bodies of the
-    operator table while the rule is traced. `arrays` names the attributes of `x` (the parameter and its gradient first), `numbers` those of `n`;
-    all others of `x` and `n` are None, and a rule may ask for that.
+    `body(t, x, n)` changes the attributes of `x`, which hold arrays of one shape, in place of whom stand the results:
+    `x.param`, and the states. `x.grad` is read. `n` holds numbers, `t` has the operators on what `x` holds: `rushlight`
+    itself for tensors, the bodies of the operator table while the rule is traced. `arrays` names the attributes of `x`
+    (the parameter and its gradient first), `numbers` those of `n`; all others of `x` and `n` are None, and a rule may
+    ask for that.
     """
 
     __slots__ = ("_kernels", "arrays", "body", "numbers")
@@ -147,7 +150,8 @@ def _takes_rows(spec: Spec) -> bool:
 def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     """The dtype of the elements if a kernel can change these tensors side by side as flat arrays, else None.
 
-    They must have one layout without gaps, memory of their own, and floats of 32 or 64 bits; complex numbers are two of those.
+    They must have one layout without gaps, memory of their own, and floats of 32 or 64 bits; complex numbers are two of
+    those.
     """
     spec = tensors[0]._spec
     dtype = _FLAT.get(spec.dtype)
@@ -164,7 +168,8 @@ def update_elements(
 ) -> None:
     """Apply a rule in place to many parameters in one call.
 
-    A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that `rule.numbers` names.
+    A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that
+    `rule.numbers` names.
     """
     words: list[int] = []
     factor = 1 if rows[0][0]._spec.dtype is dtype else 2  # complex numbers are two of theirs
@@ -192,9 +197,10 @@ def update_elements(
 def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
     """Adafactor's update in place, all rows in one kernel call for each dtype.
 
-    A row: (param, grad, averages of rows, averages of columns, None, step) for two dims and more, (param, grad, None, None, averages, step) for
-    others.  Scalars: lr, exponent of the decay, the least mean of averages, the least scale of a parameter, d, the least second moment, the
-    factor of the parameter, the gradient's sign.  Returns the positions of the rows that it did not take, as `fused_update`.
+    A row: (param, grad, averages of rows, averages of columns, None, step) for two dims and more, (param, grad, None,
+    None, averages, step) for others.  Scalars: lr, exponent of the decay, the least mean of averages, the least scale
+    of a parameter, d, the least second moment, the factor of the parameter, the gradient's sign.  Returns the positions
+    of the rows that it did not take, as `fused_update`.
     """
     rest: list[int] = []
     chosen: dict[Any, list[tuple[Any, ...]]] = {}
@@ -255,7 +261,9 @@ def _dense(spec: Spec) -> bool:
 
 
 class _Work:
-    """What a call over rows of these sizes is told: the address of its own constants, and those of the kernel's for each row."""
+    """What a call over rows of these sizes is told: the address of its own constants, and those of the kernel's for
+    each row.
+    """
 
     __slots__ = ("address", "constants", "held")
 

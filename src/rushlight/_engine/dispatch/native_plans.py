@@ -1,6 +1,7 @@
 """The native dispatcher and native plans, seen from Python: types are made known, plans cached, tables packed.
 
-What is native is in `_host` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the first function is made.
+What is native is in `_host` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the
+first function is made.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ _AS_MAPPING, _SUBSCRIPT = 112, 8  # where a type has its mapping functions, and 
 def _take_items(runtime: Any, place: int) -> None:
     """Let items of a `torch.Size` be taken natively: shapes are asked for their sizes all the time.
 
-    A class with a `__getitem__` in Python has a function there that calls it, the same for all classes; where that is not so, types lie otherwise
-    in this interpreter, and everything stays as it is.
+    A class with a `__getitem__` in Python has a function there that calls it, the same for all classes; where that is
+    not so, types lie otherwise in this interpreter, and everything stays as it is.
     """
     pointer = require("ctypes").c_void_p
 
@@ -133,14 +134,17 @@ def _take_items(runtime: Any, place: int) -> None:
     own, usual = subscript(tuple).value, subscript(Size).value
     if subscript(Other).value != usual or own == usual or subscript(list).value == own:
         return
-    # In the class stands a callable that is no function in Python, of which the interpreter would make a short cut of its own.
+    # In the class stands a callable that is no function in Python, of which the interpreter would make a short cut of
+    # its own.
     Size.__getitem__ = make_dispatcher(Size.__getitem__, (STATIC, STATIC), (..., ...), ("self", "item"))  # type: ignore[method-assign]
     runtime.words[place] = own
     subscript(Size).value = runtime.address("size_item")
 
 
 def _plain(cls: type) -> None:
-    """Let calls with tensors of this class be looked up as those with tensors are (a few classes; others go the longer way)."""
+    """Let calls with tensors of this class be looked up as those with tensors are (a few classes; others go the longer
+    way).
+    """
     d, table = require("rushlight._host.dispatch_words"), _READY[0].words
     if cls is not Tensor and table[d.PLAIN_COUNT] < d.PLAIN_MAX:
         _objects(table, d.PLAIN + table[d.PLAIN_COUNT], [cls])
@@ -153,7 +157,8 @@ def _dress(cls: Any) -> None:
     cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
     cls.__reduce__ = _named
     cls.__signature__ = property(_signature)
-    # Composites are functions in Python: what they take by name, with its defaults, can be asked of them as of any other.
+    # Composites are functions in Python: what they take by name, with its defaults, can be asked of them as of any
+    # other.
     cls.__kwdefaults__ = property(lambda self: self.__wrapped__.__kwdefaults__)
     cls.__defaults__ = property(lambda self: self.__wrapped__.__defaults__)
 
@@ -174,7 +179,9 @@ def _signature(function: Any) -> Any:
 
 
 def schema_signature(row: Any, inspect: Any, *more: Any) -> Any:
-    """The parameters of a row of the operator table as the module `inspect` has them, with `more` after those that may stand by place."""
+    """The parameters of a row of the operator table as the module `inspect` has them, with `more` after those that may
+    stand by place.
+    """
     parameter = inspect.Parameter
     kinds = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     made = [
@@ -205,9 +212,9 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
     count: int | None = None) -> Any:  # fmt: skip
     """A callable that finds plans by what it is called with; what it does not know goes to `fallback`.
 
-    `kinds`, `defaults` (`...` for none) and `names` belong to the declared arguments: STATIC ones are part of a signature by value, of
-    DYNAMIC ones (tensors, numbers) the kind is, LISTs are lists of tensors, EITHER is a tensor or a value.  Those after the first `count`
-    are given by name alone.
+    `kinds`, `defaults` (`...` for none) and `names` belong to the declared arguments: STATIC ones are part of a
+    signature by value, of DYNAMIC ones (tensors, numbers) the kind is, LISTs are lists of tensors, EITHER is a tensor
+    or a value.  Those after the first `count` are given by name alone.
     """
     values = tuple(_NOTHING if v is ... else v for v in defaults)
     made = ready().dispatcher(
@@ -225,8 +232,9 @@ def make_guard(
 ) -> Any:
     """Call `function` where nothing can override the call, which is checked natively, and `asking` otherwise.
 
-    A call goes to `function` with at most `most` positional arguments, with keywords only if `named`, in a state without the bits of `mask`, and
-    where no argument, nor an item of a sequence among them, is of a class that may override it.
+    A call goes to `function` with at most `most` positional arguments, with keywords only if `named`, in a state
+    without the bits of `mask`, and where no argument, nor an item of a sequence among them, is of a class that may
+    override it.
     """
     made = ready().guard(asking, function, most, int(named), mask)
     update_wrapper(made, asking)
@@ -237,7 +245,9 @@ def make_guard(
 def cache_plan(
     dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: Any, picks: Sequence[Any], wrap: Any = None
 ) -> bool:
-    """Cache `plan` for calls like this one.  `picks` says which arguments the plan takes: positions, names, or (either, index in a list)."""
+    """Cache `plan` for calls like this one.  `picks` says which arguments the plan takes: positions, names, or (either,
+    index in a list).
+    """
     names = list(kwargs)
     values = (*args, *kwargs.values())
     keep: list[Any] = []
@@ -413,7 +423,9 @@ _NO_RECORDING = {
 def _recording(
     backward_spec: Any, edges: Sequence[int], mask: Sequence[bool], saved: Sequence[tuple[int, int]] = ()
 ) -> dict[str, Any]:
-    """The values of a record RECORDING: edges lead to the arguments numbered `edges`; `mask` says which results have gradients."""
+    """The values of a record RECORDING: edges lead to the arguments numbered `edges`; `mask` says which results have
+    gradients.
+    """
     return {
         "backward_spec": backward_spec, "node_type": backward_spec.cls, "n_edges": len(edges), "edges": edges, "n_saved": len(saved), "saved": saved,
         "differentiable": sum(1 << k for k, m in enumerate(mask) if m),
@@ -433,7 +445,9 @@ def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[in
 
 
 class Results(NamedTuple):
-    """What a native plan makes: tensors of `specs`, the first `n_shown` for the caller (as a tuple if `several`) and the others for backward."""
+    """What a native plan makes: tensors of `specs`, the first `n_shown` for the caller (as a tuple if `several`) and
+    the others for backward.
+    """
 
     specs: Sequence[Spec]
     n_shown: int
@@ -441,7 +455,9 @@ class Results(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """The node that a native plan records: `edges` are the arguments to which its edges lead, `mask` says which shown results have gradients."""
+    """The node that a native plan records: `edges` are the arguments to which its edges lead, `mask` says which shown
+    results have gradients.
+    """
 
     backward_spec: Any
     edges: Sequence[int]
@@ -458,7 +474,8 @@ def kernel_plan(
 ) -> Any:
     """A native plan that runs `exe` on tensors with `in_specs` (None: a number), or `fallback` where there can be none.
 
-    Calls with tensors of other specs go to `fallback`, and calls with numbers that are not ints within `bounds`, where there are any.
+    Calls with tensors of other specs go to `fallback`, and calls with numbers that are not ints within `bounds`, where
+    there are any.
     """
     specs = results.specs
     program = _program(exe, in_specs, bounds)
@@ -473,8 +490,8 @@ def kernel_plan(
 
 
 class Recast:
-    """Native plans that differ from one (of `kernel_plan`, `inplace_plan` or `view_plan`) in the constants of their steps, in specs and offsets of
-    views, and in the backward spec alone.
+    """Native plans that differ from one (of `kernel_plan`, `inplace_plan` or `view_plan`) in the constants of their
+    steps, in specs and offsets of views, and in the backward spec alone.
     """
 
     __slots__ = ("_backward_spec", "_first", "_held", "_specs", "_steps", "_words", "changes")
@@ -485,8 +502,8 @@ class Recast:
         constants: Sequence[tuple[int, int]] | None = None,
         offsets: tuple[Sequence[int], int] | None = None,
     ) -> None:
-        """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each view begins, in elements of so
-        many bytes.  Without either there is no `cast`.
+        """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each
+        view begins, in elements of so many bytes.  Without either there is no `cast`.
         """
         self._first = plan.keep[0]  # it keeps the kernels
         self._words: array[int] = plan.keep[-1]
@@ -506,7 +523,8 @@ class Recast:
             self.changes = p.packed(p.CAST, values)[0].tobytes()
 
     def _find_words(self) -> list[int]:
-        """Note which words of the table differ: of constants of steps, of specs (results, then what goes in) and of the backward spec.
+        """Note which words of the table differ: of constants of steps, of specs (results, then what goes in) and of the
+        backward spec.
 
         The result says where the offsets of views are.
         """
@@ -544,7 +562,9 @@ class Recast:
     def cast(
         self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], backward_spec: Any
     ) -> Any:
-        """The plan with the constants, or the offsets of views, that are among these values; `specs`: of the results, then of what goes in."""
+        """The plan with the constants, or the offsets of views, that are among these values; `specs`: of the results,
+        then of what goes in.
+        """
         return _READY[0].cast(fallback, self._first, self._held, self.changes, values, specs, backward_spec)
 
     def plan(
@@ -563,7 +583,9 @@ class Recast:
 
 
 def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: Sequence[Any]) -> Any:
-    """A native plan without arguments that runs `exe` with these numbers and makes one tensor, or `fallback` where that cannot be."""
+    """A native plan without arguments that runs `exe` with these numbers and makes one tensor, or `fallback` where that
+    cannot be.
+    """
     program = _program(exe, [None] * len(numbers))
     if program is None or program["n_results"] != 1:
         return fallback
@@ -578,7 +600,8 @@ def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: 
 
 
 def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
-    """A native plan of a kernel for a view as one of the tensor that it is a view of, `step` bytes before; outside of any graph.
+    """A native plan of a kernel for a view as one of the tensor that it is a view of, `step` bytes before; outside of
+    any graph.
 
     None where `plan` is no such plan.
     """
@@ -594,7 +617,8 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
 
 def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
-    """The native in-place plan of a view as a plan of the tensor that it is a view of, `step` bytes before; it returns None.
+    """The native in-place plan of a view as a plan of the tensor that it is a view of, `step` bytes before; it returns
+    None.
 
     None where `plan` is no such plan.
     """
@@ -611,10 +635,11 @@ def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 def inplace_plan(
     exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], bounds: Bounds = None, alone: bool = False
 ) -> Any:
-    """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that cannot be.
+    """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that
+    cannot be.
 
-    Numbers that are not ints within `bounds`, where there are any, go to `fallback`, and operands that share memory with the first argument, unless
-    they are the same elements and it need not be `alone`.
+    Numbers that are not ints within `bounds`, where there are any, go to `fallback`, and operands that share memory
+    with the first argument, unless they are the same elements and it need not be `alone`.
     """
     program = _program(exe, in_specs, bounds)
     if program is None or program["n_results"]:
@@ -644,10 +669,11 @@ def view_plan(
     fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, backward_spec: Any = None, span: int | None = None,
     whole: bool = False,
 ) -> Any:  # fmt: skip
-    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a backward spec it records a node.
+    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a backward spec it
+    records a node.
 
-    With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the storage if it is the
-    `whole` of it that is shown, and from the argument's first element otherwise.
+    With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the
+    storage if it is the `whole` of it that is shown, and from the argument's first element otherwise.
     """
     ready()
     if not 0 < len(views) <= 60:
@@ -677,7 +703,9 @@ def choose_plan(fallback: Callable[..., Any], picks: Sequence[int]) -> Any:
 
 
 def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int]]) -> Any:
-    """A native plan that shows arguments (by number) under these specs, so many bytes on, outside of any graph; it gives a tuple."""
+    """A native plan that shows arguments (by number) under these specs, so many bytes on, outside of any graph; it
+    gives a tuple.
+    """
     ready()
     return _plan("SHOW", fallback, {"n_shown": len(parts), "shown": [(i, step, spec) for i, spec, step in parts]})
 
@@ -686,9 +714,9 @@ def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[i
               results: Sequence[int], several: bool) -> Any:  # fmt: skip
     """A native plan that runs other plans; None where there is more of something than one can hold.
 
-    A step is (plan, the slots of its arguments, how many results it gives as a tuple or 0 for one, the first slot of these, which slots nobody reads
-    after it).  The first `given` slots are the arguments; below zero they are `constants`: -1 is the first.  The plan gives what is in the slots
-    `results`, as a tuple if `several`.
+    A step is (plan, the slots of its arguments, how many results it gives as a tuple or 0 for one, the first slot of
+    these, which slots nobody reads after it).  The first `given` slots are the arguments; below zero they are
+    `constants`: -1 is the first.  The plan gives what is in the slots `results`, as a tuple if `several`.
     """
     ready()
     limits = require("rushlight._host.plan_native")
@@ -737,6 +765,8 @@ def item_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
 
 
 def nested_reader(spec: Spec) -> Callable[[int], Any] | None:
-    """A function from the address of the first element to nested lists of Python numbers; None where the device has none for such a spec."""
+    """A function from the address of the first element to nested lists of Python numbers; None where the device has
+    none for such a spec.
+    """
     device = native_device(spec.device)
     return None if device is None else device.nested_reader(spec)

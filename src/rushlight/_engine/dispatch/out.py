@@ -50,8 +50,8 @@ OVERLAP = (
 
 
 def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Compute into given tensors: resized if need be, cast if PyTorch allows it.  Nothing is cast before by itself, and of operators tagged
-    "no_history" or "no_history_of_out" nothing is recorded.
+    """Compute into given tensors: resized if need be, cast if PyTorch allows it.  Nothing is cast before by itself, and
+    of operators tagged "no_history" or "no_history_of_out" nothing is recorded.
     """
     without = AUTOCAST if _UNRECORDED.isdisjoint(caller.op.tags) else AUTOCAST | GRAD
     if _STATE.word & without:
@@ -99,7 +99,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
 
 
 def for_target(op: Operator, name: str, values: Sequence[Any], dtype: DType) -> list[Any]:
-    """The bound arguments of an operator that computes in the dtype of what it writes to ("in_target"); RuntimeError where they ask for another."""
+    """The bound arguments of an operator that computes in the dtype of what it writes to ("in_target"); RuntimeError
+    where they ask for another.
+    """
     place = next(i for i, a in enumerate(op.schema.arguments) if a.name == "dtype")
     if values[place] not in (None, dtype):
         raise RuntimeError(
@@ -109,11 +111,11 @@ def for_target(op: Operator, name: str, values: Sequence[Any], dtype: DType) -> 
 
 
 def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, several: int | None) -> list[Tensor]:
-    """The tensors given as `out=`, of any function that takes some; `several` says how many of them (1: the tensor itself; 0: a tuple of as many
-    as there are results; None: whatever is given).
+    """The tensors given as `out=`, of any function that takes some; `several` says how many of them (1: the tensor
+    itself; 0: a tuple of as many as there are results; None: whatever is given).
 
-    TypeError for what is no tensor; RuntimeError where gradients are wanted, where one is on another device, and where one lies across
-    an argument (with `apart`, also where it is one).
+    TypeError for what is no tensor; RuntimeError where gradients are wanted, where one is on another device, and where
+    one lies across an argument (with `apart`, also where it is one).
     """
     listed = isinstance(out, (tuple, list))
     if several is not None and listed is not (several != 1):

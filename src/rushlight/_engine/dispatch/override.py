@@ -71,7 +71,9 @@ def disabled_torch_function(func: Any, types: Any, args: Sequence[Any] = (), kwa
 
 
 def disabled_torch_dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-    """A `__torch_dispatch__` that is never asked: its classes are plain tensors below autograd.  Called, it runs `func` on their memory."""
+    """A `__torch_dispatch__` that is never asked: its classes are plain tensors below autograd.  Called, it runs `func`
+    on their memory.
+    """
     STATE.dispatch_off += 1
     try:
         return func(*args, **(kwargs or {}))
@@ -187,8 +189,8 @@ def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, 
 
 # ***** the arguments as overrides see them *****
 
-# Python functions of PyTorch pass required arguments by position and all others by name, given or not; native ones pass what they
-# were given.  In `nn.functional` these are native:
+# Python functions of PyTorch pass required arguments by position and all others by name, given or not; native ones pass
+# what they were given.  In `nn.functional` these are native:
 _NATIVE = frozenset((
     "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity", "gelu", "hardshrink", "linear", "logsigmoid", "native_channel_shuffle",
@@ -204,7 +206,9 @@ _FORMS: dict[
 
 
 def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call in the form in which PyTorch passes them to overrides; unchanged if they do not fit the function."""
+    """The arguments of a call in the form in which PyTorch passes them to overrides; unchanged if they do not fit the
+    function.
+    """
     form = _FORMS.get(function) or _form(function)
     if (
         form is None
@@ -228,7 +232,9 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
 
 
 def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
-    """(names of positional arguments, how many are required, defaults of the others); None for functions whose arguments are passed on as given."""
+    """(names of positional arguments, how many are required, defaults of the others); None for functions whose
+    arguments are passed on as given.
+    """
     name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
     root, _, page = page.partition(".")
     python = (
@@ -251,7 +257,9 @@ def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
 
 
 def _note_class(cls: Any) -> None:
-    """Treat a class without an override as plain, so that its tensors take the fast path; for other classes properties call the override too."""
+    """Treat a class without an override as plain, so that its tensors take the fast path; for other classes properties
+    call the override too.
+    """
     if cls is Kind:
         return
     if not issubclass(cls, Kind) and cls.__torch_dispatch__ is not disabled_torch_dispatch:
@@ -282,7 +290,9 @@ def _note_class(cls: Any) -> None:
 
 
 def _ask_methods(cls: type[Kind]) -> None:
-    """Let a kind handle plain methods of Tensor and properties that are operators; facts such as `shape` come from its spec."""
+    """Let a kind handle plain methods of Tensor and properties that are operators; facts such as `shape` come from its
+    spec.
+    """
     for name, value in _plain_attributes():
         if name in cls.__dict__ or any(
             name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)
@@ -335,7 +345,9 @@ def _asking_method(plain: Any) -> Any:
 
 
 class _Again:
-    """A plain function as overrides see it: equal to the function, and calling it goes on to the next override (an outer mode, the class of an argument)."""
+    """A plain function as overrides see it: equal to the function, and calling it goes on to the next override (an
+    outer mode, the class of an argument).
+    """
 
     __slots__ = ("__name__", "__self__", "asked")
 
@@ -417,7 +429,8 @@ class _WatchedMethod:
 class _Watch:
     """Installs the watched forms on Tensor while any thread has a function mode, so that they cost nothing otherwise.
 
-    Each change of a class uses up one of its version tags, of which newer interpreters have a thousand: after `_CHANGES` changes the forms stay.
+    Each change of a class uses up one of its version tags, of which newer interpreters have a thousand: after
+    `_CHANGES` changes the forms stay.
     """
 
     _CHANGES = 200

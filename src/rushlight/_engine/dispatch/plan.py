@@ -1,6 +1,7 @@
 """Plans: what a call does, decided once for a signature.
 
-A plan is a closure over a kernel, its output specs and, where gradients are wanted, the class and contents of the node to record.
+A plan is a closure over a kernel, its output specs and, where gradients are wanted, the class and contents of the node
+to record.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ __all__ = ["LoweredCall", "PlanShape", "fitting", "number_words"]
 
 
 class PlanShape:
-    """What the plan of a signature is around its executable; of its results users get the first `n_results`, the others are residuals.
+    """What the plan of a signature is around its executable; of its results users get the first `n_results`, the others
+    are residuals.
 
-    It records nodes called `name` for the results that `mask` marks, with respect to the inputs `wrt`, where it records at all.  `refused` says
-    why there is no derivative although one is wanted.  `several`: the plan gives a tuple even for one result.  With `bounds` its numbers must
-    lie in the range of the result's dtype.  `in_complex`: complex Python numbers are among the inputs.
+    It records nodes called `name` for the results that `mask` marks, with respect to the inputs `wrt`, where it records
+    at all.  `refused` says why there is no derivative although one is wanted.  `several`: the plan gives a tuple even
+    for one result.  With `bounds` its numbers must lie in the range of the result's dtype.  `in_complex`: complex
+    Python numbers are among the inputs.
     """
 
     __slots__ = ("bounds", "in_complex", "mask", "n_results", "name", "refused", "several", "wrt")
@@ -86,8 +89,8 @@ class PlanShape:
 class LoweredCall(PlanShape):
     """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
 
-    `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where nothing is recorded, and
-    `graphs` runs it.
+    `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where
+    nothing is recorded, and `graphs` runs it.
     """
 
     __slots__ = ("backward", "forward", "graphs", "in_specs", "specs")
@@ -109,7 +112,8 @@ class LoweredCall(PlanShape):
     def plan(self, device: Device, origin: Any = None, record: PlanNote | None = None) -> Callable[..., Any]:
         """The plan: it takes tensors and Python numbers in the order of the graph's inputs.
 
-        `origin` is the call that its backward spec belongs to; `record`, where one is kept of the plan, takes what it is made of.
+        `origin` is the call that its backward spec belongs to; `record`, where one is kept of the plan, takes what it
+        is made of.
         """
         backward_spec = None
         if self.backward is not None:
@@ -124,7 +128,9 @@ class LoweredCall(PlanShape):
 
 
 def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:
-    """The plan behind a check of its numbers, the arguments after the first n: they must lie in the range of `dtype`, which has `bounds`."""
+    """The plan behind a check of its numbers, the arguments after the first n: they must lie in the range of `dtype`,
+    which has `bounds`.
+    """
     if bounds is None:
         return plan
 

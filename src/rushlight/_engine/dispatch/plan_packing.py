@@ -1,4 +1,5 @@
-"""Plans as bytes: what a plan is made of, kernels apart, as JSON; the graphs of its derivative stand behind it and are read when somebody asks.
+"""Plans as bytes: what a plan is made of, kernels apart, as JSON; the graphs of its derivative stand behind it and are
+read when somebody asks.
 
 A record is the number of bytes of its head (four of them), the head, and the graphs.  The head of a plan:
 
@@ -10,9 +11,9 @@ A record is the number of bytes of its head (four of them), the head, and the gr
 | `passed` | for each output of a backward graph the input that it is, or -1; empty where none is one |
 | `saved`, `outputs`, `parts` | as in `Backward`; None where nothing is recorded |
 
-A plan that only shows its inputs under other strides has `layouts` alone; a program without a plan around it `program` alone.
-The plan of a view operator has `views` (shape, strides, offset), how its nodes are called, and `saved`, `outputs` and `parts` of
-each derivative.
+A plan that only shows its inputs under other strides has `layouts` alone; a program without a plan around it `program`
+alone.  The plan of a view operator has `views` (shape, strides, offset), how its nodes are called, and `saved`,
+`outputs` and `parts` of each derivative.
 """
 
 from __future__ import annotations
@@ -187,7 +188,9 @@ def _graphs_of(text: bytes) -> list[Graph]:
 
 
 class PlanRecord:
-    """What a record says, checked: the fields of the head, with `specs` and `layouts` as plain values and `backward` as a `KeptBackward`."""
+    """What a record says, checked: the fields of the head, with `specs` and `layouts` as plain values and `backward` as
+    a `KeptBackward`.
+    """
 
     __slots__ = (
         "backward", "bounds", "in_complex", "layouts", "mask", "n_results", "name", "passed", "program", "refused", "several", "specs", "wrt",
@@ -231,7 +234,9 @@ class PlanRecord:
 
 
 class ViewRecord:
-    """What the record of a view says, checked: `name`, `several`, `apart`, the `layouts` of the results, and a `KeptBackward` for each derivative."""
+    """What the record of a view says, checked: `name`, `several`, `apart`, the `layouts` of the results, and a
+    `KeptBackward` for each derivative.
+    """
 
     __slots__ = ("apart", "backwards", "layouts", "name", "several")
 
@@ -272,7 +277,9 @@ def read_program(body: bytes) -> Any:
 
 
 def record_text(body: bytes | None, device: Device) -> str:
-    """What a record that was written under `CHECK_PLANS` says, as text: equal texts stand for plans that do the same in the same way."""
+    """What a record that was written under `CHECK_PLANS` says, as text: equal texts stand for plans that do the same in
+    the same way.
+    """
     if body is None:
         return "nothing"
     head, graphs = _taken_apart(body)

@@ -1,8 +1,10 @@
-"""Where derivations are kept between processes: the store of plan records, its edition, and the keys of calls and of backward graphs.
+"""Where derivations are kept between processes: the store of plan records, its edition, and the keys of calls and of
+backward graphs.
 
-A *plan record* says what a plan is made of, in a form that is read without tracing, differentiating or scheduling (`plan_packing`);
-`kept_plans` makes plans of them.  Records are found by all that a derivation depends on: the operator, its arguments and specs, and the
-*edition*: the sources of every room that takes part, the versions of Python and NumPy, and the machine.
+A *plan record* says what a plan is made of, in a form that is read without tracing, differentiating or scheduling
+(`plan_packing`); `kept_plans` makes plans of them.  Records are found by all that a derivation depends on: the
+operator, its arguments and specs, and the *edition*: the sources of every room that takes part, the versions of Python
+and NumPy, and the machine.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ _PENDING: list[tuple[Any, bytes, Callable[[], bytes | None]]] = []
 
 
 def store() -> Any:
-    """The records of this machine and edition; None where none are kept, or while somebody looks at how things are derived."""
+    """The records of this machine and edition; None where none are kept, or while somebody looks at how things are
+    derived.
+    """
     if HOOKS.recorder is not None or LOG.get() or not KEEP_PLANS.get():
         return None
     place = (cache.CACHE_DIR.get(), target.host_target(), CHECK_PLANS.get())
@@ -102,7 +106,9 @@ def _numpy_version() -> bytes:
 def call_key(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], device: Device
 ) -> bytes | None:
-    """The key of the plan of a call; None where none is kept: of operators that are not of the table, and of arguments that have no text."""
+    """The key of the plan of a call; None where none is kept: of operators that are not of the table, and of arguments
+    that have no text.
+    """
     if type(op) is not Operator or OPERATORS.get(op.name) is not op or not _in_edition(op) or store() is None:
         return None
     texts: list[str] = []
@@ -118,7 +124,9 @@ def call_key(
 
 
 def _in_edition(op: Operator) -> bool:
-    """Whether the package's sources say what an operator does: a program that declares one may give it another body next time."""
+    """Whether the package's sources say what an operator does: a program that declares one may give it another body
+    next time.
+    """
     rules = [op.body] if op.gradient_rule is None else [op.body, op.gradient_rule]
     return all(
         getattr(rule, "__code__", None) is not None and rule.__code__.co_filename.startswith(PACKAGE) for rule in rules
@@ -155,7 +163,9 @@ def program_key(kind: str, *parts: Any) -> bytes | None:
 def inplace_key(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], device: Device
 ) -> bytes | None:
-    """The key of the in-place form of a call, which records a node for the tensors numbered `wrt`; None where none is kept."""
+    """The key of the in-place form of a call, which records a node for the tensors numbered `wrt`; None where none is
+    kept.
+    """
     key = call_key(op, template, specs, wrt, device)
     return None if key is None else digest(b"inplace" + key)
 
@@ -260,7 +270,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class PlanNote:
-    """The record of one plan that is being derived: its key, and for backward plans which outputs are inputs (see `passed` above)."""
+    """The record of one plan that is being derived: its key, and for backward plans which outputs are inputs (see
+    `passed` above).
+    """
 
     __slots__ = ("key", "passed")
 

@@ -1,4 +1,6 @@
-"""Plans with symbolic sizes: plan templates, kernel templates and the layouts of views, from which plans for single sizes are cast."""
+"""Plans with symbolic sizes: plan templates, kernel templates and the layouts of views, from which plans for single
+sizes are cast.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class PlanTemplate:
         origin: Any = None,
         record: PlanNote | None = None,
     ) -> Callable[..., Any]:
-        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to, `record` takes what it is made of."""
+        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to, `record` takes what it
+        is made of.
+        """
         specs: list[Any] = [
             Spec.of(dtype, self._device, values[a:b], values[b:c]) if k is None else in_specs[k]
             for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
@@ -118,7 +122,9 @@ class PlanTemplate:
 
 
 class PackedTemplate:
-    """A program with symbolic sizes as plain data, to be filled in for single sets of sizes; without data where none is kept."""
+    """A program with symbolic sizes as plain data, to be filled in for single sets of sizes; without data where none is
+    kept.
+    """
 
     __slots__ = ("_data", "_frame", "_shape_env")
 
@@ -153,7 +159,8 @@ def _framed(data: Any, numbers: list[Any]) -> Any:
 class KernelTemplate:
     """A program with symbolic sizes, without a plan around it.  `weak` lists the dtypes of its Python numbers.
 
-    `backward` is the derivative, where one is recorded.  Then the residuals follow the first result, which is written to the memory of an input.
+    `backward` is the derivative, where one is recorded.  Then the residuals follow the first result, which is written
+    to the memory of an input.
     """
 
     __slots__ = ("_again", "_device", "_ends", "_packed", "_program", "backward", "numbers", "weak")
@@ -215,7 +222,9 @@ class KernelTemplate:
 
 
 def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
-    """Append the sizes and strides of specs to `numbers`.  Returns the dtype of each, and where its shape and strides begin and end."""
+    """Append the sizes and strides of specs to `numbers`.  Returns the dtype of each, and where its shape and strides
+    begin and end.
+    """
     ends = []
     for spec in specs:
         start, n = len(numbers), len(spec.shape)

@@ -82,6 +82,8 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
 
 
 def gradient_strides(shape: tuple[int, ...], specs: Sequence[Any]) -> Any:
-    """Strides of a graph's result, mostly a gradient: those of operands of its shape; without such operands, those of an image among them."""
+    """Strides of a graph's result, mostly a gradient: those of operands of its shape; without such operands, those of
+    an image among them.
+    """
     same = [s for s in specs if s.shape == shape]
     return operand_strides(shape, same) if same else image_like(shape, specs)

@@ -1,7 +1,7 @@
 """The named tuples of operators with several results, as `torch.return_types.max`.
 
-They behave as PyTorch's: a tuple whose items are attributes too, made from one sequence, equal to the plain tuple, and no `namedtuple`
-(collate functions of data loaders and such treat it as a tuple).
+They behave as PyTorch's: a tuple whose items are attributes too, made from one sequence, equal to the plain tuple, and
+no `namedtuple` (collate functions of data loaders and such treat it as a tuple).
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """ShapeClasses: what was derived for one set of sizes, used again for others.
 
-Two signatures are of one shape class where they differ in nothing but the values of sizes and strides: which of them are 0, 1 or 2, which are
-equal, and which strides follow from other sizes is alike.  The second call of a shape class is derived with symbolic sizes (`_types.symbols`), by
-the very code that derives it otherwise, and what comes out is kept as a *plan template*: kernels that are there, and the sizes, strides and constants
-of their calls as formulas, under the conditions by which everything was decided.  A further call for which the conditions hold is cast from it.
+Two signatures are of one shape class where they differ in nothing but the values of sizes and strides: which of them
+are 0, 1 or 2, which are equal, and which strides follow from other sizes is alike.  The second call of a shape class is
+derived with symbolic sizes (`_types.symbols`), by the very code that derives it otherwise, and what comes out is kept
+as a *plan template*: kernels that are there, and the sizes, strides and constants of their calls as formulas, under the
+conditions by which everything was decided.  A further call for which the conditions hold is cast from it.
 
-Where they do not hold, another plan template is made, up to a few; a shape class that hardly ever uses a plan template again gives up.
+Where they do not hold, another plan template is made, up to a few; a shape class that hardly ever uses a plan template
+again gives up.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ def symbolic_specs(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[A
 
 
 def abstracted(value: Any, sizes: list[int]) -> Any:
-    """A template with its sizes taken out: whole numbers from 3 on become their places in `sizes`, to which new ones are appended."""
+    """A template with its sizes taken out: whole numbers from 3 on become their places in `sizes`, to which new ones
+    are appended.
+    """
     kind = type(value)
     if kind is tuple:
         return tuple([abstracted(v, sizes) for v in value])
@@ -141,10 +145,10 @@ def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
 class ShapeClass:
     """The plan templates of one shape class, the one used last in front.
 
-    `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
-    are many.  The `general` ones, which look up for each set of sizes what depends on them in many ways, come last; where they are of use (`asked`)
-    `special` ones are made that do not, as long as these are (`spared`).  `made` and `used` count, `seen` is what `used` was when tables were thinned
-    out last.
+    `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding
+    one takes no longer where there are many.  The `general` ones, which look up for each set of sizes what depends on
+    them in many ways, come last; where they are of use (`asked`) `special` ones are made that do not, as long as these
+    are (`spared`).  `made` and `used` count, `seen` is what `used` was when tables were thinned out last.
     """
 
     __slots__ = ("asked", "general", "made", "plan_templates", "near", "seen", "spared", "special", "used")
@@ -187,7 +191,9 @@ class ShapeClass:
         return None
 
     def keep(self, entry: tuple[Callable[..., Any], Any], sizes: Sequence[int], general: bool) -> None:
-        """Have a plan template that was made for these sizes; the one that was used least recently goes where there are too many."""
+        """Have a plan template that was made for these sizes; the one that was used least recently goes where there are
+        too many.
+        """
         if general:
             self.general.insert(0, entry)
             del self.general[MAX_TEMPLATES:]
@@ -211,12 +217,16 @@ class ShapeClass:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether one more plan template should be made: those that were made before have been of use about as often as it cost to make them."""
+        """Whether one more plan template should be made: those that were made before have been of use about as often as
+        it cost to make them.
+        """
         return self.made < TRIES + self.used
 
 
 class Found(NamedTuple):
-    """A plan template that serves, the values of its `numbers`, the sizes for which they are, and the shape class that it is of."""
+    """A plan template that serves, the values of its `numbers`, the sizes for which they are, and the shape class that
+    it is of.
+    """
 
     plan_template: Any
     values: tuple[Any, ...]
@@ -225,7 +235,9 @@ class Found(NamedTuple):
 
 
 class _Table(PlanTable):
-    """Shape classes by signature.  Thinning keeps those whose templates were used since the last time: templates cost more than plans."""
+    """Shape classes by signature.  Thinning keeps those whose templates were used since the last time: templates cost
+    more than plans.
+    """
 
     __slots__ = ()
 
@@ -257,7 +269,9 @@ class ShapeClasses:
         )
 
     def meet(self, head: tuple[Any, ...], specs: Sequence[Spec | None], sizes: Sequence[int] = ()) -> None:
-        """Note a plan that an earlier process derived: the next one of its shape class is not the first, and is made as a plan template."""
+        """Note a plan that an earlier process derived: the next one of its shape class is not the first, and is made as
+        a plan template.
+        """
         if SHAPE_CLASSES.get() and not any(s is not None and s.released for s in specs):
             key, _ = ready().describe(tuple(specs), tuple(sizes))
             if (head, key) not in self._known:
@@ -265,11 +279,12 @@ class ShapeClasses:
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
-        """The plan template for these specs with the values of its `numbers`, or None where it is to be derived in full.
+        """The plan template for these specs with the values of its `numbers`, or None where it is to be derived in
+        full.
 
-        `head` is what else tells signatures apart; `make(shape_env, symbolic specs)` gives a plan template (it has `numbers`, and
-        `literal(values, sizes)`, a text of
-        all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its shape class.
+        `head` is what else tells signatures apart; `make(shape_env, symbolic specs)` gives a plan template (it has
+        `numbers`, and `literal(values, sizes)`, a text of all that is cast from it); `sizes` come before those of the
+        specs.  With `again` it is known that this is not the first of its shape class.
         """
         if HOOKS.recorder is not None or LOG.get() or not SHAPE_CLASSES.get():
             return None
@@ -334,7 +349,9 @@ _all: weakref.WeakSet[ShapeClasses] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """Drop plan templates, which can be made again: those of no use since this was done last, or all where that is too few of them."""
+    """Drop plan templates, which can be made again: those of no use since this was done last, or all where that is too
+    few of them.
+    """
     forget_calls()  # what casts plans has its shape class
     _held[0] = sum(shape_classes.thin() for shape_classes in list(_all))
     if _held[0] > MAX_HELD // 2:

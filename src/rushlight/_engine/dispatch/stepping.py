@@ -1,8 +1,8 @@
 """Graphs computed step by step, for primitives that are better computed, and recorded, as many small calls.
 
-The second derivative of a recurrent layer is that of its steps.  Written as one graph it grows with the length of the sequence, and so does the
-time to make its plan.  Here each step is a call of one small graph with its own plan, recorded like a call of an operator; the nodes around the
-primitive stay graphs.
+The second derivative of a recurrent layer is that of its steps.  Written as one graph it grows with the length of the
+sequence, and so does the time to make its plan.  Here each step is a call of one small graph with its own plan,
+recorded like a call of an operator; the nodes around the primitive stay graphs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def takes_steps(graph: Graph) -> bool:
 
 
 class Stepped:
-    """`Stepped(graph, make)(*inputs)`: the results of a graph on tensors; `make(graph)` makes the function that runs a graph and records it."""
+    """`Stepped(graph, make)(*inputs)`: the results of a graph on tensors; `make(graph)` makes the function that runs a
+    graph and records it.
+    """
 
     __slots__ = ("_make", "_made", "_parts", "graph")
 

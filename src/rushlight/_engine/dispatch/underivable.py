@@ -36,8 +36,8 @@ _NOT_AT_ALL = "NotImplemented"  # PyTorch's name of nodes of operators without a
 
 
 def _node(edges: Sequence[Any], op: Operator, name: str, why: str, node: str) -> UnderivableNode:
-    """As in PyTorch the error is a RuntimeError for an operator that is declared to have no derivative, and a NotImplementedError for one that has
-    some, of which this one is missing; that one's node bears the operator's name.
+    """As in PyTorch the error is a RuntimeError for an operator that is declared to have no derivative, and a
+    NotImplementedError for one that has some, of which this one is missing; that one's node bears the operator's name.
     """
     made = _class(_NOT_AT_ALL if op.underivable else node)()
     made._start(edges)

@@ -1,8 +1,9 @@
-"""Observation of calls: `explain` records programs that run; observers (the profiler, counters of operations) are told of calls of operators.
+"""Observation of calls: `explain` records programs that run; observers (the profiler, counters of operations) are told
+of calls of operators.
 
-It costs nothing when unused.  While a recorder is set, every program that is built reports its runs; plans made before and after do not.
-While a thread has observers, a bit of its state word is set, so signatures differ, and the plans found for them tell the observers of
-every call.
+It costs nothing when unused.  While a recorder is set, every program that is built reports its runs; plans made before
+and after do not.  While a thread has observers, a bit of its state word is set, so signatures differ, and the plans
+found for them tell the observers of every call.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ class Observer:
     """
 
     def enter(self, kind: str, name: str, given: Callable[[], list[tuple[str, Any]]], subject: Any) -> Any:
-        """`kind` is "operator", "custom" (of `torch.library`), "function" (of a user's class), "plan" (one is being made), "node" or "range";
-        `given()` the arguments with their names; `subject` the node, the packet of a custom operator, or of an operator (row of the table,
-        template, inputs of its plan), None for one in plain Python.
+        """`kind` is "operator", "custom" (of `torch.library`), "function" (of a user's class), "plan" (one is being
+        made), "node" or "range"; `given()` the arguments with their names; `subject` the node, the packet of a custom
+        operator, or of an operator (row of the table, template, inputs of its plan), None for one in plain Python.
         """
         raise NotImplementedError
 

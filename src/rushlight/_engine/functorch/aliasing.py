@@ -1,8 +1,8 @@
 """Tensors that join a level late, because a tensor of that level is written to them.
 
-Several tensors show one memory: a base and its views.  When one of them becomes dual or batched, all do, each as the same view of the base's
-tangent or batch.  Each stays the same Python object.  Its former content moves to a new object, and the new objects are linked as bases and
-views like the old ones.
+Several tensors show one memory: a base and its views.  When one of them becomes dual or batched, all do, each as the
+same view of the base's tangent or batch.  Each stays the same Python object.  Its former content moves to a new object,
+and the new objects are linked as bases and views like the old ones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def relatives(x: Tensor) -> list[Tensor]:
 
 
 def families(x: Tensor) -> list[list[Tensor]]:
-    """All tensors over the memory of `x`, as lists of a base and its views; the list that belongs to a graph (at most one) comes first.
+    """All tensors over the memory of `x`, as lists of a base and its views; the list that belongs to a graph (at most
+    one) comes first.
 
-    A detached tensor is not linked to its source.  If the storage has more owners than `x` and its relatives, the others are searched for
-    among all Python objects.
+    A detached tensor is not linked to its source.  If the storage has more owners than `x` and its relatives, the
+    others are searched for among all Python objects.
     """
     found = [relatives(x)]
     storage = x._storage
@@ -64,7 +65,9 @@ def link(parent: Any, made: Any) -> None:
 
 
 class Windows:
-    """Byte offsets of relatives (the base first) in their common memory, counted from the first byte that any of them shows."""
+    """Byte offsets of relatives (the base first) in their common memory, counted from the first byte that any of them
+    shows.
+    """
 
     def __init__(self, members: Sequence[Tensor]) -> None:
         self.base = members[0]
@@ -82,7 +85,9 @@ class Windows:
         return whole.conj() if root(base)._spec.conj and base.dtype.is_complex else whole
 
     def shown(self, flat: Any, member: Tensor, leading: int = 0) -> Any:
-        """The view of `flat` that corresponds to `member`; `flat` has `leading` dims and then one dim for the whole memory."""
+        """The view of `flat` that corresponds to `member`; `flat` has `leading` dims and then one dim for the whole
+        memory.
+        """
         memory = flat if member.dtype is self.base.dtype else OPS["view_as_real"](flat).flatten(leading)
         start = (root(member)._ptr - self.low) // member.dtype.itemsize
         front, steps = tuple(memory.shape)[:leading], tuple(memory.stride())[:leading]

@@ -1,8 +1,8 @@
 """Batched tensors: what `vmap` gives to the function that it runs.
 
-A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is the
-derived operator for the whole batch (`_engine.functorch.batched_operators`), so it is one kernel, views stay views of the memory
-outside, and gradients flow on the tensors inside.
+A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is
+the derived operator for the whole batch (`_engine.functorch.batched_operators`), so it is one kernel, views stay views
+of the memory outside, and gradients flow on the tensors inside.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ NOT_BATCHED = (
 class BatchedTensor(Transformed):
     """One item of a batch; `value` holds all items along its first dim.
 
-    `shared`: all items are known to be equal, because the tensor comes from an argument that a derivative repeated for each item.
+    `shared`: all items are known to be equal, because the tensor comes from an argument that a derivative repeated for
+    each item.
     """
 
     __slots__ = ()
@@ -95,7 +96,9 @@ class BatchedTensor(Transformed):
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run an in-place operator as its out-of-place form and write the result through: views of the memory, and the graph, see it."""
+        """Run an in-place operator as its out-of-place form and write the result through: views of the memory, and the
+        graph, see it.
+        """
         target, *rest = args
         check_captured(target, op.name + "_")
         _check_target(target, level, (rest, kwargs))
@@ -136,7 +139,9 @@ def check_result(made: Any, target: Tensor) -> None:
 
 
 def batched(value: Tensor, level: int, shared: bool = False) -> Any:
-    """The tensor whose items lie along the first dim of `value`.  Where `value` belongs to higher levels, those stay outside."""
+    """The tensor whose items lie along the first dim of `value`.  Where `value` belongs to higher levels, those stay
+    outside.
+    """
     if isinstance(value, Transformed) and value.level > level:
         if isinstance(value, BatchedTensor):
             return batched(batched(value.value.transpose(0, 1), level, shared), value.level)
@@ -170,8 +175,8 @@ def levels_shared(values: Sequence[Any]) -> list[int]:
 def for_all(x: Any, levels: Sequence[int]) -> Any:
     """`x`, whose items are equal in the batches of these levels, without those batches.
 
-    While a gradient is taken inside a batch, each item has its own argument, and gradients of one item must not reach another.  Then `x` stays
-    batched and is marked `shared`.
+    While a gradient is taken inside a batch, each item has its own argument, and gradients of one item must not reach
+    another.  Then `x` stays batched and is marked `shared`.
     """
     last = max((level.number for level in LEVELS.stack if level.kind == "grad"), default=0)
     for level in levels:

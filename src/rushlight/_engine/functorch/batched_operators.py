@@ -1,8 +1,8 @@
 """Operators made from operators: the same for a whole batch, and the same with tangents.
 
-A derived operator is like a row of the operator table, but is registered nowhere.  Its body is the batched (or forward-mode) graph of the
-original's body, so plans, kernels, views, gradients and further derivation follow as for any other operator.  It takes the call's tensors,
-then its Python numbers; all other arguments are constants of its body.
+A derived operator is like a row of the operator table, but is registered nowhere.  Its body is the batched (or
+forward-mode) graph of the original's body, so plans, kernels, views, gradients and further derivation follow as for any
+other operator.  It takes the call's tensors, then its Python numbers; all other arguments are constants of its body.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class DerivedOperator(Operator):
 
 
 def _row(name: str, graph: Graph, count: int, **options: Any) -> DerivedOperator:
-    """An operator with the body `graph`; its inputs are tensors and weak numbers in any order, outputs after the first `count` are residuals."""
+    """An operator with the body `graph`; its inputs are tensors and weak numbers in any order, outputs after the first
+    `count` are residuals.
+    """
     numbers = [i for i, v in enumerate(graph.inputs) if v.weak]
     tensors = [i for i, v in enumerate(graph.inputs) if not v.weak]
     view, several = options.pop("view", False), options.pop("several", False)
@@ -132,8 +134,8 @@ def batched_graph(graph: Graph, name: str, mask: Sequence[bool], size: int) -> t
 def tangent_operator(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool]
 ) -> tuple[DerivedOperator, list[bool]]:
-    """The operator with tangents.  Inputs: the call's tensors, then a tangent for each tensor that `mask` marks.  Outputs: the results, then the
-    tangents of those results for which the returned list is True.
+    """The operator with tangents.  Inputs: the call's tensors, then a tangent for each tensor that `mask` marks.
+    Outputs: the results, then the tangents of those results for which the returned list is True.
     """
     graph, _ = trace_operator(op, template, specs)
     moved = [carries_gradient(v.dtype) for v in graph.outputs]
@@ -154,8 +156,9 @@ def tangent_operator(
 def _transposed(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], moved: Sequence[bool]
 ) -> tuple[Graph, Callable[..., Any] | None] | None:
-    """Forward mode derived from a hand-written gradient, so that both modes agree at corners.  The gradient is linear in the cotangents, and its
-    transpose maps tangents to tangents.  None if the gradient has no derivative, or does not reach the tangents.
+    """Forward mode derived from a hand-written gradient, so that both modes agree at corners.  The gradient is linear
+    in the cotangents, and its transpose maps tangents to tangents.  None if the gradient has no derivative, or does not
+    reach the tangents.
 
     Also returns the gradient of the whole; for the results it is the hand-written one again.
     """
@@ -213,8 +216,9 @@ def _tangent_rule(
     saved: Callable[..., Any],
     pushing: Graph,
 ) -> Callable[..., Any] | None:
-    """The gradient of results and tangents.  From the tangents it flows to the tangents of the arguments and to the values that the operator's
-    gradient saves, and from these and the results on by that gradient.  None if one of these steps has no derivative.
+    """The gradient of results and tangents.  From the tangents it flows to the tangents of the arguments and to the
+    values that the operator's gradient saves, and from these and the results on by that gradient.  None if one of these
+    steps has no derivative.
     """
     n, count = len(specs), len(moved)
     floats = [i for i, s in enumerate(specs) if carries_gradient(s.dtype)]

@@ -1,8 +1,8 @@
 """Dual tensors: a value and its tangent, for forward mode.
 
-An operator on them is the derived operator with tangents (`_engine.functorch.batched_operators`): value and tangent come out of
-one graph.  Where an operator has a hand-written gradient, its transpose gives the tangent, so both modes choose alike
-at corners.
+An operator on them is the derived operator with tangents (`_engine.functorch.batched_operators`): value and tangent
+come out of one graph.  Where an operator has a hand-written gradient, its transpose gives the tangent, so both modes
+choose alike at corners.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ _ROWS: dict[int, Any] = {}
 def _derived(
     op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask: tuple[bool, ...]
 ) -> tuple[Any, list[bool], Any]:
-    """(the derived operator as a function, which results have tangents, the type of several results) for this kind of call."""
+    """(the derived operator as a function, which results have tangents, the type of several results) for this kind of
+    call.
+    """
     floats = tuple(flag and (t.dtype.is_floating_point or t.dtype.is_complex) for t, flag in zip(tensors, mask))
     table = _ROWS.get(id(op))
     if table is None:
@@ -366,7 +368,9 @@ def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, stora
 
 @DualTensor.implements("matrix_exp")
 def _matrix_exp(level: int, function: Any, input: Any) -> Any:
-    """exp([[A, E], [0, A]]) = [[exp A, its derivative along E], [0, exp A]] (Higham, "Functions of matrices", section 3.2)."""
+    """exp([[A, E], [0, A]]) = [[exp A, its derivative along E], [0, exp A]] (Higham, "Functions of matrices", section
+    3.2).
+    """
     primal, tangent, n = input.primal, input.tangent, input.shape[-1]
     join = table_function("cat")
     whole = function(join([join([primal, tangent], -1), join([primal * 0, primal], -1)], -2))

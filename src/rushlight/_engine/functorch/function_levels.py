@@ -1,4 +1,6 @@
-"""Custom functions (`autograd.Function`) under transforms: their `vmap` and `jvp` rules, and the rule made from forward and backward."""
+"""Custom functions (`autograd.Function`) under transforms: their `vmap` and `jvp` rules, and the rule made from forward
+and backward.
+"""
 
 from __future__ import annotations
 

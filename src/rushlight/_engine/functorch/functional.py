@@ -1,8 +1,10 @@
-"""Functional tensors: `functionalize` passes them to the function that it runs, so that no operator changes or shares memory.
+"""Functional tensors: `functionalize` passes them to the function that it runs, so that no operator changes or shares
+memory.
 
-A `FunctionalTensor` holds a value that is replaced when the program changes it in place.  A view knows its parent and how to make itself from it:
-writing to the view computes a new value of the parent, and reading the view after the parent has changed makes it again.  The values inside take part
-only in operators that return new tensors (and, where allowed, in views that are never written).
+A `FunctionalTensor` holds a value that is replaced when the program changes it in place.  A view knows its parent and
+how to make itself from it: writing to the view computes a new value of the parent, and reading the view after the
+parent has changed makes it again.  The values inside take part only in operators that return new tensors (and, where
+allowed, in views that are never written).
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ class FunctionalTensor(Transformed):
 
 
 def functional(value: Any, level: int, parent: FunctionalTensor | None = None, remake: Any = None) -> Any:
-    """A functional tensor of this level with this value, or a view of `parent`.  Higher levels that the value belongs to stay outside."""
+    """A functional tensor of this level with this value, or a view of `parent`.  Higher levels that the value belongs
+    to stay outside.
+    """
     if isinstance(value, Transformed) and value.level >= level:
         return value if isinstance(value, FunctionalTensor) else _below(value, level, functional)
     made = make_kind(FunctionalTensor, value._spec)

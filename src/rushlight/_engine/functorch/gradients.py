@@ -1,9 +1,10 @@
 """Gradients of transformed tensors, and backward with transformed gradients.
 
-Graphs are recorded on plain tensors alone.  The gradient of a batch is the gradient inside, as items do not influence each other.  The gradient of
-a dual tensor has a tangent: with results y, y' and cotangents u, u' it is (grad(y; u), grad(y, y'; u', u)), because the tangent y' = J v moves
-with the argument as the gradient moves along v.  Where only the cotangents are batched (`vmap` over a function of `vjp`), the nodes that were
-recorded run for the whole batch: their graphs are batched like any other.
+Graphs are recorded on plain tensors alone.  The gradient of a batch is the gradient inside, as items do not influence
+each other.  The gradient of a dual tensor has a tangent: with results y, y' and cotangents u, u' it is (grad(y; u),
+grad(y, y'; u', u)), because the tangent y' = J v moves with the argument as the gradient moves along v.  Where only the
+cotangents are batched (`vmap` over a function of `vjp`), the nodes that were recorded run for the whole batch: their
+graphs are batched like any other.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _pull_shared(
     create_graph: bool,
     keep: bool,
 ) -> list[Any]:
-    """Gradients of each item by inputs that all items share: one backward per item, with zero cotangents for the other items."""
+    """Gradients of each item by inputs that all items share: one backward per item, with zero cotangents for the other
+    items.
+    """
     size = outs[0].shape[0]
     items = OPS["zeros"]((size, size), dtype=FLOAT32, device=CPU).fill_diagonal_(1)
 

@@ -2,9 +2,9 @@
 
     (inverse,) = call_numpy("LinalgInvExBackward0", np.linalg.inv, [a], gradient)
 
-Inputs on another device are copied to the host, and the outputs to the device of the first.
-`gradient(grads, inputs, outputs)` is written in tensor operations, so it can be differentiated again: then the outputs are computed
-anew from the inputs, as part of the graph.
+Inputs on another device are copied to the host, and the outputs to the device of the first.  `gradient(grads, inputs,
+outputs)` is written in tensor operations, so it can be differentiated again: then the outputs are computed anew from
+the inputs, as part of the graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random numbers inside of `vmap`: forbidden, one draw for every item, or one for all.
 
-For "different", functions that fill element by element draw for the whole batch at once, in the order of its memory, as PyTorch does; others run
-item by item.
+For "different", functions that fill element by element draw for the whole batch at once, in the order of its memory, as
+PyTorch does; others run item by item.
 """
 
 from __future__ import annotations

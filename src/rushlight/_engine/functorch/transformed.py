@@ -45,10 +45,11 @@ __all__ = [
 class Level:
     """A running transform: its number and kind, and for a batch its size and how random numbers are drawn.
 
-    A batch is `uniform` if only tangents are batched.  All values that the running function sees are then equal for all items, so it may read them,
-    branch on them, and write them to tensors without a batch.
+    A batch is `uniform` if only tangents are batched.  All values that the running function sees are then equal for all
+    items, so it may read them, branch on them, and write them to tensors without a batch.
 
-    A function that is being differentiated may change in place the tensors it makes and its arguments `given`; without `given` it may change any.
+    A function that is being differentiated may change in place the tensors it makes and its arguments `given`; without
+    `given` it may change any.
     """
 
     __slots__ = ("before", "born", "given", "kind", "number", "randomness", "size", "uniform")
@@ -90,7 +91,8 @@ def _memories(x: Any) -> list[Any]:
 
 
 def check_captured(x: Any, name: str = "") -> None:
-    """RuntimeError if a function that is being differentiated would change a tensor that it neither made nor got as an argument.
+    """RuntimeError if a function that is being differentiated would change a tensor that it neither made nor got as an
+    argument.
 
     The effect would depend on how often the function runs, and its derivative would have no place to go.
     """

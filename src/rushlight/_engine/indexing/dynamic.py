@@ -57,8 +57,9 @@ def _count(mask: Tensor) -> tuple[int, int, array[int]]:
 _SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, allocates and writes
 
 
-# By device the native function that counts, allocates and writes the coordinates of a small dense mask, None where there is none:
-# `(address, sizes)` gives (count, storage of int64): all first coordinates, all second ones, ... by these sizes.
+# By device the native function that counts, allocates and writes the coordinates of a small dense mask, None where
+# there is none: `(address, sizes)` gives (count, storage of int64): all first coordinates, all second ones, ... by
+# these sizes.
 _COUNTERS: dict[Device, Any] = {}
 
 
@@ -77,7 +78,9 @@ def _small_counter(x: Tensor) -> Any:
 
 @lru_cache(maxsize=512)
 def _places_spec(count: int, ndim: int = 0) -> Spec:
-    """That of so many coordinates in each of `ndim` columns, which lie one after the other; without a column, of one as a vector."""
+    """That of so many coordinates in each of `ndim` columns, which lie one after the other; without a column, of one as
+    a vector.
+    """
     return Spec.of(INT64, CPU, (count, ndim), (1, count)) if ndim else Spec.of(INT64, CPU, (count,))
 
 
@@ -169,7 +172,9 @@ def run_starts(x: Tensor) -> Tensor:
 
 
 def run_numbers(starts: Tensor, order: Tensor | None = None) -> Tensor:
-    """The number of its run for each element of a vector; with `order`, a dense permutation, at the place that it names."""
+    """The number of its run for each element of a vector; with `order`, a dense permutation, at the place that it
+    names.
+    """
     mask = _as_mask(starts)
     check_memory(None if order is None else order._spec)
     n = mask._spec.numel

@@ -65,7 +65,9 @@ def _consumed(item: Any) -> int:
 
 
 def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
-    """(items for the basic view, [(dim of that view, index tensor)]): first the view is taken, then the tensors index it."""
+    """(items for the basic view, [(dim of that view, index tensor)]): first the view is taken, then the tensors index
+    it.
+    """
     as_tuple = _stands_for_tuple(index)
     if as_tuple:
         warn_user(
@@ -303,7 +305,9 @@ def get_item(x: Tensor, index: Any) -> Tensor:
 
 
 def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int, Any]]) -> Tensor:
-    """A part of `x` indexed by tensors.  While a call is recorded and no gradient is wanted, its plan is noted as one of `x`."""
+    """A part of `x` indexed by tensors.  While a call is recorded and no gradient is wanted, its plan is noted as one
+    of `x`.
+    """
     outer, part = RUNS.now, basic_view(x, items)
     dims, places = _indices(part, tensors)
     runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
@@ -379,7 +383,9 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
 
 
 def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
-    """The values that `x[indices] = value` writes; RuntimeError for another dtype, except one element for a single mask, which is a number."""
+    """The values that `x[indices] = value` writes; RuntimeError for another dtype, except one element for a single
+    mask, which is a number.
+    """
     given, wanted = value._spec.dtype, x._spec.dtype
     if given is wanted:
         return value
@@ -416,7 +422,8 @@ def _masks(x: Tensor, index: Any, value: Any) -> bool:
 
 
 def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[..., Any]) -> None:
-    """Run `write()`, which changes `target`, a part of `x`.  While a call is recorded, its plan is noted as one of `x` (see `part_plan`).
+    """Run `write()`, which changes `target`, a part of `x`.  While a call is recorded, its plan is noted as one of `x`
+    (see `part_plan`).
 
     `again` repeats the write with the arguments of a later call, if the plan cannot take them.
     """
@@ -500,15 +507,17 @@ def _fit(value: Tensor, target: Tensor) -> Tensor:
 
 # ***** parts that ints and slices take, found by arithmetic *****
 
-# A plan for `x[3, 5:9]` costs as much as twenty calls.  Programs that draw boxes, fill buffers step by step or cut windows use other
-# indices every time, so an index gets a plan only after it was met a few times.
+# A plan for `x[3, 5:9]` costs as much as twenty calls.  Programs that draw boxes, fill buffers step by step or cut
+# windows use other indices every time, so an index gets a plan only after it was met a few times.
 _MEETINGS = 4  # uses of an index before it gets a plan
 _MOST = 1 << 14  # indices whose uses are counted
 _met: dict[Any, int] = {}
 
 
 def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
-    """Shape, strides and first element of the part; None if the index holds anything but ints, slices of ints and `...`, or is invalid."""
+    """Shape, strides and first element of the part; None if the index holds anything but ints, slices of ints and
+    `...`, or is invalid.
+    """
     items = index if type(index) is tuple else (index,)
     shape, strides, ndim = spec.shape, spec.strides, spec.ndim
     sizes: list[int] = []
@@ -544,7 +553,9 @@ def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
 
 
 def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
-    """The part of a plain tensor outside of any graph, as a view; None for other tensors, and for an index that was met before."""
+    """The part of a plain tensor outside of any graph, as a view; None for other tensors, and for an index that was met
+    before.
+    """
     spec = x._spec
     if (
         type(x) is not Tensor

@@ -77,8 +77,8 @@ def check_view_writable(x: Tensor, meta: Any) -> None:
 class CopySlices(Node):
     """History of a base whose part (a view) was changed in place.
 
-    The gradient of the base is the gradient of its new value, with the changed part sent through `function`, the node of the change.  The first
-    edge of that node is the changed tensor itself.
+    The gradient of the base is the gradient of its new value, with the changed part sent through `function`, the node
+    of the change.  The first edge of that node is the changed tensor itself.
     """
 
     __slots__ = ("base", "function", "own", "window")
@@ -173,7 +173,9 @@ def apart(x: Tensor) -> Tensor:
 
 
 def overlaps_partly(a: Tensor, b: Tensor) -> bool:
-    """Whether two dense tensors overlap in memory without being the same window; tensors with gaps never count, as in PyTorch."""
+    """Whether two dense tensors overlap in memory without being the same window; tensors with gaps never count, as in
+    PyTorch.
+    """
     if a._ptr == b._ptr and a._spec is b._spec or not share_memory(a, b):
         return False
     if a._ptr == b._ptr and a._spec.strides == b._spec.strides and a._spec.shape == b._spec.shape:

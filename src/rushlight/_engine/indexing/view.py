@@ -41,7 +41,8 @@ __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
 kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
 
 _new = object.__new__
-# Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a node each.
+# Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a
+# node each.
 MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "ChunkBackward0"))
 MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 
@@ -49,7 +50,8 @@ MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 class ViewPieces:
     """Contents of the plan of a view; sizes may be symbolic.
 
-    `layouts`: shape, strides and offset of each result; `backwards`: the backward of all results together, or, with `apart`, of each.
+    `layouts`: shape, strides and offset of each result; `backwards`: the backward of all results together, or, with
+    `apart`, of each.
     """
 
     __slots__ = ("apart", "backwards", "layouts", "name", "several")
@@ -105,7 +107,9 @@ class ViewTemplate(ShowTemplate):
 def view_plan(
     op: Operator, template: Sequence[Any], tensor: Tensor, shape_classes: ShapeClasses
 ) -> tuple[Callable[..., Any], Found | None]:
-    """The plan of a view operator, which returns a tensor or a tuple of tensors; and the template it was cast from, if any."""
+    """The plan of a view operator, which returns a tensor or a tuple of tensors; and the template it was cast from, if
+    any.
+    """
     spec, origin = tensor._spec, (op, template, [tensor._spec])
     wants = bool(STATE.word & GRAD) and tensor._rg
     key = view_key(op, template, spec, wants)
@@ -142,7 +146,9 @@ def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[
 def view_casting(
     op: Operator, template: Sequence[Any], spec: Spec, found: Found
 ) -> tuple[Callable[..., Any], bool] | None:
-    """The arguments of `cache_shape_class` for this call of a view; None if a size may come from elsewhere than the arguments."""
+    """The arguments of `cache_shape_class` for this call of a view; None if a size may come from elsewhere than the
+    arguments.
+    """
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
     if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):
@@ -163,7 +169,9 @@ def _cast(
     op: Operator, spec: Spec, plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], origin: Any,
     key: bytes | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it; `key` that of its record."""
+    """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it;
+    `key` that of its record.
+    """
     pieces, layouts = plan_template.pieces, [layout[1:] for layout in plan_template.layouts(values)]
     backwards = [b.at(sizes) for b in plan_template.backwards]
     if key is not None:
@@ -213,7 +221,9 @@ def _closure(
     backward_specs: Sequence[BackwardSpec],
     inference: bool,
 ) -> Callable[..., Any]:
-    """The plan of a view in Python.  `parts`: specs and byte offsets; `backward_spec` serves all views together, `backward_specs` one each."""
+    """The plan of a view in Python.  `parts`: specs and byte offsets; `backward_spec` serves all views together,
+    `backward_specs` one each.
+    """
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
@@ -328,8 +338,9 @@ class AsStridedBackward0(Node):
 class Window:
     """Position of a view in the memory of its base, and how its elements follow from the base's.
 
-    `parts`: they are the real or imaginary parts of complex elements; `pairs`: complex ones made of two real elements each; `conj`: their conjugates,
-    or negatives of real ones.  `geometry` is (shape, strides, step from the base's first element), of `pairs` that of the real elements.
+    `parts`: they are the real or imaginary parts of complex elements; `pairs`: complex ones made of two real elements
+    each; `conj`: their conjugates, or negatives of real ones.  `geometry` is (shape, strides, step from the base's
+    first element), of `pairs` that of the real elements.
     """
 
     __slots__ = ("conj", "geometry", "pairs", "parts")
@@ -366,7 +377,8 @@ def pairs_of(spec: Spec) -> Spec:
 def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
     """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies.
 
-    The view may begin before the base; elements outside the base are dropped.  Elements of the base at one address share its gradient.
+    The view may begin before the base; elements outside the base are dropped.  Elements of the base at one address
+    share its gradient.
     """
     first = max(0, -offset)  # where the base begins in the memory that both span
     span = max(
@@ -455,7 +467,9 @@ def _check_other_size(x: Tensor, dtype: DType) -> None:
 
 
 def view_dtype(x: Tensor, dtype: DType) -> Tensor:
-    """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
+    """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of
+    an element.
+    """
     held = x._spec
     if held.conj and dtype is not held.dtype:
         what = "conjugate view tensors" if held.dtype.is_complex else "tensors with negative bit set"
@@ -515,7 +529,9 @@ def refusal(view: Tensor, changed: str = "is") -> str:
 
 
 class Outdated(Node):
-    """Node of a view whose history cannot follow an in-place change of its base: reading it, and backward, raise an error."""
+    """Node of a view whose history cannot follow an in-place change of its base: reading it, and backward, raise an
+    error.
+    """
 
     def __init__(self, view: Tensor, base: Tensor) -> None:
         self._start([edge_of(base)])

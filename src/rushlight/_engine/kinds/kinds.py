@@ -8,13 +8,14 @@ A kind is a subclass of Tensor that says what an operator means for it:
     @SparseTensor.implements("add", "sub")
     def _(function, input, other, *, alpha=1): ...
 
-The keys are the names of the operator table (`add`, in-place `add_`; where two spaces share a name, the table's own, such as
-`linalg_norm`), and the names of composites and of plain methods.  What a kind does not implement goes on like this: a composite runs its
-own body on the kind (so that it needs only what the body calls); a method that asks for facts alone (`size`, `dim`, `numel`, ...) reads
-them from the spec; everything else raises `NotImplementedError` with the operator's name and the kind's.
+The keys are the names of the operator table (`add`, in-place `add_`; where two spaces share a name, the table's own,
+such as `linalg_norm`), and the names of composites and of plain methods.  What a kind does not implement goes on like
+this: a composite runs its own body on the kind (so that it needs only what the body calls); a method that asks for
+facts alone (`size`, `dim`, `numel`, ...) reads them from the spec; everything else raises `NotImplementedError` with
+the operator's name and the kind's.
 
-A kind's `_spec` holds its logical shape, dtype and device; its `_storage` is None.  Modes and the user's own subclasses are asked before
-kinds, and `has_torch_function` does not know of them.
+A kind's `_spec` holds its logical shape, dtype and device; its `_storage` is None.  Modes and the user's own subclasses
+are asked before kinds, and `has_torch_function` does not know of them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Kind(Tensor):
 
     @classmethod
     def implements(cls, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a handler of these operators for this kind; it gets the function that the user called, then its arguments."""
+        """Declare a handler of these operators for this kind; it gets the function that the user called, then its
+        arguments.
+        """
 
         def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:

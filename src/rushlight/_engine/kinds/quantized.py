@@ -1,8 +1,9 @@
 """Quantized tensors as objects: integers with a scale and a zero point.
 
-A `QuantTensor` holds its integers as a plain tensor (uint8, int8 or int32, one element each, also where the dtype packs several into a byte)
-and a `Quantizer`: one scale and zero point, or one for each place along an axis.  A number is (integer - zero point) * scale.  Views share the
-integers' memory.  What operators mean for it is said in `_surface/quantized.py`.
+A `QuantTensor` holds its integers as a plain tensor (uint8, int8 or int32, one element each, also where the dtype packs
+several into a byte) and a `Quantizer`: one scale and zero point, or one for each place along an axis.  A number is
+(integer - zero point) * scale.  Views share the integers' memory.  What operators mean for it is said in
+`_surface/quantized.py`.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def fresh_seed() -> int:
 class Generator:
     """A source of random numbers with a state of its own.
 
-    `Generator(device="cpu")` starts from the same seed each time; `manual_seed` sets another one.  All random functions take
-    `generator=`; without it they draw from `rushlight.default_generator`.
+    `Generator(device="cpu")` starts from the same seed each time; `manual_seed` sets another one.  All random functions
+    take `generator=`; without it they draw from `rushlight.default_generator`.
 
         >>> g = rushlight.Generator().manual_seed(42)
         >>> rushlight.rand(2, generator=g)
@@ -227,7 +227,9 @@ def generator_of(device: Device) -> Generator:
 
 
 def generator_for(generator: Generator | None, device: Device) -> Generator | None:
-    """What draws for a tensor on a device: None for the host's default; RuntimeError for a generator of another type of device."""
+    """What draws for a tensor on a device: None for the host's default; RuntimeError for a generator of another type of
+    device.
+    """
     if generator is None:
         if backend_of(device).shapes_only:
             return None
@@ -316,7 +318,9 @@ def fill_uniform(
 def fill_normal(
     generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
 ) -> None:
-    """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one below."""
+    """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one
+    below.
+    """
     _draw("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name], generator, ptr, n, float(mean), float(std))
 
 
@@ -369,7 +373,9 @@ def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DT
 
 
 def fill_integers(generator: Generator | None, ptr: int, n: int, dtype: DType, low: int, high: int) -> None:
-    """Integers from [low, high), cast to the dtype; ranges of 2**28 and more take 64 random bits each, 2**64 all of them."""
+    """Integers from [low, high), cast to the dtype; ranges of 2**28 and more take 64 random bits each, 2**64 all of
+    them.
+    """
     _draw("integers", _KINDS[dtype.name], generator, ptr, n, *integer_parameters(low, high))
 
 
@@ -418,7 +424,9 @@ def fill_multinomial(
 
 
 def fill_choice(generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
-    """int64 [rows]: one index by weights [rows, categories], as `multinomial` draws one without replacement; result as above."""
+    """int64 [rows]: one index by weights [rows, categories], as `multinomial` draws one without replacement; result as
+    above.
+    """
     return int(_draw("choice", _KINDS[dtype.name], generator, ptr, p_ptr, rows, categories))
 
 
@@ -456,8 +464,8 @@ def fill_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     """The dimensions from the outermost to the innermost in the order in which PyTorch walks a tensor's memory.
 
     A tensor is filled in this order, not in the order of its indices: `empty(2, 3).t().uniform_()` has the numbers of
-    `empty(2, 3).uniform_()`.  Dimensions are sorted by stride; equal strides by size; the order of a dimension with stride 0
-    is left as it is.
+    `empty(2, 3).uniform_()`.  Dimensions are sorted by stride; equal strides by size; the order of a dimension with
+    stride 0 is left as it is.
     """
     order = list(range(len(shape) - 1, -1, -1))  # innermost first
     for i in range(1, len(order)):

@@ -1,7 +1,7 @@
 """Random tensors: the in-place fills, the functions that make tensors, and the dropout family.
 
-All stand on the streams of `_engine.random.random`.  A tensor is filled in the order of its memory (`fill_order`); the gradient of
-whatever a random number replaced is zero.
+All stand on the streams of `_engine.random.random`.  A tensor is filled in the order of its memory (`fill_order`); the
+gradient of whatever a random number replaced is zero.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ METHODS: dict[str, Callable[..., Any]] = {}  # what `_surface` puts on Tensor
 
 
 def overridable(function: Callable[..., Any], public: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Let subclasses and modes take a call over, as they may for every operator; they are shown `public`, the function itself where there is none."""
+    """Let subclasses and modes take a call over, as they may for every operator; they are shown `public`, the function
+    itself where there is none.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         asks = STATE.word & FUNCTION_MODE
@@ -116,8 +118,8 @@ Fill = Callable[[int, int, DType, bool], Any]
 def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tuple[Any, ...] | None = None) -> Tensor:
     """Overwrite `x` by `fill(address, count, dtype, contiguous)`; complex tensors are filled as pairs of real numbers.
 
-    `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.  `kernel` says what `fill` does to contiguous
-    tensors of floats, where that is one draw: the kernel's name, the generator, parameters.
+    `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.  `kernel` says what
+    `fill` does to contiguous tensors of floats, where that is one draw: the kernel's name, the generator, parameters.
     """
     spec = x._spec
     recording = (x._rg or (sources and any(s._rg for s in sources))) and STATE.word & GRAD
@@ -221,7 +223,9 @@ def _kept_spec(dtype: DType, device: Device, shape: tuple[int, ...]) -> Spec:
 
 
 def fresh(dtype: DType, device: Device, shape: tuple[int, ...]) -> Tensor:
-    """Contiguous memory; specs of results that come again and again are kept, because making one takes longer than drawing."""
+    """Contiguous memory; specs of results that come again and again are kept, because making one takes longer than
+    drawing.
+    """
     return empty_spec(_kept_spec(dtype, device, shape))
 
 
@@ -588,9 +592,11 @@ LOWEST = -(2**63)
 def random_(
     self: Tensor, from_: Any = _MISSING, to: Any = _MISSING, *, generator: Generator | None = None, **kwargs: Any
 ) -> Tensor:
-    """Fill with integers: `random_()` from [0, largest], `random_(to)` from [0, to), `random_(from, to)` from [from, to).
+    """Fill with integers: `random_()` from [0, largest], `random_(to)` from [0, to), `random_(from, to)` from [from,
+    to).
 
-    With `to=None` the range ends with the largest integer of the dtype (for floats the largest up to which all are there).
+    With `to=None` the range ends with the largest integer of the dtype (for floats the largest up to which all are
+    there).
     """
     if "from" in kwargs:
         from_ = kwargs.pop("from")

@@ -1,4 +1,5 @@
-"""How tensors travel in the messages of `multiprocessing`: their memory moves to shared memory, and what is sent is where it lies.
+"""How tensors travel in the messages of `multiprocessing`: their memory moves to shared memory, and what is sent is
+where it lies.
 
 The receiver's tensor looks at the very same bytes.  `join` teaches `multiprocessing`'s pickler; it is called when
 `rushlight.multiprocessing` is imported, or when that pickler meets its first tensor.

@@ -26,8 +26,8 @@ __all__ = ["from_file", "frombuffer", "map_file"]
 def map_file(filename: Any, shared: bool, nbytes: int) -> Any:
     """A storage over the first `nbytes` bytes of a file.
 
-    With `shared`, writes reach the file, which is made or enlarged where it is too small; else they stay in this process.  RuntimeError
-    where the file cannot be opened or is too small.
+    With `shared`, writes reach the file, which is made or enlarged where it is too small; else they stay in this
+    process.  RuntimeError where the file cannot be opened or is too small.
     """
     path = os.fspath(filename)
     if nbytes < 0:
@@ -71,7 +71,8 @@ def from_file(
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """A one-dimensional tensor over the memory of an object with the buffer protocol (`bytearray`, `array.array`, ...).
 
-    `count` elements (-1: all that are there) from byte `offset` on.  ValueError where they do not fit, or for an empty buffer.
+    `count` elements (-1: all that are there) from byte `offset` on.  ValueError where they do not fit, or for an empty
+    buffer.
     """
     dtype = dtype if isinstance(dtype, DType) else python_dtype(dtype)
     count, offset = as_int("frombuffer", "count", count), as_int("frombuffer", "offset", offset)

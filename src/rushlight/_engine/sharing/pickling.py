@@ -1,4 +1,5 @@
-"""Tensors in ordinary pickles (copies between processes, `pickle.dumps`); files of checkpoints have a format of their own.
+"""Tensors in ordinary pickles (copies between processes, `pickle.dumps`); files of checkpoints have a format of their
+own.
 
 Tensors that share a storage share it again after loading, as far as they went into the same pickle.
 """
@@ -99,7 +100,9 @@ def rebuild_tensor(
     cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool,
     conj: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor at byte `place` of a storage (None: on the meta device); `conj` says that the numbers there are its conjugates."""
+    """A tensor at byte `place` of a storage (None: on the meta device); `conj` says that the numbers there are its
+    conjugates.
+    """
     if storage is None:
         made = make(None, Spec.of(dtype, META, shape, strides, conj), 0)
     else:

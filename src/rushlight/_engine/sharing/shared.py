@@ -1,8 +1,9 @@
 """Memory that processes share.
 
-Two kinds, as PyTorch's two sharing strategies: anonymous files in memory, which are handed to another process by their descriptor and which
-no crash leaves behind, because they have no name; and files in memory with a name, for systems that allow few open descriptors.  A forked
-process has its parent's mappings of both.  When the last tensor over a block is gone, so is the block.
+Two kinds, as PyTorch's two sharing strategies: anonymous files in memory, which are handed to another process by their
+descriptor and which no crash leaves behind, because they have no name; and files in memory with a name, for systems
+that allow few open descriptors.  A forked process has its parent's mappings of both.  When the last tensor over a block
+is gone, so is the block.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Shared(Protocol):
 
 
 class SharedBlock:
-    """A mapping of shared memory, and the descriptor of its file; `SharedBlock(nbytes, handle)` maps one that another process made."""
+    """A mapping of shared memory, and the descriptor of its file; `SharedBlock(nbytes, handle)` maps one that another
+    process made.
+    """
 
     __slots__ = ("__weakref__", "address", "handle", "mapped", "nbytes")
 
@@ -97,8 +100,10 @@ def _system() -> Any:
 
 
 class NamedBlock(SharedBlock):
-    """Shared memory with a name.  A counter behind its bytes says how many processes (and messages on their way) hold it: the last one
-    removes the name.  What a process that was killed leaves behind is removed by Python's resource tracker when the program has ended."""
+    """Shared memory with a name.  A counter behind its bytes says how many processes (and messages on their way) hold
+    it: the last one removes the name.  What a process that was killed leaves behind is removed by Python's resource
+    tracker when the program has ended.
+    """
 
     __slots__ = ("name",)
 
@@ -197,7 +202,9 @@ def is_shared(storage: Any) -> bool:
 
 
 def share(storage: Any) -> Any:
-    """A storage's bytes in shared memory: itself where they are there, else a new storage to which all tensors over the old one move."""
+    """A storage's bytes in shared memory: itself where they are there, else a new storage to which all tensors over the
+    old one move.
+    """
     if is_shared(storage):
         return storage
     root = root_of(storage)
@@ -228,7 +235,9 @@ def _references(x: Tensor) -> int:
 
 
 def _alone() -> int:
-    """What `_references` says of a storage that one tensor and one variable of the caller hold: measured, since interpreters differ."""
+    """What `_references` says of a storage that one tensor and one variable of the caller hold: measured, since
+    interpreters differ.
+    """
     lone: Any = object.__new__(Tensor)
     lone._storage = storage = object()
     found = _references(lone)
@@ -248,11 +257,12 @@ def _copy_of(storage: Any) -> Any:
 
 
 def relocate(old: Any, new: Any) -> Any:
-    """Let every tensor over one storage, and over others that show its memory, look at the memory of another, at the same offsets.
+    """Let every tensor over one storage, and over others that show its memory, look at the memory of another, at the
+    same offsets.
 
-    `new` replaces the root of `old`.  The result replaces `old` itself.  Tensors keep the address of their first element, so each is told; the
-    garbage collector knows where they are.  Those that reach beyond the end of the other storage lose their memory (`Spec.released`) until there
-    is a storage with room for them.
+    `new` replaces the root of `old`.  The result replaces `old` itself.  Tensors keep the address of their first
+    element, so each is told; the garbage collector knows where they are.  Those that reach beyond the end of the other
+    storage lose their memory (`Spec.released`) until there is a storage with room for them.
     """
     root = root_of(old)
     told: dict[

@@ -69,7 +69,9 @@ def _several(n: int | None, sizes: Sequence[Any] | None, make: Callable[[str, An
 
 
 def dims(n: int | None = None, sizes: Sequence[int | None] | None = None) -> Any:
-    """Dims named after the variables that they are assigned to: `i, j = dims()`; one alone is no tuple.  `sizes` binds them."""
+    """Dims named after the variables that they are assigned to: `i, j = dims()`; one alone is no tuple.  `sizes` binds
+    them.
+    """
     return _several(n, sizes, lambda name, size: Dim(name, -1 if size is None else size), "dims")
 
 

@@ -1,7 +1,7 @@
 """Indexing with dims.
 
-A dim in the place of an index binds the positional dim there; a tuple of dims splits it.  Tensors with dims are indices for every step of the
-loop over their dims.  Both come down to one indexing of a plain tensor by plain tensors.
+A dim in the place of an index binds the positional dim there; a tuple of dims splits it.  Tensors with dims are indices
+for every step of the loop over their dims.  Both come down to one indexing of a plain tensor by plain tensors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class TooManyIndicesError(IndexError, ValueError):
 
 
 class _Place:
-    """A positional dim behind the basic steps: `index` is a Dim or a tensor that stands there, None for a dim that stays."""
+    """A positional dim behind the basic steps: `index` is a Dim or a tensor that stands there, None for a dim that
+    stays.
+    """
 
     def __init__(self, index: Any) -> None:
         self.index = index
@@ -51,7 +53,9 @@ class _Plan:
         self.before = before  # how many of those that stay come before them
 
     def moved(self, result: Any) -> Any:
-        """The result with its positional dims in order: what `view[indices]` gives has those of the indices behind their dims."""
+        """The result with its positional dims in order: what `view[indices]` gives has those of the indices behind
+        their dims.
+        """
         first, n, rest = len(self.spread), self.wide, len(self.dims) - len(self.spread)
         at = [*range(first), *range(first + n, first + n + rest)]
         stay = list(range(first + n + rest, result.ndim))
@@ -150,7 +154,9 @@ def _before(places: Sequence[_Place], chosen: Sequence[_Place]) -> int:
 
 
 def _complete(items: tuple[Any, ...], ndim: int) -> list[Any]:
-    """The items with one for every positional dim; masks as the places where they are true, lists of dims as their dims."""
+    """The items with one for every positional dim; masks as the places where they are true, lists of dims as their
+    dims.
+    """
     flat: list[Any] = []
     for item in items:
         if isinstance(item, DimList) and item.is_bound:

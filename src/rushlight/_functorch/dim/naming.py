@@ -12,7 +12,9 @@ _PAIRS = ("STORE_FAST_STORE_FAST",)  # one instruction for two variables
 
 
 def assigned_names(frame: FrameType) -> list[str | None]:
-    """The variables that the value of the call that runs in `frame` is assigned to; None for what is no variable, no items where there are none."""
+    """The variables that the value of the call that runs in `frame` is assigned to; None for what is no variable, no
+    items where there are none.
+    """
     code = [step for step in dis.get_instructions(frame.f_code) if step.opname not in _BETWEEN]
     at = next((i for i, step in enumerate(code) if step.offset >= frame.f_lasti), len(code))
     after = code[at + 1 :] if at < len(code) and code[at].offset == frame.f_lasti else code[at:]

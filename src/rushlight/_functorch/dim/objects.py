@@ -1,8 +1,9 @@
 """Dims as objects, and tensors that have them beside positional dims.
 
-A `Tensor` here holds its `dims` and the memory of a plain tensor whose first dims they are, in this order; the positional ones come behind.  Every
-function of torch runs over it as over a loop: `vmap` for each of the dims of its arguments.  Where a function takes a dim, one of these objects may
-be given: it is made positional for the call, and is taken back if it is still there.
+A `Tensor` here holds its `dims` and the memory of a plain tensor whose first dims they are, in this order; the
+positional ones come behind.  Every function of torch runs over it as over a loop: `vmap` for each of the dims of its
+arguments.  Where a function takes a dim, one of these objects may be given: it is made positional for the call, and is
+taken back if it is still there.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class FirstClass:
     # ***** dims *****
 
     def order(self, *dims: Any) -> Any:
-        """The dims as positional ones in this order, before the other positional ones; those in a tuple are flattened into one."""
+        """The dims as positional ones in this order, before the other positional ones; those in a tuple are flattened
+        into one.
+        """
         return _ordered(self, dims)
 
     def permute(self, *args: Any, dims: Any = None) -> Any:
@@ -189,7 +192,9 @@ class Tensor(FirstClass):
 
 
 class _Product(Tensor):
-    """A product whose factors are multiplied when it is looked at; a sum over its dims is a product of matrices instead."""
+    """A product whose factors are multiplied when it is looked at; a sum over its dims is a product of matrices
+    instead.
+    """
 
     def __init__(self, left: FirstClass, right: FirstClass) -> None:
         super().__init__(_union((left, right)), None)
@@ -312,7 +317,9 @@ def turned(value: Any, dims: Sequence[Dim]) -> Any:
 
 
 def aligned(value: Any, dims: Sequence[Dim], ndim: int | None = None) -> Any:
-    """A plain tensor whose first dims are all of `dims` (of size 1 where the value lacks them); the positional ones are filled up to `ndim` on the left."""
+    """A plain tensor whose first dims are all of `dims` (of size 1 where the value lacks them); the positional ones are
+    filled up to `ndim` on the left.
+    """
     own, data = set(arranged(value)[0]), turned(value, dims)
     positional = data.ndim - len(own)
     fill = 0 if ndim is None else ndim - positional

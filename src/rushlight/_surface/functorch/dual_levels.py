@@ -23,7 +23,9 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Open a level and return its number, 0; RuntimeError inside of another: levels of forward mode do not nest here (see `func.jvp`)."""
+    """Open a level and return its number, 0; RuntimeError inside of another: levels of forward mode do not nest here
+    (see `func.jvp`).
+    """
     if _LEVELS:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     _LEVELS.append(Level("dual").__enter__())
@@ -51,7 +53,8 @@ class dual_level(_Mode):
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Any:
     """A view of `tensor` that moves along `tangent`, which has its shape.
 
-    ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where `tensor` has a tangent already.
+    ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where
+    `tensor` has a tangent already.
     """
     if not _LEVELS:
         raise RuntimeError(

@@ -40,8 +40,9 @@ OTHER_SIZE = (
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
     """`(func(*primals), the product of its Jacobian with the tangents)`, computed side by side.
 
-    `primals` and `tangents` are tuples nested alike.  With `has_aux`, `func` returns `(result, aux)` and this `(result, product, aux)`.  RuntimeError
-    where they are no tuples, differ in structure or shape, or where the result holds anything but tensors.
+    `primals` and `tangents` are tuples nested alike.  With `has_aux`, `func` returns `(result, aux)` and this `(result,
+    product, aux)`.  RuntimeError where they are no tuples, differ in structure or shape, or where the result holds
+    anything but tensors.
 
         >>> import rushlight as torch
         >>> torch.func.jvp(torch.sin, (torch.tensor(0.0),), (torch.tensor(2.0),))
@@ -112,7 +113,8 @@ def _pushing(
 def jacfwd(
     func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `func` by forward mode: one column for each element of the argument, all as one batch.
+    """A function that gives the Jacobian of `func` by forward mode: one column for each element of the argument, all as
+    one batch.
 
     Better than `jacrev` where the result has more elements than the argument; see there for the form of the Jacobian.
 
@@ -177,7 +179,8 @@ def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """`(func(*primals), jvp_fn)`: `jvp_fn(*tangents)` is the Jacobian at `primals` times the tangents, without running `func` again.
+    """`(func(*primals), jvp_fn)`: `jvp_fn(*tangents)` is the Jacobian at `primals` times the tangents, without running
+    `func` again.
 
     The gradient is linear in its cotangents; `jvp_fn` is the transpose of that linear map.
 

@@ -18,7 +18,8 @@ __all__ = ["debug_unwrap", "functionalize"]
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
-    """The tensor inside a transformed tensor: the whole batch, or the value without its tangent; for looking at, not for computing.
+    """The tensor inside a transformed tensor: the whole batch, or the value without its tangent; for looking at, not
+    for computing.
 
     With `recurse`, through all levels.
     """
@@ -33,10 +34,12 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """A function that computes what `func` does by operators that change nothing: where it is traced, no change in place is seen.
+    """A function that computes what `func` does by operators that change nothing: where it is traced, no change in
+    place is seen.
 
-    With `remove="mutations_and_views"` results never share memory either: views are copied.  Arguments that `func` changes in place are changed,
-    once, when it is done.  RuntimeError for another `remove`, and where tensors that are no arguments would be changed.
+    With `remove="mutations_and_views"` results never share memory either: views are copied.  Arguments that `func`
+    changes in place are changed, once, when it is done.  RuntimeError for another `remove`, and where tensors that are
+    no arguments would be changed.
 
         >>> import rushlight as torch
         >>> def f(x):

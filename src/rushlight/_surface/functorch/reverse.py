@@ -54,7 +54,8 @@ def _shown(x: Any, own: Sequence[Any]) -> Any:
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives the gradient of `func` and its value: `(gradient, value)`, or `(gradient, (value, aux))` with `has_aux`.
+    """A function that gives the gradient of `func` and its value: `(gradient, value)`, or `(gradient, (value, aux))`
+    with `has_aux`.
 
     See `grad` for the arguments.
 
@@ -115,7 +116,8 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives the gradient of `func`, whose result is a tensor without dims.
 
-    - `argnums`: the argument to differentiate by, or a tuple of them (then a tuple comes back); an argument may be nested.
+    - `argnums`: the argument to differentiate by, or a tuple of them (then a tuple comes back); an argument may be
+      nested.
     - `has_aux`: `func` returns `(result, aux)`, and the new function `(gradient, aux)`.
 
     RuntimeError where the result is no scalar tensor.  Gradients of gradients, and of batches, are taken by nesting.
@@ -143,10 +145,11 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> C
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """`(func(*primals), vjp_fn)`: `vjp_fn(cotangents)` is the product of the cotangents with the Jacobian, a tuple with one entry a primal.
+    """`(func(*primals), vjp_fn)`: `vjp_fn(cotangents)` is the product of the cotangents with the Jacobian, a tuple with
+    one entry a primal.
 
-    With `has_aux`, `func` returns `(result, aux)` and this `(result, vjp_fn, aux)`.  RuntimeError where the result holds anything but tensors, or
-    where the cotangents are not nested like it.
+    With `has_aux`, `func` returns `(result, aux)` and this `(result, vjp_fn, aux)`.  RuntimeError where the result
+    holds anything but tensors, or where the cotangents are not nested like it.
 
         >>> import rushlight as torch
         >>> value, pull = torch.func.vjp(torch.sin, torch.tensor([0.0, 1.0]))
@@ -222,7 +225,9 @@ def _short(tree: Any) -> str:
 
 
 def basis(tensors: Sequence[Tensor]) -> list[Any]:
-    """The unit vectors of the space of all these tensors together: for each tensor one row a unit vector, its own shape after that."""
+    """The unit vectors of the space of all these tensors together: for each tensor one row a unit vector, its own shape
+    after that.
+    """
     total = sum(t.numel() for t in tensors)
     made, start = [], 0
     for t in tensors:
@@ -242,10 +247,11 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `func` by reverse mode: one row for each element of the result, all rows as one batch.
+    """A function that gives the Jacobian of `func` by reverse mode: one row for each element of the result, all rows as
+    one batch.
 
-    The Jacobian has the result's dims, then the argument's; where result and arguments are nested, so is it (results outside).  `chunk_size` rows
-    are computed at a time.  See `grad` for `argnums` and `has_aux`.
+    The Jacobian has the result's dims, then the argument's; where result and arguments are nested, so is it (results
+    outside).  `chunk_size` rows are computed at a time.  See `grad` for `argnums` and `has_aux`.
 
         >>> import rushlight as torch
         >>> torch.func.jacrev(lambda x: x * x)(torch.tensor([1.0, 2.0]))

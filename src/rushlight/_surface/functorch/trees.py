@@ -27,7 +27,9 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def prefix(dims: Any, tree: Any) -> list[Any] | None:
-    """One of `dims` for each leaf of `tree`, where `dims` is a single value or nested like the outer part of `tree`; None where it is not."""
+    """One of `dims` for each leaf of `tree`, where `dims` is a single value or nested like the outer part of `tree`;
+    None where it is not.
+    """
     if isinstance(tree, dict) and isinstance(dims, dict):
         if dims.keys() != tree.keys():
             return None

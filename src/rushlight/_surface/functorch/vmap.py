@@ -29,14 +29,14 @@ def vmap(
 ) -> Callable[..., Any]:
     """A function that runs `func` on every item of a batch at once.
 
-    - `in_dims`: the dim of each tensor argument along which the items lie, None for what all items share; one value for all, or nested like the
-      arguments.  Keyword arguments are shared.
+    - `in_dims`: the dim of each tensor argument along which the items lie, None for what all items share; one value for
+      all, or nested like the arguments.  Keyword arguments are shared.
     - `out_dims`: where the batch stands in the results, one value or nested like the results.
     - `randomness`: "error" forbids random numbers, "different" draws for every item, "same" draws once for all.
     - `chunk_size`: so many items at a time, to save memory.
 
-    Inside, tensors have no batch dim.  ValueError for dims that do not fit, RuntimeError for what cannot be batched: reading a value out
-    (`item`, `if x > 0`), shapes that depend on the data (`nonzero`, masks as indices).
+    Inside, tensors have no batch dim.  ValueError for dims that do not fit, RuntimeError for what cannot be batched:
+    reading a value out (`item`, `if x > 0`), shapes that depend on the data (`nonzero`, masks as indices).
 
         >>> import rushlight as torch
         >>> torch.vmap(lambda row: row / row.sum())(torch.tensor([[1.0, 3.0], [2.0, 2.0]]))
@@ -127,7 +127,9 @@ def _run(
 
 
 def over_tangents(push: Callable[..., Any], tangents: Sequence[Tensor], randomness: str) -> Any:
-    """`vmap` over tangents alone: all else that `push` sees is the same for every item, unless it draws other numbers for each."""
+    """`vmap` over tangents alone: all else that `push` sees is the same for every item, unless it draws other numbers
+    for each.
+    """
     size = tangents[0].shape[0]
     uniform = size > 0 and randomness != "different"
     return _run(

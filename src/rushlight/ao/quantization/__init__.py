@@ -1,4 +1,6 @@
-"""The places where a model would be quantized, as `torch.ao.quantization`: in floats they change nothing.  Converting raises NotImplementedError."""
+"""The places where a model would be quantized, as `torch.ao.quantization`: in floats they change nothing.  Converting
+raises NotImplementedError.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Collective operations with gradients, as `torch.distributed.nn`: they need a process group, so calling one raises NotImplementedError."""
+"""Collective operations with gradients, as `torch.distributed.nn`: they need a process group, so calling one raises
+NotImplementedError.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,9 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
 
 
 def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
-    """[..., n, n] -> [..., D]: the elements on and below the diagonal `diag`, row by row.  `ValueError` if `diag` is outside."""
+    """[..., n, n] -> [..., D]: the elements on and below the diagonal `diag`, row by row.  `ValueError` if `diag` is
+    outside.
+    """
     n = mat.shape[-1]
     if diag < -n or diag >= n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")

@@ -1,4 +1,6 @@
-"""`torch.fx.experimental`: models made ready for use; what programs ask about tracing tensors themselves, which there is none of."""
+"""`torch.fx.experimental`: models made ready for use; what programs ask about tracing tensors themselves, which there
+is none of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`torch.fx.experimental.const_fold`: what depends on a module's own tensors alone is computed once, before its first call.
+"""`torch.fx.experimental.const_fold`: what depends on a module's own tensors alone is computed once, before its first
+call.
 
 >>> import rushlight as torch
 >>> class Net(torch.nn.Module):
@@ -30,7 +31,9 @@ __all__ = ["FoldedGraphModule", "get_unique_attr_name_in_module", "split_const_s
 
 
 class FoldedGraphModule(GraphModule):
-    """A graph module that runs `const_subgraph_module` before its first call, and keeps the results as `fx_const_folded_attrs_name`."""
+    """A graph module that runs `const_subgraph_module` before its first call, and keeps the results as
+    `fx_const_folded_attrs_name`.
+    """
 
     def __init__(
         self, root: Module, graph: Graph, const_subgraph: Graph | None = None, fx_const_folded_attrs_name: str | None = None,
@@ -69,7 +72,9 @@ class FoldedGraphModule(GraphModule):
 
 
 def get_unique_attr_name_in_module(mod_traced: Module, name: str) -> str:
-    """`name` as an attribute that the module does not have yet: what cannot be in a name becomes `_`, a number makes it unique."""
+    """`name` as an attribute that the module does not have yet: what cannot be in a name becomes `_`, a number makes it
+    unique.
+    """
     name = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name)
     name = f"_{name}" if name[0].isdigit() else name
     stem, _, number = name.rpartition("_")
@@ -81,7 +86,9 @@ def get_unique_attr_name_in_module(mod_traced: Module, name: str) -> str:
 def split_const_subgraphs(
     module: Module, skip_folding_node_fn: Callable[[Node], bool] | None = None, device_for_folded_attrs: str = "cpu"
 ) -> FoldedGraphModule:
-    """A module whose graph reads what `module` computes from its own tensors; nodes that `skip_folding_node_fn` names are left where they are."""
+    """A module whose graph reads what `module` computes from its own tensors; nodes that `skip_folding_node_fn` names
+    are left where they are.
+    """
     traced = module if isinstance(module, GraphModule) else symbolic_trace(module)
     constant = _constant_nodes(traced, skip_folding_node_fn)
     wanted = [node for node in constant if node.op != "get_attr" and any(user not in constant for user in node.users)]

@@ -34,7 +34,9 @@ def matches_module_pattern(pattern: Any, node: Node, modules: dict[str, Module])
 
 
 def replace_node_module(node: Node, modules: dict[str, Any], new_module: Module) -> None:
-    """Put `new_module` where the module that `node` calls stands; `modules` is named_modules() of the model as a dict, and follows."""
+    """Put `new_module` where the module that `node` calls stands; `modules` is named_modules() of the model as a dict,
+    and follows.
+    """
     path, _, name = str(node.target).rpartition(".")
     modules[str(node.target)] = new_module
     setattr(modules[path], name, new_module)
@@ -43,8 +45,8 @@ def replace_node_module(node: Node, modules: dict[str, Any], new_module: Module)
 def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module:
     """`model` with batch normalisations folded into the convolutions before them, where nobody else reads these.
 
-    The model must be in evaluation.  A graph module is made of it by tracing, unless it is one and `no_trace` is set.  The weights are
-    copies and `model` stays as it is, unless `inplace` is set.
+    The model must be in evaluation.  A graph module is made of it by tracing, unless it is one and `no_trace` is set.
+    The weights are copies and `model` stays as it is, unless `inplace` is set.
     """
     if not inplace:
         model = copy.deepcopy(model)

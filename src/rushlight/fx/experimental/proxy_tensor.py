@@ -61,7 +61,9 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         self.kept.append(tensor)
 
     def node_of(self, value: Any) -> Any:
-        """The node of a tensor; one that the graph reads from the module for a tensor from outside; other values as they are."""
+        """The node of a tensor; one that the graph reads from the module for a tensor from outside; other values as
+        they are.
+        """
         if not isinstance(value, Tensor):
             return value
         held = value.__dict__.get("_fx_node")
@@ -149,8 +151,9 @@ def make_fx(
 ) -> Callable[..., GraphModule]:  # fmt: skip
     """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
 
-    `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function that is run in its place.
-    NotImplementedError for "symbolic" and for `pre_dispatch`; RuntimeError where a number is read from a tensor.
+    `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function
+    that is run in its place.  NotImplementedError for "symbolic" and for `pre_dispatch`; RuntimeError where a number is
+    read from a tensor.
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"tracing_mode must be real, fake or symbolic, got {tracing_mode!r}")

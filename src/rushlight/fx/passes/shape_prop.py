@@ -20,7 +20,9 @@ __all__ = ["ShapeProp", "TensorMetadata"]
 
 
 class TensorMetadata(NamedTuple):
-    """What is known of a tensor without its values; shape, dtype, whether it wants a gradient, strides, memory format, quantisation."""
+    """What is known of a tensor without its values; shape, dtype, whether it wants a gradient, strides, memory format,
+    quantisation.
+    """
 
     shape: Any
     dtype: Any
@@ -43,7 +45,9 @@ def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) ->
 
 
 class ShapeProp(Interpreter):
-    """Runs a graph module for some arguments; then `node.meta` has "type", and for tensors "tensor_meta" (nested as the value is)."""
+    """Runs a graph module for some arguments; then `node.meta` has "type", and for tensors "tensor_meta" (nested as the
+    value is).
+    """
 
     def __init__(self, gm: Any, fake_mode: Any = None) -> None:
         super().__init__(gm)

@@ -30,7 +30,9 @@ _OUTER = frozenset(("placeholder", "get_attr", "output"))
 
 
 class Partition:
-    """One part: its nodes, what it takes and gives (names of nodes, in the order of their first use), which parts it needs and feeds."""
+    """One part: its nodes, what it takes and gives (names of nodes, in the order of their first use), which parts it
+    needs and feeds.
+    """
 
     def __init__(self, name: str) -> None:
         self.name, self.submod_name = name, f"submod_{name}"
@@ -51,12 +53,13 @@ def split_module(
     keep_original_order: bool | None = False, keep_original_node_name: bool | None = False, keep_original_input_name: bool = True, *,
     partition_affix: str | None = None, tuple_return: bool = False,
 ) -> GraphModule:  # fmt: skip
-    """A module that calls `submod_0`, `submod_1`, ... one after another: `split_callback(node)` says which part a node of `m` belongs to.
+    """A module that calls `submod_0`, `submod_1`, ... one after another: `split_callback(node)` says which part a node
+    of `m` belongs to.
 
-    Parameters and modules are those of `root_m`, under the same names; attributes of `root_m` itself are read outside of the parts and
-    given to them.  `qualname_map` is filled with path in the result -> path in `m`.  Parts run in an order in which each has what it needs,
-    with `keep_original_order` in that of their first nodes.  With `tuple_return` a part gives a tuple also where it gives one value or none.
-    RuntimeError where parts need one another.
+    Parameters and modules are those of `root_m`, under the same names; attributes of `root_m` itself are read outside
+    of the parts and given to them.  `qualname_map` is filled with path in the result -> path in `m`.  Parts run in an
+    order in which each has what it needs, with `keep_original_order` in that of their first nodes.  With `tuple_return`
+    a part gives a tuple also where it gives one value or none.  RuntimeError where parts need one another.
     """
     parts, part_of = _assigned(m.graph, split_callback, partition_affix)
     for node in m.graph.nodes:

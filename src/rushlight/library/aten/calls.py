@@ -1,7 +1,8 @@
 """Calls of aten operators: composites above, a node for autograd, then the dispatch modes and classes, then the kernel.
 
-Modes are asked first, the one entered last before the others; each is away while it is asked, so that it may call the operator.  Then the classes of
-the arguments are asked, subclasses before their bases.  What runs below a node records nothing.
+Modes are asked first, the one entered last before the others; each is away while it is asked, so that it may call the
+operator.  Then the classes of the arguments are asked, subclasses before their bases.  What runs below a node records
+nothing.
 """
 
 from __future__ import annotations
@@ -156,7 +157,9 @@ def overload_of(form: Form) -> Any:
 
 
 def shown(form: Form, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments as modes see them: by place as far as the schema has places, without defaults at the end; the others by name, without defaults."""
+    """The arguments as modes see them: by place as far as the schema has places, without defaults at the end; the
+    others by name, without defaults.
+    """
     arguments = form.parsed().arguments
     count = sum(not a.kwarg_only for a in arguments)
     while count and is_default(arguments[count - 1], values[count - 1]):
@@ -266,7 +269,9 @@ def run_kernel(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def own_below(leaf: Any, grad: Any) -> Any:
-    """The gradient that a leaf keeps: the tensor itself, detached, where nothing else refers to it, else a copy in the leaf's layout."""
+    """The gradient that a leaf keeps: the tensor itself, detached, where nothing else refers to it, else a copy in the
+    leaf's layout.
+    """
     return nodes.own(leaf, grad)
 
 

@@ -1,7 +1,8 @@
 """The backward of aten operators in aten operators: a table of formulas, and what formulas are written with.
 
-A formula is a function of the gradient and of the call (`c.self`, `c.dim`, `c.result`, `c.sizes("self")`).  Tensors are `Value` objects, whose operators
-and methods call aten operators as PyTorch's native code does: `x * 2` is `mul.Scalar`, `1 - x` fills a tensor with ones first.
+A formula is a function of the gradient and of the call (`c.self`, `c.dim`, `c.result`, `c.sizes("self")`).  Tensors are
+`Value` objects, whose operators and methods call aten operators as PyTorch's native code does: `x * 2` is `mul.Scalar`,
+`1 - x` fills a tensor with ones first.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ def rule(names: str, **formulas: Rule) -> None:
 
 
 def joint(names: str, arguments: str, formula: Rule, only: tuple[int, ...] | None = None) -> None:
-    """One formula for several arguments, or of all gradients: it takes the list of gradients and gives one for each argument."""
+    """One formula for several arguments, or of all gradients: it takes the list of gradients and gives one for each
+    argument.
+    """
     formula.all_grads = True  # type: ignore[attr-defined]
     for name in names.split():
         RULES.setdefault(name, {})[tuple(arguments.split())] = formula

@@ -1,4 +1,6 @@
-"""Gradients of operators without a formula: one call of the package's own, `rushlight.<operator>_backward`, that runs the derived derivative."""
+"""Gradients of operators without a formula: one call of the package's own, `rushlight.<operator>_backward`, that runs
+the derived derivative.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class DerivedNode(Node):
 
 
 def backward(op: Any) -> Opaque:
-    """The backward of an operator as an operator: (gradients, arguments, keywords) -> a gradient for each tensor that wants one, in their order."""
+    """The backward of an operator as an operator: (gradients, arguments, keywords) -> a gradient for each tensor that
+    wants one, in their order.
+    """
     found = _BACKWARD.get(op)
     if found is None:
 

@@ -1,6 +1,7 @@
 """Functions of the package as aten operators: what is made of several, and what is called otherwise in Python.
 
-A handler gets the arguments as the user wrote them and calls operators; NotImplemented lets the operator of the function's own name take the call.
+A handler gets the arguments as the user wrote them and calls operators; NotImplemented lets the operator of the
+function's own name take the call.
 """
 
 from __future__ import annotations

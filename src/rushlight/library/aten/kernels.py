@@ -101,7 +101,9 @@ def pulled(
 
 
 def backward_of(name: str, function: Callable[..., Any], order: str) -> None:
-    """Register `name`: `order` names what stands where, `g` the gradient, `x` the input, anything else goes to the function in order."""
+    """Register `name`: `order` names what stands where, `g` the gradient, `x` the input, anything else goes to the
+    function in order.
+    """
     words = order.split()
 
     @kernel(name)

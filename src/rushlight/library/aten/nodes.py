@@ -47,7 +47,9 @@ class Context:
         raise AttributeError(name)
 
     def _settle(self) -> None:
-        """Take the versions of what is kept from now on: some operators write to arguments that their schema does not name."""
+        """Take the versions of what is kept from now on: some operators write to arguments that their schema does not
+        name.
+        """
         for saved in self._saved.values():
             saved.version = _version(saved.held)
 

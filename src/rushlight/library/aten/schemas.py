@@ -1,4 +1,6 @@
-"""Schemas of the aten operators: which overload takes a call, and its arguments in the form in which PyTorch shows them."""
+"""Schemas of the aten operators: which overload takes a call, and its arguments in the form in which PyTorch shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def find_form(name: str, overload: str) -> Form | None:
     return forms_of(name).get(overload)
 
 
-# Operators whose second operand may be a number where the schema says a tensor: they have no form for numbers in Python.
+# Operators whose second operand may be a number where the schema says a tensor: they have no form for numbers in
+# Python.
 _NUMBERS = frozenset(
     "add sub mul div subtract multiply divide true_divide floor_divide add_ sub_ mul_ div_ subtract_ multiply_ divide_ true_divide_ floor_divide_"
     " logical_and logical_or logical_xor atan2 arctan2 maximum minimum fmax fmin hypot logaddexp logaddexp2".split()
@@ -107,7 +110,9 @@ def choose(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Form
 
 
 def bind(form: Form, args: Sequence[Any], kwargs: dict[str, Any], strict: bool = False) -> list[Any] | None:
-    """A value for each argument of the schema; None where the arguments do not fit.  Strictly, names are those of the schema."""
+    """A value for each argument of the schema; None where the arguments do not fit.  Strictly, names are those of the
+    schema.
+    """
     arguments = form.parsed().arguments
     positional = [a for a in arguments if not a.kwarg_only]
     if len(args) > len(positional):

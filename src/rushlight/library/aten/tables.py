@@ -28,7 +28,9 @@ def _loaded() -> dict[str, dict[tuple[str, ...], Rule]]:
 
 
 def rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
-    """The formulas of an overload; those of the plain form for one in place.  {} where there is no gradient, None where nothing is known."""
+    """The formulas of an overload; those of the plain form for one in place.  {} where there is no gradient, None where
+    nothing is known.
+    """
     if overload.form is None:
         return None
     table, name, kind = _loaded(), overload._opname, overload._overloadname

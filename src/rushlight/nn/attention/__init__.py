@@ -1,4 +1,5 @@
-"""Attention: which way `scaled_dot_product_attention` may be computed, biases with a structure, and attention with a score of one's own.
+"""Attention: which way `scaled_dot_product_attention` may be computed, biases with a structure, and attention with a
+score of one's own.
 
     >>> import rushlight as torch
     >>> from rushlight.nn.attention import SDPBackend, sdpa_kernel
@@ -66,8 +67,9 @@ def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
 def sdpa_kernel(backends: Sequence[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[dict[str, bool]]:
     """Inside (or, as a decorator, in the function), only these ways of computing attention are allowed.
 
-    `set_priority` also tries them in the given order.  AssertionError for what is no `SDPBackend`.  `scaled_dot_product_attention` raises
-    RuntimeError where neither MATH nor FLASH_ATTENTION is left, the two that a CPU has.
+    `set_priority` also tries them in the given order.  AssertionError for what is no `SDPBackend`.
+    `scaled_dot_product_attention` raises RuntimeError where neither MATH nor FLASH_ATTENTION is left, the two that a
+    CPU has.
 
         >>> from rushlight.nn.attention import SDPBackend, sdpa_kernel
         >>> with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]) as allowed:

@@ -30,8 +30,9 @@ class CausalVariant(IntEnum):
 class CausalBias(Tensor):
     """A causal mask for `seq_len_q` queries and `seq_len_kv` keys, to be given as `attn_mask`.
 
-    `scaled_dot_product_attention` takes it without writing the mask out where the diagonal starts at the corner.  AssertionError for a `variant`
-    that is no `CausalVariant`.  With LOWER_RIGHT and more queries than keys, the first queries attend to nothing.
+    `scaled_dot_product_attention` takes it without writing the mask out where the diagonal starts at the corner.
+    AssertionError for a `variant` that is no `CausalVariant`.  With LOWER_RIGHT and more queries than keys, the first
+    queries attend to nothing.
     """
 
     variant: CausalVariant
@@ -110,5 +111,7 @@ def causal_upper_left(*size: int) -> CausalBias:
 
 
 def causal_lower_right(*size: int) -> CausalBias:
-    """A causal mask of `size` (queries, keys) in which the last query attends to all keys, as in generation with a cache."""
+    """A causal mask of `size` (queries, keys) in which the last query attends to all keys, as in generation with a
+    cache.
+    """
     return CausalBias(CausalVariant.LOWER_RIGHT, *_pair("causal_lower_right", size))

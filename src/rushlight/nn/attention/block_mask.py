@@ -1,6 +1,7 @@
 """Masks of attention by blocks: which blocks of queries and keys take part, and which of those need the mask inside.
 
-Source: the format is that of Dong et al., "Flex Attention: a programming model for generating optimized attention kernels" (2024).
+Source: the format is that of Dong et al., "Flex Attention: a programming model for generating optimized attention
+kernels" (2024).
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ def _turned(count: Any, indices: Any) -> tuple[Any, Any]:
 class BlockMask:
     """Which blocks of `BLOCK_SIZE` (queries, keys) of an attention take part, for every batch and head.
 
-    `kv_num_blocks` (..., rows) says how many blocks of keys each block of queries attends to, `kv_indices` (..., rows, columns) which ones (the
-    first so many of each row; the rest means nothing); inside of them `mask_mod` decides.  The blocks in `full_kv_num_blocks` and `full_kv_indices`
-    (or None) take part whole.  The `q_` tensors are the same by columns.  Usually made by `create_block_mask`.
+    `kv_num_blocks` (..., rows) says how many blocks of keys each block of queries attends to, `kv_indices` (..., rows,
+    columns) which ones (the first so many of each row; the rest means nothing); inside of them `mask_mod` decides.  The
+    blocks in `full_kv_num_blocks` and `full_kv_indices` (or None) take part whole.  The `q_` tensors are the same by
+    columns.  Usually made by `create_block_mask`.
 
         >>> from rushlight.nn.attention.flex_attention import create_block_mask
         >>> create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 256, 256).sparsity()
@@ -122,7 +124,8 @@ class BlockMask:
     ) -> BlockMask:
         """A mask from its blocks by rows; those by columns are computed unless `compute_q_blocks` is False.
 
-        RuntimeError for indices with less than two dims, AssertionError where of the two tensors for full blocks only one is given.
+        RuntimeError for indices with less than two dims, AssertionError where of the two tensors for full blocks only
+        one is given.
         """
         if kv_indices.dim() < 2:
             raise RuntimeError("BlockMask must have at least 2 dimensions")
@@ -144,7 +147,9 @@ class BlockMask:
         )  # fmt: skip
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
-        """Everything that the mask is made of, in the order of the constructor; with `flatten`, lengths and block size as single numbers."""
+        """Everything that the mask is made of, in the order of the constructor; with `flatten`, lengths and block size
+        as single numbers.
+        """
         middle = [getattr(self, name) for name in (*_TENSORS, *_ORDERS, "dq_kv_order_spt")]
         lengths, size = (
             (tuple(self.seq_lengths), tuple(self.BLOCK_SIZE)) if flatten else ((self.seq_lengths,), (self.BLOCK_SIZE,))
@@ -245,7 +250,8 @@ class BlockMask:
         return f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%, \n{self.to_string().strip()}\n)"
 
     def to_string(self, grid_size: int | tuple[int, int] = (20, 20), limit: int = 4) -> str:
-        """A picture of the blocks for each batch and head, at most `limit` of them (-1: all), each drawn with at most `grid_size` cells.
+        """A picture of the blocks for each batch and head, at most `limit` of them (-1: all), each drawn with at most
+        `grid_size` cells.
 
         A dark cell stands for blocks that all take part, a light one for some, an empty one for none.
         """

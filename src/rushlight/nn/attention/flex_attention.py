@@ -123,9 +123,11 @@ def _takes_score(mod: Any) -> bool:
 def create_mask(
     mod_fn: Callable[..., Any], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
 ) -> Tensor:
-    """The whole mask, bool (B, H, Q_LEN, KV_LEN), of a `mask_mod(b, h, q_idx, kv_idx)` or a `score_mod(score, b, h, q_idx, kv_idx)`.
+    """The whole mask, bool (B, H, Q_LEN, KV_LEN), of a `mask_mod(b, h, q_idx, kv_idx)` or a `score_mod(score, b, h,
+    q_idx, kv_idx)`.
 
-    Where a score becomes -inf the mask is False.  None for B or H stands for 1.  AssertionError for a function with other arguments.
+    Where a score becomes -inf the mask is False.  None for B or H stands for 1.  AssertionError for a function with
+    other arguments.
     """
     sizes = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
     indices = [rushlight.arange(n, device=device) for n in sizes]
@@ -150,9 +152,10 @@ def create_block_mask(
 ) -> BlockMask:
     """The blocks in which `mask_mod(b, h, q_idx, kv_idx)` is true somewhere; see `BlockMask`.
 
-    None for B or H: the same mask for all.  With `separate_full_blocks` (the default) blocks in which it is true everywhere are kept apart.
-    `compute_dq_write_order` adds the order in which a deterministic backward adds up the parts of a query's gradient, from the last key block
-    to the first, or with `dq_kv_order=False` from the first to the last.
+    None for B or H: the same mask for all.  With `separate_full_blocks` (the default) blocks in which it is true
+    everywhere are kept apart.  `compute_dq_write_order` adds the order in which a deterministic backward adds up the
+    parts of a query's gradient, from the last key block to the first, or with `dq_kv_order=False` from the first to the
+    last.
 
         >>> from rushlight.nn.attention.flex_attention import create_block_mask
         >>> print(create_block_mask(lambda b, h, q, k: q >= k, None, None, 4, 4, BLOCK_SIZE=2))
@@ -189,7 +192,9 @@ def create_block_mask(
 
 
 def _write_order(taking: Any, backwards: bool) -> Any:
-    """How many key blocks add to a query block's gradient before each one does; `taking` is (..., key blocks, query blocks)."""
+    """How many key blocks add to a query block's gradient before each one does; `taking` is (..., key blocks, query
+    blocks).
+    """
     taking = taking.to(rushlight.int32)
     before = taking.cumsum(-2) - taking
     return (taking.sum(-2, keepdim=True) - 1 - before if backwards else before).to(rushlight.int32)
@@ -256,14 +261,17 @@ def flex_attention(
 ) -> Any:
     """softmax(score_mod(query @ key^T * scale)) @ value, over the pairs that `block_mask` lets take part.
 
-    - `query` (B, Hq, L, E), `key` (B, Hkv, S, E), `value` (B, Hkv, S, Ev); the result is (B, Hq, L, Ev) in the dtype and layout of `query`.
-    - `score_mod(score, b, h, q_idx, kv_idx)` gets one score (float32, or float64 for such a query) and its place as 0-dim tensors; it may
-      read other tensors, which then get gradients too.
+    - `query` (B, Hq, L, E), `key` (B, Hkv, S, E), `value` (B, Hkv, S, Ev); the result is (B, Hq, L, Ev) in the dtype
+      and layout of `query`.
+    - `score_mod(score, b, h, q_idx, kv_idx)` gets one score (float32, or float64 for such a query) and its place as
+      0-dim tensors; it may read other tensors, which then get gradients too.
     - `scale` defaults to 1/sqrt(E); with `enable_gqa` each head of keys serves Hq / Hkv heads of queries.
-    - `return_aux=AuxRequest(lse=True, max_scores=True)` returns `(result, AuxOutput)`: the logarithm of the softmax's denominator and the largest
-      score for every query (B, Hq, L), -inf for queries that attend to nothing, whose result is zero.  `return_lse` returns `(result, lse)`.
+    - `return_aux=AuxRequest(lse=True, max_scores=True)` returns `(result, AuxOutput)`: the logarithm of the softmax's
+      denominator and the largest score for every query (B, Hq, L), -inf for queries that attend to nothing, whose
+      result is zero.  `return_lse` returns `(result, lse)`.
 
-    Unlike PyTorch, which differentiates this on GPUs alone, gradients of any order are there.  ValueError for sizes that do not go together.
+    Unlike PyTorch, which differentiates this on GPUs alone, gradients of any order are there.  ValueError for sizes
+    that do not go together.
 
         >>> import rushlight as torch
         >>> from rushlight.nn.attention.flex_attention import create_block_mask, flex_attention

@@ -117,7 +117,8 @@ def multi_head_attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of `query` (L, N, E) to `key` and `value` (S, N, E) with several heads; see `nn.MultiheadAttention`.
 
-    Returns the output (L, N, E) and, if `need_weights`, the weights (N, L, S), averaged over the heads or (N, heads, L, S).
+    Returns the output (L, N, E) and, if `need_weights`, the weights (N, L, S), averaged over the heads or (N, heads, L,
+    S).
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:

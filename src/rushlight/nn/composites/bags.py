@@ -31,8 +31,9 @@ def embedding_bag(
     """Look bags of indices up in `weight` and reduce each bag to one vector, by "sum", "mean" or "max".
 
     `input` is (bags, indices), or a vector of indices with `offsets`, where each bag begins (and, with
-    `include_last_offset`, where the last one ends). Entries equal to `padding_idx` do not count; an empty bag gives zeros.
-    `per_sample_weights` scale the vectors, for "sum" only. Raises `ValueError` for arguments that do not go together.
+    `include_last_offset`, where the last one ends). Entries equal to `padding_idx` do not count; an empty bag gives
+    zeros.  `per_sample_weights` scale the vectors, for "sum" only. Raises `ValueError` for arguments that do not go
+    together.
 
     Example: `F.embedding_bag(torch.tensor([1, 2, 4]), torch.randn(5, 3), torch.tensor([0, 2])).shape  # (2, 3)`
     """
@@ -100,7 +101,9 @@ def _named_index(input: Any, weight: Any) -> Iterator[None]:
 def _in_one_pass(
     input: Any, weight: Any, offsets: Any, mode: str, weights: Any, include_last_offset: bool, padding_idx: int | None
 ) -> Any:
-    """All bags by one operator, each as long as the longest; None where that is much more than what is there, or nothing is."""
+    """All bags by one operator, each as long as the longest; None where that is much more than what is there, or
+    nothing is.
+    """
     padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
     total, width = input.numel(), input.size(-1)
     if not total or not weight.numel():

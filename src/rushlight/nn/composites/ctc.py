@@ -28,9 +28,9 @@ def ctc_loss(
 ) -> Tensor:
     """Minus the log-probability that `log_probs` spells `targets`, over all ways of repeating labels and adding blanks.
 
-    `log_probs` is (time, batch, classes), or (time, classes) for one sequence, and comes from `log_softmax`; `targets` is
-    (batch, length), or all targets one after another. "mean" divides each loss by the length of its target first.
-    A target that does not fit has an infinite loss, whose gradient is NaN over the steps of its sequence; `zero_infinity`
+    `log_probs` is (time, batch, classes), or (time, classes) for one sequence, and comes from `log_softmax`; `targets`
+    is (batch, length), or all targets one after another. "mean" divides each loss by the length of its target first.  A
+    target that does not fit has an infinite loss, whose gradient is NaN over the steps of its sequence; `zero_infinity`
     makes both zero.
 
     Example: `F.ctc_loss(torch.randn(5, 1, 3).log_softmax(2), torch.tensor([[1, 2]]), (5,), (2,))`

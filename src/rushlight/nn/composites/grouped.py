@@ -44,10 +44,11 @@ class SwizzleType(enum.Enum):
 def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """Products of several pairs of matrices, as the experts of a mixture need them.
 
-    A matrix of two dims holds the groups side by side: `offs` (int32) are the ends of the groups, along the rows of `mat_a` or the
-    columns of `mat_b`, or along both contracted dims where both have two.  (M, K) x (G, K, N) gives (M, N), (G, M, K) x (K, N)
-    gives (M, N), (M, K) x (K, N) and (G, M, K) x (G, K, N) give (G, M, N).  Rows or columns behind the last end are zero.
-    RuntimeError for dtypes other than float32, bfloat16 and float16, and for rows that do not start at multiples of 16 bytes.
+    A matrix of two dims holds the groups side by side: `offs` (int32) are the ends of the groups, along the rows of
+    `mat_a` or the columns of `mat_b`, or along both contracted dims where both have two.  (M, K) x (G, K, N) gives (M,
+    N), (G, M, K) x (K, N) gives (M, N), (M, K) x (K, N) and (G, M, K) x (G, K, N) give (G, M, N).  Rows or columns
+    behind the last end are zero.  RuntimeError for dtypes other than float32, bfloat16 and float16, and for rows that
+    do not start at multiples of 16 bytes.
 
     >>> a, b = rushlight.ones(3, 4), rushlight.ones(2, 4, 4)
     >>> rushlight.nn.functional.grouped_mm(a, b, offs=rushlight.tensor([1, 3], dtype=rushlight.int32)).shape
@@ -153,11 +154,12 @@ def scaled_mm(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Any:
-    """(scale_a * mat_a) @ (scale_b * mat_b) + bias for matrices of eight-bit floats, computed in float32 and rounded once.
+    """(scale_a * mat_a) @ (scale_b * mat_b) + bias for matrices of eight-bit floats, computed in float32 and rounded
+    once.
 
-    Scales are one number each (`ScalingType.TensorWise`) or one for each row of `mat_a` (M, 1) and column of `mat_b` (1, N)
-    (`RowWise`); ValueError for other scalings, which PyTorch's CPU does not have either, and for sizes that do not fit.
-    `output_dtype` None means the dtype of `mat_a`.
+    Scales are one number each (`ScalingType.TensorWise`) or one for each row of `mat_a` (M, 1) and column of `mat_b`
+    (1, N) (`RowWise`); ValueError for other scalings, which PyTorch's CPU does not have either, and for sizes that do
+    not fit.  `output_dtype` None means the dtype of `mat_a`.
     """
     dims = tuple(contraction_dim) or (-1, -2)
     if mat_a.dim() != 2 or mat_b.dim() != 2:
@@ -229,7 +231,9 @@ def _scaled_mm(
     input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """See `nn.functional.scaled_mm`: the scales are one number each, or one for each row of `input` and column of `mat2`."""
+    """See `nn.functional.scaled_mm`: the scales are one number each, or one for each row of `input` and column of
+    `mat2`.
+    """
     if scale_result is not None:
         raise NotImplementedError(
             "_scaled_mm: scale_result is of use for results of eight bits only, which CPUs do not have here"

@@ -30,12 +30,13 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: Any = None,
 ) -> Tensor:
-    """`cross_entropy(linear(input, linear_weight, linear_bias), target)` for `input` (N, F) or (F) and `linear_weight` (C, F) or (C, *, F).
+    """`cross_entropy(linear(input, linear_weight, linear_bias), target)` for `input` (N, F) or (F) and `linear_weight`
+    (C, F) or (C, *, F).
 
-    `target` holds classes (N, *) or probabilities (N, C, *). With `options` (an `nn.LinearCrossEntropyOptions`) the batch
-    is taken in chunks and gradients are computed on the way forward, so that the logits (N, C) never exist as a whole:
-    for classes as targets, weights of two dims and no label smoothing; else a warning says that they are ignored.
-    RuntimeError for sizes that do not fit.
+    `target` holds classes (N, *) or probabilities (N, C, *). With `options` (an `nn.LinearCrossEntropyOptions`) the
+    batch is taken in chunks and gradients are computed on the way forward, so that the logits (N, C) never exist as a
+    whole: for classes as targets, weights of two dims and no label smoothing; else a warning says that they are
+    ignored.  RuntimeError for sizes that do not fit.
 
     >>> x, w, y = rushlight.ones(2, 3), rushlight.zeros(4, 3), rushlight.tensor([0, 3])
     >>> rushlight.nn.functional.linear_cross_entropy(x, w, y)

@@ -26,8 +26,8 @@ def embedding(
     """Rows of `weight` (rows, size) named by the integers `input` (*); gives (*, size).
 
     The row `padding_idx` gets no gradient. With `max_norm`, rows that are looked up and longer than that (in the norm
-    `norm_type`) are first shortened in place. With `sparse` the gradient of `weight` is a sparse tensor of the rows that were
-    looked up. An index out of range raises `IndexError`.
+    `norm_type`) are first shortened in place. With `sparse` the gradient of `weight` is a sparse tensor of the rows
+    that were looked up. An index out of range raises `IndexError`.
 
     Example: `F.embedding(torch.tensor([[1, 2], [4, 3]]), torch.randn(10, 3)).shape  # (2, 2, 3)`
     """

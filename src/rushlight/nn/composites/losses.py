@@ -23,11 +23,13 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log likelihood of `target` for normal distributions of mean `input` and variance `var`: (log(v) + (input - target)^2 / v) / 2.
+    """The negative log likelihood of `target` for normal distributions of mean `input` and variance `var`: (log(v) +
+    (input - target)^2 / v) / 2.
 
-    v = max(var, eps), without a gradient of the bound; `full` adds log(2 pi) / 2. `var` has the shape of `input`, or that with a last dim of one
-    or none, or is a float. Raises `ValueError` for a variance below zero, and for a shape that does not go with the input's, `RuntimeError` for a
-    variance of whole numbers, which could not be bounded, and for bools, of which there is no difference.
+    v = max(var, eps), without a gradient of the bound; `full` adds log(2 pi) / 2. `var` has the shape of `input`, or
+    that with a last dim of one or none, or is a float. Raises `ValueError` for a variance below zero, and for a shape
+    that does not go with the input's, `RuntimeError` for a variance of whole numbers, which could not be bounded, and
+    for bools, of which there is no difference.
 
     Example: `F.gaussian_nll_loss(torch.zeros(2), torch.ones(2), torch.ones(2))  # tensor(0.5000)`
     """
@@ -60,7 +62,8 @@ def kl_div(
 ) -> Tensor:
     """target * (log(target) - input), where `input` holds log probabilities; `target` too with `log_target`.
 
-    `reduction` is "none", "sum", "batchmean" (the divergence, divided by the size of the batch) or "mean" (divided by all sizes, which warns).
+    `reduction` is "none", "sum", "batchmean" (the divergence, divided by the size of the batch) or "mean" (divided by
+    all sizes, which warns).
 
     Example: `F.kl_div(torch.zeros(1, 2), torch.ones(1, 2), reduction="batchmean")  # tensor(0.)`
     """
@@ -82,7 +85,8 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with any distance function (default: the Euclidean one).
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with any distance function (default: the Euclidean
+    one).
 
     With `swap` the negative may also be compared with the positive, whichever is nearer.
     """

@@ -25,9 +25,9 @@ def batch_norm(
 ) -> Tensor:
     """Normalise each channel (dimension 1) of `input`, then scale by `weight` and shift by `bias`.
 
-    In training with the statistics of the batch, which are mixed into the running ones, in place: new = (1 - momentum) * old +
-    momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a channel has one
-    value only in training, and for an `eps` below zero (zero in training).
+    In training with the statistics of the batch, which are mixed into the running ones, in place: new = (1 - momentum)
+    * old + momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a
+    channel has one value only in training, and for an `eps` below zero (zero in training).
     """
     if as_flag("batch_norm", "training", training):
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))

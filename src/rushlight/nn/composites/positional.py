@@ -1,4 +1,5 @@
-"""Functions of neural networks as the package itself has them (`torch.batch_norm`): positional arguments, reductions as numbers.
+"""Functions of neural networks as the package itself has them (`torch.batch_norm`): positional arguments, reductions as
+numbers.
 
 Each is a function of `nn.functional`, or a layer's run, in another order of arguments.
 """
@@ -120,7 +121,9 @@ def instance_norm(
 def batch_norm_update_stats(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance of each channel (dim 1), which are mixed into the running ones in place, the variance unbiased."""
+    """Mean and (biased) variance of each channel (dim 1), which are mixed into the running ones in place, the variance
+    unbiased.
+    """
     dims = [d for d in range(input.dim()) if d != 1]
     var, mean = rushlight.var_mean(input, dims, correction=0)
     if running_mean is not None:
@@ -184,8 +187,8 @@ def embedding_bag(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """See `nn.functional.embedding_bag`; `mode` is 0 (sum), 1 (mean) or 2 (max).
 
-    Returns the bags, the bag of each index (empty for plain sums), the number of indices that count in each bag (0 for sums), and for "max"
-    the index that each element came from.
+    Returns the bags, the bag of each index (empty for plain sums), the number of indices that count in each bag (0 for
+    sums), and for "max" the index that each element came from.
     """
     if mode not in _BAG_MODES:
         raise RuntimeError(f"{mode} is not a mode: 0 is the sum, 1 the mean, 2 the maximum")
@@ -314,7 +317,9 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
 
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:
-    """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window if periodic."""
+    """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window
+    if periodic.
+    """
     dtype = options.pop("dtype", None) or rushlight.get_default_dtype()
     wide = rushlight.float32 if dtype in (rushlight.float16, rushlight.bfloat16) else dtype
     wants_grad = options.pop("requires_grad", False)

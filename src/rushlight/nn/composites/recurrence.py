@@ -15,8 +15,8 @@ __all__ = ["run_cell", "run_layers"]
 # The operators' names of the kinds of cells.
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 
-# A cell takes the projected input, the state (a tuple) and the weights of the recurrence, and returns the next state; the
-# first part of a state is what the layer puts out.
+# A cell takes the projected input, the state (a tuple) and the weights of the recurrence, and returns the next state;
+# the first part of a state is what the layer puts out.
 
 
 def tanh_cell(projected: Any, state: tuple[Any, ...], weight: Any, bias: Any, _: Any) -> tuple[Any, ...]:
@@ -91,9 +91,10 @@ def run_layers(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run all layers over packed data.
 
-    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` (a list, or a tensor of int64) how
-    many of them still run at each step. `state` holds tensors (layers * directions, batch, features), `weights` for each layer and
-    direction [w_ih, w_hh, b_ih, b_hh, w_hr], None for what is absent. Returns the outputs, packed alike, and the last state.
+    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` (a list, or
+    a tensor of int64) how many of them still run at each step. `state` holds tensors (layers * directions, batch,
+    features), `weights` for each layer and direction [w_ih, w_hh, b_ih, b_hh, w_hr], None for what is absent. Returns
+    the outputs, packed alike, and the last state.
     """
     sizes = batch_sizes if isinstance(batch_sizes, list) else batch_sizes.tolist()
     given = None if sizes[0] == sizes[-1] else batch_sizes

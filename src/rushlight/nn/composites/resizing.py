@@ -26,9 +26,10 @@ def interpolate(
 ) -> Tensor:
     """Resize the spatial dimensions of `input` (N, C, *) to `size` or by `scale_factor`.
 
-    Modes: "nearest", "nearest-exact", "linear" (3-D), "bilinear", "bicubic" and "lanczos" (4-D), "trilinear" (5-D) and "area". With
-    `antialias` (4-D, "bilinear", "bicubic" and "lanczos") the filter grows with the reduction, so that nothing is skipped. Floats and uint8.
-    Raises `ValueError` for arguments that contradict each other, `NotImplementedError` for a mode that the number of dims has not.
+    Modes: "nearest", "nearest-exact", "linear" (3-D), "bilinear", "bicubic" and "lanczos" (4-D), "trilinear" (5-D) and
+    "area". With `antialias` (4-D, "bilinear", "bicubic" and "lanczos") the filter grows with the reduction, so that
+    nothing is skipped. Floats and uint8.  Raises `ValueError` for arguments that contradict each other,
+    `NotImplementedError` for a mode that the number of dims has not.
 
     Example: `F.interpolate(torch.randn(1, 3, 8, 8), scale_factor=2).shape  # (1, 3, 16, 16)`
     """
@@ -91,7 +92,9 @@ def _step(size: int, out: int, scale: float | None, align: bool) -> float:
 
 
 def _times(size: int, out: int, step: float) -> int:
-    """How often each element is the nearest, where that is a power of two for all of them (so that places are computed exactly); else 0."""
+    """How often each element is the nearest, where that is a power of two for all of them (so that places are computed
+    exactly); else 0.
+    """
     times = out // size
     return times if times * size == out and times & (times - 1) == 0 and times * step == 1.0 else 0
 

@@ -1,4 +1,6 @@
-"""The softmax family with PyTorch's Python signature, where the dimension may be left out, and as its native library has it, where it may not."""
+"""The softmax family with PyTorch's Python signature, where the dimension may be left out, and as its native library
+has it, where it may not.
+"""
 
 from __future__ import annotations
 

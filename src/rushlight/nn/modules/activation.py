@@ -576,9 +576,10 @@ class Softmax2d(Module):
 class MultiheadAttention(Module):
     """Attention with `num_heads` heads, each over embed_dim / num_heads features.
 
-    Inputs are query (L, N, E), key (S, N, kdim) and value (S, N, vdim), batch first if `batch_first`, or without a batch.
-    `key_padding_mask` (N, S) leaves keys out, `attn_mask` (L, S) or (N * heads, L, S) pairs; true (or -inf) means: left out.
-    Returns the output and, if `need_weights`, the weights, averaged over the heads if `average_attn_weights`.
+    Inputs are query (L, N, E), key (S, N, kdim) and value (S, N, vdim), batch first if `batch_first`, or without a
+    batch.  `key_padding_mask` (N, S) leaves keys out, `attn_mask` (L, S) or (N * heads, L, S) pairs; true (or -inf)
+    means: left out.  Returns the output and, if `need_weights`, the weights, averaged over the heads if
+    `average_attn_weights`.
 
     Example: `output, weights = nn.MultiheadAttention(8, 2)(x, x, x)  # x: (5, 3, 8)`
     """
@@ -671,7 +672,9 @@ class MultiheadAttention(Module):
         return merged, 2
 
     def _takes_no_hint(self, query: Any, key: Any, value: Any) -> bool:
-        """Whether PyTorch would compute this call natively: then it leaves out no keys where `is_causal` comes without a mask."""
+        """Whether PyTorch would compute this call natively: then it leaves out no keys where `is_causal` comes without
+        a mask.
+        """
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         if self.training or not self.batch_first or query.dim() != 3 or not query is key is value:
             return False

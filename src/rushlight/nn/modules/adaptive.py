@@ -86,7 +86,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             second.reset_parameters()
 
     def forward(self, input_: Any, target_: Any) -> _ASMoutput:
-        """(log probability of each target's class, mean negative log-likelihood) for `input_` (N, in_features) or (in_features)."""
+        """(log probability of each target's class, mean negative log-likelihood) for `input_` (N, in_features) or
+        (in_features).
+        """
         if target_.dim() == 1:
             if input_.shape[:1] != target_.shape:
                 raise RuntimeError("Input and target should have the same size in the batch dimension.")
@@ -115,7 +117,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def _of_targets(self, x: Any, target: Any) -> Any:
-        """Log probability of each row's own class: only the clusters that occur are computed, on the rows that need them."""
+        """Log probability of each row's own class: only the clusters that occur are computed, on the rows that need
+        them.
+        """
         place, output = target, x.new_zeros(target.shape)
         for i, (low, high) in enumerate(self._ranges()):
             rows = ((target >= low) & (target < high)).nonzero().squeeze(1)

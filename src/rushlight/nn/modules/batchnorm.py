@@ -149,7 +149,8 @@ class BatchNorm3d(_BatchNorm):
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation of (N, C, *) whose statistics are those of the batches of all processes of a group.
 
-    In a single process it is `BatchNorm`; several processes are not supported yet: a `process_group` raises NotImplementedError.
+    In a single process it is `BatchNorm`; several processes are not supported yet: a `process_group` raises
+    NotImplementedError.
 
     Example: `nn.SyncBatchNorm(3)(torch.randn(8, 3, 5))`
     """
@@ -178,7 +179,9 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """`module` with every batch normalisation in it replaced by a `SyncBatchNorm` with the same parameters and statistics."""
+        """`module` with every batch normalisation in it replaced by a `SyncBatchNorm` with the same parameters and
+        statistics.
+        """
         made = module
         if isinstance(module, _BatchNorm):
             made = cls(

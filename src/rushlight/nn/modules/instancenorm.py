@@ -115,7 +115,9 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):
-    """An `InstanceNorm1d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm1d` from then on."""
+    """An `InstanceNorm1d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm1d` from
+    then on.
+    """
 
     cls_to_become = InstanceNorm1d
     _dims = InstanceNorm1d._dims
@@ -123,7 +125,9 @@ class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):
 
 
 class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):
-    """An `InstanceNorm2d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm2d` from then on."""
+    """An `InstanceNorm2d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm2d` from
+    then on.
+    """
 
     cls_to_become = InstanceNorm2d
     _dims = InstanceNorm2d._dims
@@ -131,7 +135,9 @@ class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):
 
 
 class LazyInstanceNorm3d(_LazyNormBase, _InstanceNorm):
-    """An `InstanceNorm3d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm3d` from then on."""
+    """An `InstanceNorm3d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm3d` from
+    then on.
+    """
 
     cls_to_become = InstanceNorm3d
     _dims = InstanceNorm3d._dims

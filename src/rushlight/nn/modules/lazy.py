@@ -13,10 +13,10 @@ __all__ = ["LazyModuleMixin"]
 class LazyModuleMixin:
     """What makes a module lazy; it stands before `Module` among the bases.
 
-    The constructor gives the module `UninitializedParameter`s and `UninitializedBuffer`s, and `initialize_parameters`, which
-    is called with the arguments of the first call, materialises them. After that the module's class becomes `cls_to_become`, if
-    there is one. A state dict with shapes initialises the parameters as well. Parameters should be materialised (by a call
-    with an input of the right shape) before an optimizer is told to change them.
+    The constructor gives the module `UninitializedParameter`s and `UninitializedBuffer`s, and `initialize_parameters`,
+    which is called with the arguments of the first call, materialises them. After that the module's class becomes
+    `cls_to_become`, if there is one. A state dict with shapes initialises the parameters as well. Parameters should be
+    materialised (by a call with an input of the right shape) before an optimizer is told to change them.
     """
 
     cls_to_become: type[Any] | None = None

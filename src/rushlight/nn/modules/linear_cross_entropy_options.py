@@ -23,13 +23,16 @@ def _factor(method: str) -> int | None:
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """Options of the chunked form of `nn.functional.linear_cross_entropy`, which never holds the logits of the whole batch.
+    """Options of the chunked form of `nn.functional.linear_cross_entropy`, which never holds the logits of the whole
+    batch.
 
-    - `allow_retain_graph`: let a loss that is reduced be differentiated more than once, at the cost of one more copy of the gradients.
+    - `allow_retain_graph`: let a loss that is reduced be differentiated more than once, at the cost of one more copy of
+      the gradients.
     - `batch_chunk_size`: rows of the batch to take at a time; all of them by default.
     - `chunking_method`: "aspect_ratio" chooses it so that the logits of a chunk take as much memory as the input,
       "aspect_ratio:N" an N-th of that; "auto" is one of these by dtype; None leaves `batch_chunk_size` to decide.
-    - `acc_policy`: "accurate", "balanced" or "compact": which intermediates have `acc_dtype`; "auto" is one of these by dtype.
+    - `acc_policy`: "accurate", "balanced" or "compact": which intermediates have `acc_dtype`; "auto" is one of these by
+      dtype.
     - `acc_dtype`: dtype of sums; by default float32 for half types under "auto", else the input's.
 
     ValueError for values that are none of these.

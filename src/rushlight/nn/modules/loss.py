@@ -542,7 +542,8 @@ class CTCLoss(_Loss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """Cross entropy of `linear(input)`, with the linear layer's weight as its parameter; see `nn.functional.linear_cross_entropy`.
+    """Cross entropy of `linear(input)`, with the linear layer's weight as its parameter; see
+    `nn.functional.linear_cross_entropy`.
 
     `out_features` gives the further dims of a loss of several places a row.
 

@@ -192,9 +192,9 @@ class LocalResponseNorm(Module):
 class CrossMapLRN2d(Module):
     """Local response normalisation of images (N, C, H, W), kept for old Torch models.
 
-    It differs from `LocalResponseNorm` in two ways, both PyTorch's: windows of an even size reach as far as those of the next
-    odd one, and the first channel, once in the running sum of squares, stays in it. (The gradient is the slope of that, which
-    PyTorch's is not.)
+    It differs from `LocalResponseNorm` in two ways, both PyTorch's: windows of an even size reach as far as those of
+    the next odd one, and the first channel, once in the running sum of squares, stays in it. (The gradient is the slope
+    of that, which PyTorch's is not.)
 
     Example: `nn.CrossMapLRN2d(3)(torch.randn(1, 5, 4, 4))`
     """

@@ -451,7 +451,8 @@ class _FractionalMaxPool(Module):
 class FractionalMaxPool2d(_FractionalMaxPool):
     """Maximum over windows of (N, C, H, W) or (C, H, W) at random steps (Graham, Fractional Max-Pooling, 2014).
 
-    The result has `output_size`, or the input's size times `output_ratio`, numbers in (0, 1). ValueError unless one is given.
+    The result has `output_size`, or the input's size times `output_ratio`, numbers in (0, 1). ValueError unless one is
+    given.
 
     Example: `nn.FractionalMaxPool2d(3, output_ratio=(0.5, 0.5))(torch.randn(20, 16, 50, 32)).shape  # (20, 16, 25, 16)`
     """

@@ -226,7 +226,9 @@ class RNNBase(Module):
         return packed, self.permute_hidden(last if self.mode == "LSTM" else last[0], unsorted_indices)
 
     def _state(self, input: Any, hx: Any, batch_sizes: Any, batched: bool, order: Any = None) -> tuple[Any, ...]:
-        """The state that was given, with a batch and in the order of the packed sequences, or zeros; and everything checked."""
+        """The state that was given, with a batch and in the order of the packed sequences, or zeros; and everything
+        checked.
+        """
         pair = self.mode == "LSTM"
         if hx is None:
             features = (self.proj_size or self.hidden_size, self.hidden_size)[: 2 if pair else 1]
@@ -251,7 +253,9 @@ class RNNBase(Module):
     def _run(
         self, data: Any, batch_sizes: Any, state: tuple[Any, ...], whole: bool = False
     ) -> tuple[Any, tuple[Any, ...]]:
-        """All layers over packed data; an LSTM over `whole` sequences is one operation for `torch.autocast`, as PyTorch's is."""
+        """All layers over packed data; an LSTM over `whole` sequences is one operation for `torch.autocast`, as
+        PyTorch's is.
+        """
         if not len(batch_sizes):
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         directions = 2 if self.bidirectional else 1

@@ -116,8 +116,8 @@ class Embedding(Module):
 class EmbeddingBag(Module):
     """Looks bags of indices up in `weight` and reduces each bag by "sum", "mean" or "max".
 
-    Shapes: input (bags, indices), or (indices,) with `offsets` saying where each bag begins, to output
-    (bags, embedding_dim). The row `padding_idx` starts at zero and does not count. An index out of range raises `IndexError`.
+    Shapes: input (bags, indices), or (indices,) with `offsets` saying where each bag begins, to output (bags,
+    embedding_dim). The row `padding_idx` starts at zero and does not count. An index out of range raises `IndexError`.
 
     Example: `nn.EmbeddingBag(10, 3, mode="sum")(torch.tensor([1, 2, 4]), torch.tensor([0, 2])).shape  # (2, 3)`
     """

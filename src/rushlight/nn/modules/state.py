@@ -271,7 +271,9 @@ class StateDict:
 
 
 def _odd_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
-    """A line on the prefix that all keys of a state dict have too much, or too little (`module.` of DataParallel, `_orig_mod.`), if there is one."""
+    """A line on the prefix that all keys of a state dict have too much, or too little (`module.` of DataParallel,
+    `_orig_mod.`), if there is one.
+    """
     for longer, shorter, words in (
         (unexpected, missing, "begin with {0!r}: without it"),
         (missing, unexpected, "lack {0!r}: with it"),

@@ -61,7 +61,9 @@ def data_parallel(
     dim: int = 0,
     module_kwargs: Any = None,
 ) -> Any:
-    """`module(*inputs)` on several accelerators: RuntimeError, since there are none (PyTorch refuses here too, unlike `DataParallel`)."""
+    """`module(*inputs)` on several accelerators: RuntimeError, since there are none (PyTorch refuses here too, unlike
+    `DataParallel`).
+    """
     raise RuntimeError(
         "device type could not be determined: data_parallel needs accelerators, and rushlight has the CPU alone; call the module itself"
     )

@@ -10,7 +10,9 @@ __all__ = ["DistributedDataParallel"]
 
 
 class DistributedDataParallel(Module):
-    """A module whose gradients are averaged over processes.  NotImplementedError: it needs `torch.distributed`, which rushlight does not have yet."""
+    """A module whose gradients are averaged over processes.  NotImplementedError: it needs `torch.distributed`, which
+    rushlight does not have yet.
+    """
 
     def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(

@@ -15,7 +15,8 @@ def parallel_apply(
 ) -> list[Any]:
     """Each module on its inputs, each on an accelerator of its own.
 
-    AssertionError unless there are as many inputs as modules; RuntimeError without accelerators, ValueError for a device that is none.
+    AssertionError unless there are as many inputs as modules; RuntimeError without accelerators, ValueError for a
+    device that is none.
     """
     if len(modules) != len(inputs):
         raise AssertionError(f"The number of modules {len(modules)} is not equal to the number of inputs {len(inputs)}")

@@ -12,7 +12,9 @@ __all__ = ["replicate"]
 
 
 def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> list[Module]:
-    """A copy of `network` for each device: none for no devices; ValueError for the CPU, AssertionError for accelerators, which there are not."""
+    """A copy of `network` for each device: none for no devices; ValueError for the CPU, AssertionError for
+    accelerators, which there are not.
+    """
     if not list(devices):
         return []
     no_cpu(devices)

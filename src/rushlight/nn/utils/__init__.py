@@ -1,4 +1,6 @@
-"""Tools for parameters and gradients: clipping, flattening, parametrizations, pruning, fusing; sequences of different lengths are in `rnn`."""
+"""Tools for parameters and gradients: clipping, flattening, parametrizations, pruning, fusing; sequences of different
+lengths are in `rnn`.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ __all__ = ["swap_tensor"]
 def swap_tensor(module: Module, name: str, tensor: Any, allow_missing: bool = False) -> Any:
     """Put a tensor, or None, in the place of a module's own parameter or buffer; returns what was there.
 
-    KeyError for a name with a dot, AttributeError for one that the module has not (unless `allow_missing`), TypeError for what is no tensor.
+    KeyError for a name with a dot, AttributeError for one that the module has not (unless `allow_missing`), TypeError
+    for what is no tensor.
 
     >>> import rushlight as torch
     >>> layer = torch.nn.Linear(1, 1, bias=False)

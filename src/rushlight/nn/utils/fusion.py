@@ -14,7 +14,9 @@ __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "
 def _folded(
     weight: Any, bias: Any, mean: Any, var: Any, eps: float, scale: Any, shift: Any, channel_dim: int
 ) -> tuple[Any, Any]:
-    """(w, b) with scale * ((w x + b) - mean) / sqrt(var + eps) + shift = w' x + b'; channels are along `channel_dim` of w."""
+    """(w, b) with scale * ((w x + b) - mean) / sqrt(var + eps) + shift = w' x + b'; channels are along `channel_dim` of
+    w.
+    """
     scale = rushlight.ones_like(mean) if scale is None else scale
     shift = rushlight.zeros_like(mean) if shift is None else shift
     bias_dtype = weight.dtype if bias is None else bias.dtype
@@ -37,8 +39,8 @@ def fuse_conv_bn_weights(
 ) -> tuple[Any, Any]:
     """Weight and bias of a convolution that does the work of a batch normalisation after it too.
 
-    `conv_w` and `conv_b` (or None) are the convolution's, the others the normalisation's: running mean and variance, eps, weight and
-    bias (or None). `transpose` says that the convolution is transposed.
+    `conv_w` and `conv_b` (or None) are the convolution's, the others the normalisation's: running mean and variance,
+    eps, weight and bias (or None). `transpose` says that the convolution is transposed.
     """
     return _as_parameters(
         _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0), conv_w, conv_b
@@ -48,7 +50,9 @@ def fuse_conv_bn_weights(
 def fuse_linear_bn_weights(
     linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
 ) -> tuple[Any, Any]:
-    """Weight and bias of a linear layer that does the work of a batch normalisation after it too; see `fuse_conv_bn_weights`."""
+    """Weight and bias of a linear layer that does the work of a batch normalisation after it too; see
+    `fuse_conv_bn_weights`.
+    """
     return _as_parameters(_folded(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0), linear_w, linear_b)
 
 
@@ -60,7 +64,8 @@ def _require_evaluation(layer: Any, bn: Any) -> None:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A copy of the convolution `conv` that does the work of the batch normalisation `bn` after it too. Both must be in evaluation.
+    """A copy of the convolution `conv` that does the work of the batch normalisation `bn` after it too. Both must be in
+    evaluation.
 
     >>> import rushlight as torch
     >>> conv, bn = torch.nn.Conv2d(3, 8, 3).eval(), torch.nn.BatchNorm2d(8).eval()
@@ -78,7 +83,8 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A copy of the linear layer `linear` that does the work of the batch normalisation `bn` after it too. Both must be in evaluation.
+    """A copy of the linear layer `linear` that does the work of the batch normalisation `bn` after it too. Both must be
+    in evaluation.
 
     AssertionError unless `bn.num_features` is the layer's number of features, or 1.
     """

@@ -53,8 +53,9 @@ def _make_orthogonal(A: Any) -> Any:
 class _Orthogonal(Module):
     """Matrices with orthonormal columns (or rows, if there are fewer) from matrices without constraints.
 
-    With `use_trivialization` the result is `base` times the map of the parameter (Lezcano-Casado, "Trivializations for gradient-based
-    optimization on manifolds", 2019), so any orthogonal matrix can be assigned: it becomes the base, and the parameter starts anew.
+    With `use_trivialization` the result is `base` times the map of the parameter (Lezcano-Casado, "Trivializations for
+    gradient-based optimization on manifolds", 2019), so any orthogonal matrix can be assigned: it becomes the base, and
+    the parameter starts anew.
     """
 
     base: Any
@@ -93,7 +94,9 @@ class _Orthogonal(Module):
 
     @staticmethod
     def _reflections(X: Any) -> Any:
-        """The product of the Householder reflections whose vectors stand below the diagonal of X; the diagonal gives the signs."""
+        """The product of the Householder reflections whose vectors stand below the diagonal of X; the diagonal gives
+        the signs.
+        """
         lower = X.tril(diagonal=-1)
         tau = 2.0 / (1.0 + (lower * lower).sum(dim=-2))
         return rushlight.linalg.householder_product(lower, tau) * _diagonal(X).int().unsqueeze(-2)
@@ -138,10 +141,12 @@ def orthogonal(
 ) -> Module:
     """Make the matrix (or batch of matrices) `module.<name>` orthogonal: Q^H Q = I, or Q Q^H = I if it is wide.
 
-    - `orthogonal_map`: "matrix_exp" (default for square and complex matrices), "cayley" or "householder" (default otherwise).
+    - `orthogonal_map`: "matrix_exp" (default for square and complex matrices), "cayley" or "householder" (default
+      otherwise).
     - `use_trivialization`: any orthogonal matrix may be assigned, at the price of one more matrix and one more product.
 
-    A weight that is not orthogonal is replaced by one that is. Returns the module. ValueError for other maps and shapes.
+    A weight that is not orthogonal is replaced by one that is. Returns the module. ValueError for other maps and
+    shapes.
 
         >>> import rushlight as torch
         >>> layer = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(4, 3))
@@ -267,8 +272,9 @@ def spectral_norm(
 ) -> Module:
     """Divide `module.<name>` by its largest singular value (Miyato et al., "Spectral normalization for GANs", 2018).
 
-    More than two dimensions count as a matrix whose rows are the indices of `dim` (default 1 for transposed convolutions, else 0).
-    In training each use makes `n_power_iterations` steps of power iteration. Returns the module.
+    More than two dimensions count as a matrix whose rows are the indices of `dim` (default 1 for transposed
+    convolutions, else 0).  In training each use makes `n_power_iterations` steps of power iteration. Returns the
+    module.
 
         >>> import rushlight as torch
         >>> layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(20, 40))

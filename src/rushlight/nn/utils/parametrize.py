@@ -256,8 +256,9 @@ def register_parametrization(
 
     What is trained, `module.parametrizations.<tensor_name>.original`, is the old parameter (or buffer) itself; if the
     parametrization has a method `right_inverse`, its result for the old value is the start, and may be several tensors.
-    More parametrizations of one tensor are applied one after the other. `unsafe` drops the checks that neither shape nor dtype
-    change. Returns `module`, whose class is a subclass of its old one. ValueError for a tensor that is not there.
+    More parametrizations of one tensor are applied one after the other. `unsafe` drops the checks that neither shape
+    nor dtype change. Returns `module`, whose class is a subclass of its old one. ValueError for a tensor that is not
+    there.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -326,8 +327,8 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Make a parametrized tensor an ordinary parameter (or buffer) again; returns the module.
 
-    It has the present value, or with `leave_parametrized=False` the original one, which there is only if the parametrizations
-    have one original tensor (else ValueError). The parameter is the one that was trained.
+    It has the present value, or with `leave_parametrized=False` the original one, which there is only if the
+    parametrizations have one original tensor (else ValueError). The parameter is the one that was trained.
 
     >>> import rushlight as torch
     >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
@@ -374,8 +375,8 @@ def transfer_parametrizations_and_params(
 ) -> Module:
     """Give `to_module` the parametrizations of `from_module` (of one tensor, or of all), with copies of their tensors.
 
-    Tensors that `to_module` lacks are made. Returns `to_module`, unchanged if there is nothing to transfer. KeyError for a
-    tensor that is not parametrized.
+    Tensors that `to_module` lacks are made. Returns `to_module`, unchanged if there is nothing to transfer. KeyError
+    for a tensor that is not parametrized.
     """
     found: Any = from_module.parametrizations if is_parametrized(from_module) else {}
     for name in found if tensor_name is None else [tensor_name] if found else []:

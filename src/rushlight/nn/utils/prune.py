@@ -30,8 +30,8 @@ __all__ = [
 class BasePruningMethod(ABC):
     """How to choose what is pruned: subclasses define `compute_mask` and `PRUNING_TYPE`.
 
-    The type is "unstructured" (elements; a further pruning looks only at those that are left), "structured" (slices along
-    `dim`; it looks only at those slices that are left) or "global" (it looks at everything).
+    The type is "unstructured" (elements; a further pruning looks only at those that are left), "structured" (slices
+    along `dim`; it looks only at those slices that are left) or "global" (it looks at everything).
     """
 
     _tensor_name: str
@@ -53,7 +53,8 @@ class BasePruningMethod(ABC):
 
     @classmethod
     def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
-        """Prune the parameter `name` of `module` by this method, made from the other arguments, on top of earlier prunings.
+        """Prune the parameter `name` of `module` by this method, made from the other arguments, on top of earlier
+        prunings.
 
         `importance_scores`, of the parameter's shape, are looked at in its place. Returns the hook.
         """
@@ -409,7 +410,8 @@ def random_unstructured(module: Any, name: str, amount: Any) -> Any:
 
 
 def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
-    """Prune those elements of the parameter `name` with the smallest absolute values (of themselves, or of `importance_scores`).
+    """Prune those elements of the parameter `name` with the smallest absolute values (of themselves, or of
+    `importance_scores`).
 
     `amount` is their number (an int), or their part (a float in [0, 1]). Returns the module.
 
@@ -439,7 +441,8 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
 def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None) -> Any:
     """Prune those slices along `dim` of the parameter `name` with the smallest n-norms; returns the module.
 
-    `n` is an order that `rushlight.norm` knows; `amount` is the number of slices (an int), or their part (a float in [0, 1]).
+    `n` is an order that `rushlight.norm` knows; `amount` is the number of slices (an int), or their part (a float in
+    [0, 1]).
 
     >>> import rushlight as torch
     >>> layer = torch.nn.utils.prune.ln_structured(torch.nn.Linear(4, 2), "weight", amount=1, n=2, dim=0)
@@ -510,7 +513,8 @@ def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
 
 
 def remove(module: Any, name: str) -> Any:
-    """Make the pruned parameter `name` an ordinary one again, with zeros in it; returns the module. ValueError if it is not pruned.
+    """Make the pruned parameter `name` an ordinary one again, with zeros in it; returns the module. ValueError if it is
+    not pruned.
 
     >>> import rushlight as torch
     >>> layer = torch.nn.utils.prune.l1_unstructured(torch.nn.Linear(4, 2), "weight", amount=3)

@@ -21,8 +21,8 @@ def pad_sequence(
 ) -> Tensor:
     """Stack tensors (L_i, *) of different lengths, filled up with `padding_value`.
 
-    The result is (L, B, *), or (B, L, *) if `batch_first`, with L the longest length; the filling is on the `padding_side`,
-    "right" or "left".
+    The result is (L, B, *), or (B, L, *) if `batch_first`, with L the longest length; the filling is on the
+    `padding_side`, "right" or "left".
 
     Example: `pad_sequence([torch.ones(3), torch.ones(5)], batch_first=True).shape  # (2, 5)`
     """
@@ -79,8 +79,8 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
 class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])):
     """Sequences, longest first, stored step by step: `data` holds the first elements of all, then the second ones, ...
 
-    `batch_sizes` (int64) says how many sequences reach each step; the two permutations lead from the caller's order to the
-    sorted one and back, None if they are equal. Made by `pack_padded_sequence` and `pack_sequence`.
+    `batch_sizes` (int64) says how many sequences reach each step; the two permutations lead from the caller's order to
+    the sorted one and back, None if they are equal. Made by `pack_padded_sequence` and `pack_sequence`.
     """
 
     __slots__ = ()
@@ -191,8 +191,8 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Pack a padded tensor (L, N, *), or (N, L, *) if `batch_first`, whose sequences have the given lengths.
 
-    With `enforce_sorted` the lengths must not increase; without it the sequences are sorted here, and the result remembers
-    the order. Raises `RuntimeError` for lengths that do not fit.
+    With `enforce_sorted` the lengths must not increase; without it the sequences are sorted here, and the result
+    remembers the order. Raises `RuntimeError` for lengths that do not fit.
 
     >>> import rushlight as torch
     >>> x = torch.tensor([[1, 2, 3], [4, 5, 0]])

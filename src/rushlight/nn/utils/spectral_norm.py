@@ -93,7 +93,8 @@ class SpectralNorm:
             u, v = (F.normalize(weight.new_empty(size).normal_(0, 1), dim=0, eps=eps) for size in matrix.size())
         delattr(module, name)
         module.register_parameter(name + "_orig", weight)
-        # A plain attribute until the first call computes it: not a parameter, and not a buffer that a state dict would hold.
+        # A plain attribute until the first call computes it: not a parameter, and not a buffer that a state dict would
+        # hold.
         setattr(module, name, weight.data)
         module.register_buffer(name + "_u", u)
         module.register_buffer(name + "_v", v)
@@ -160,11 +161,12 @@ class SpectralNormStateDictHook:
 def spectral_norm(
     module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Any:
-    """Divide a parameter by its largest singular value before each call; the parameter that is trained is `<name>_orig`.
+    """Divide a parameter by its largest singular value before each call; the parameter that is trained is
+    `<name>_orig`.
 
-    More than two dimensions count as a matrix whose rows are the indices of `dim` (default 1 for transposed convolutions, else 0).
-    In training each call makes `n_power_iterations` steps of power iteration. Returns the module.
-    `parametrizations.spectral_norm` is the newer form.
+    More than two dimensions count as a matrix whose rows are the indices of `dim` (default 1 for transposed
+    convolutions, else 0).  In training each call makes `n_power_iterations` steps of power iteration. Returns the
+    module.  `parametrizations.spectral_norm` is the newer form.
     """
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0

@@ -31,7 +31,9 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """`module(*args, **kwargs)` with other parameters and buffers; use `rushlight.func.functional_call`, which does the same."""
+    """`module(*args, **kwargs)` with other parameters and buffers; use `rushlight.func.functional_call`, which does the
+    same.
+    """
     warnings.warn(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future version of PyTorch. "
         "Please use `torch.func.functional_call` instead which is a drop-in replacement.",

@@ -65,7 +65,8 @@ def _hook_of(module: Any, name: str) -> tuple[int, WeightNorm] | None:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Train norms (`<name>_g`) and direction (`<name>_v`) of a parameter apart; the weight is computed before each call.
+    """Train norms (`<name>_g`) and direction (`<name>_v`) of a parameter apart; the weight is computed before each
+    call.
 
     Deprecated: `parametrizations.weight_norm` does the same. Returns the module.
     """

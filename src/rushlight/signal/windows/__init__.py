@@ -1,4 +1,5 @@
-"""Windows for spectral analysis.  All take `M`, the length; `sym=False` gives a period of M for use with Fourier transforms.
+"""Windows for spectral analysis.  All take `M`, the length; `sym=False` gives a period of M for use with Fourier
+transforms.
 
 >>> import rushlight as torch
 >>> torch.signal.windows.hann(5)
@@ -175,7 +176,9 @@ def kaiser(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1; computed in `dtype`, so that I0 overflows in float32 for beta above 91."""
+    """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1; computed in `dtype`, so that I0 overflows in float32 for beta
+    above 91.
+    """
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     dtype = default_dtype() if dtype is None else dtype

@@ -1,7 +1,7 @@
 """What tests of other packages take from PyTorch's own test suite, as `torch.testing._internal`.
 
-A test case whose `assertEqual` knows tensors, parametrized tests, tests for device types, marks, and lists of dtypes.  The database of
-operators (`common_methods_invocations`) is not here.
+A test case whose `assertEqual` knows tensors, parametrized tests, tests for device types, marks, and lists of dtypes.
+The database of operators (`common_methods_invocations`) is not here.
 """
 
 from __future__ import annotations

@@ -164,7 +164,9 @@ def _is_wanted(kind: str, except_for: Any, only_for: Any) -> bool:
 
 
 class skipIf:
-    """Skip a test on one device type (all of them for None) where `dep` is true; text names an attribute of the test case."""
+    """Skip a test on one device type (all of them for None) where `dep` is true; text names an attribute of the test
+    case.
+    """
 
     def __init__(self, dep: Any, reason: str, device_type: str | None = None) -> None:
         self.dep, self.reason, self.device_type = dep, reason, device_type

@@ -1,4 +1,6 @@
-"""What tests of other packages take from `torch.testing._internal.common_utils`: the test case, parametrized tests, marks, flags, small tools."""
+"""What tests of other packages take from `torch.testing._internal.common_utils`: the test case, parametrized tests,
+marks, flags, small tools.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Tests that are written once and run for many values: `parametrize` and its relatives.
 
-A decorator gives the test an attribute `parametrize_fn`, which yields (test, end of its name, arguments, decorators by arguments);
-`instantiate_parametrized_tests`, or `instantiate_device_type_tests`, puts the tests that it yields in the place of the one that was written.
+A decorator gives the test an attribute `parametrize_fn`, which yields (test, end of its name, arguments, decorators by
+arguments); `instantiate_parametrized_tests`, or `instantiate_device_type_tests`, puts the tests that it yields in the
+place of the one that was written.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ class subtest:
 
 
 class parametrize(Parametrizer):
-    """A test for each of `arg_values`, given as the arguments that `arg_str` names (`"x"`, `"x, y"`); `name_fn` makes the end of its name."""
+    """A test for each of `arg_values`, given as the arguments that `arg_str` names (`"x"`, `"x, y"`); `name_fn` makes
+    the end of its name.
+    """
 
     def __init__(self, arg_str: str, arg_values: Iterable[Any], name_fn: Callable[..., str] | None = None) -> None:
         self.arg_names = [part.strip() for part in arg_str.split(",") if part != ""]
@@ -163,7 +166,9 @@ def _copied(test: Any) -> Any:
 
 
 class reparametrize(Parametrizer):
-    """The cases of another parametrizer, changed or left out: `adapter_fn(name, arguments)` gives the new (name, arguments), or None."""
+    """The cases of another parametrizer, changed or left out: `adapter_fn(name, arguments)` gives the new (name,
+    arguments), or None.
+    """
 
     def __init__(self, parametrizer: Parametrizer, adapter_fn: Callable[..., Any]) -> None:
         self.parametrizer, self.adapter_fn = parametrizer, adapter_fn

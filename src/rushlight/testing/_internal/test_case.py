@@ -37,7 +37,9 @@ def set_rng_seed(seed: int | None = None) -> None:
 
 
 def noncontiguous_like(t: Any) -> Any:
-    """A tensor with the same values whose last dimension has gaps, filled with NaN where there is one; `t` itself where it has gaps already."""
+    """A tensor with the same values whose last dimension has gaps, filled with NaN where there is one; `t` itself where
+    it has gaps already.
+    """
     if not t.is_contiguous():
         return t
     wide = t.new_empty((*t.shape, 2))
@@ -75,7 +77,9 @@ class TestCase(unittest.TestCase):
         exact_dtype: bool = True, exact_device: bool = False, exact_layout: bool = False, exact_stride: bool = False,
         exact_is_coalesced: bool = False,
     ) -> None:  # fmt: skip
-        """Tensors and numbers within tolerances (NaN equal to NaN), sequences item by item, mappings key by key, all else by `==`."""
+        """Tensors and numbers within tolerances (NaN equal to NaN), sequences item by item, mappings key by key, all
+        else by `==`.
+        """
         __tracebackhide__ = True
         checks: dict[str, Any] = {
             "check_dtype": exact_dtype,

@@ -184,7 +184,8 @@ class Serialization(Enum):
 
 
 class CopyIfCallgrind:
-    """Says that a copy of a value will do: `collect_callgrind` runs in another process.  ValueError for other kinds of values.
+    """Says that a copy of a value will do: `collect_callgrind` runs in another process.  ValueError for other kinds of
+    values.
 
     Plain values and modules can be copied; `setup` is code that must run before.
     """

@@ -1,6 +1,7 @@
 """The process that Valgrind runs for `Timer.collect_callgrind`: it says itself when counting begins and ends.
 
-Valgrind's requests are a sequence of instructions that does nothing elsewhere (Valgrind manual, "The Client Request mechanism"), here for x86-64.
+Valgrind's requests are a sequence of instructions that does nothing elsewhere (Valgrind manual, "The Client Request
+mechanism"), here for x86-64.
 """
 
 from __future__ import annotations

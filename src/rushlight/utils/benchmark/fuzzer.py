@@ -16,9 +16,9 @@ __all__ = ["FuzzedParameter", "FuzzedSparseTensor", "FuzzedTensor", "Fuzzer", "P
 class FuzzedParameter:
     """A number (or what else a choice gives) that is drawn anew for every step.
 
-    `distribution` is "uniform" (whole numbers where both bounds are, both ends included), "loguniform" (as likely between 1 and 10 as between
-    10 and 100), or a dict of choices with their probabilities, which takes no bounds.  A `strict` one is not drawn again when other
-    parameters are rejected.
+    `distribution` is "uniform" (whole numbers where both bounds are, both ends included), "loguniform" (as likely
+    between 1 and 10 as between 10 and 100), or a dict of choices with their probabilities, which takes no bounds.  A
+    `strict` one is not drawn again when other parameters are rejected.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ def _exceeds(left: Any, right: Any) -> bool:
 class FuzzedTensor:
     """A tensor whose sizes are numbers or names of parameters.
 
-    `steps` are strides by which a larger tensor is cut; with `probability_contiguous` its dims lie in memory in their order, else in a
-    random one.  `dim_parameter` names the number of dims to use.  Sizes outside of `min_elements`, `max_elements`, `max_allocation_bytes` are
-    drawn again.  `tensor_constructor(size, dtype, **parameters)` makes another tensor than uniform numbers.
+    `steps` are strides by which a larger tensor is cut; with `probability_contiguous` its dims lie in memory in their
+    order, else in a random one.  `dim_parameter` names the number of dims to use.  Sizes outside of `min_elements`,
+    `max_elements`, `max_allocation_bytes` are drawn again.  `tensor_constructor(size, dtype, **parameters)` makes
+    another tensor than uniform numbers.
     """
 
     def __init__(
@@ -146,7 +147,9 @@ class FuzzedTensor:
 
 
 class FuzzedSparseTensor(FuzzedTensor):
-    """A sparse COO tensor; the parameters `density`, `coalesced` and (with `sparse_dim`) `sparse_dim` say what it is like."""
+    """A sparse COO tensor; the parameters `density`, `coalesced` and (with `sparse_dim`) `sparse_dim` say what it is
+    like.
+    """
 
     def __init__(
         self, name: str, size: Sequence[Any], min_elements: int | None = None, max_elements: int | None = None, dim_parameter: str | None = None,
@@ -197,8 +200,8 @@ class FuzzedSparseTensor(FuzzedTensor):
 class Fuzzer:
     """Draws parameters and makes tensors from them.
 
-    `parameters` and `tensors` may hold lists of them; `constraints` are functions of the parameters (by name), one of which that returns
-    False rejects them all.  A seed makes the draws the same each time.
+    `parameters` and `tensors` may hold lists of them; `constraints` are functions of the parameters (by name), one of
+    which that returns False rejects them all.  A seed makes the draws the same each time.
 
         >>> from rushlight.utils.benchmark import FuzzedParameter, FuzzedTensor, Fuzzer
         >>> fuzzer = Fuzzer([FuzzedParameter("n", 2, 8, "uniform")], [FuzzedTensor("x", size=("n", 3))], seed=0)

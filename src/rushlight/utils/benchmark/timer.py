@@ -35,8 +35,8 @@ def _neat(code: str) -> str:
 class Timer:
     """Times a statement, on one thread unless `num_threads` says more, after it has run once or more.
 
-    `setup` runs first, `globals` are names that both know (`torch` is always one); `label`, `sub_label`, `description` and `env` say where
-    the result goes in a table of `Compare`.
+    `setup` runs first, `globals` are names that both know (`torch` is always one); `label`, `sub_label`, `description`
+    and `env` say where the result goes in a table of `Compare`.
 
         >>> from rushlight.utils.benchmark import Timer
         >>> measured = Timer("x + 1", setup="x = torch.ones(4)").timeit(10)
@@ -153,11 +153,11 @@ class Timer:
         collect_baseline: bool = True,
         retain_out_file: bool = False,
     ) -> Any:
-        """How many instructions `number` executions take, counted by Valgrind in a process of its own: a `CallgrindStats`, or as many
-        as `repeats` says.
+        """How many instructions `number` executions take, counted by Valgrind in a process of its own: a
+        `CallgrindStats`, or as many as `repeats` says.
 
-        Needs `valgrind` and `callgrind_annotate` (OSError names what is missing).  Names in `globals` must be wrapped in
-        `CopyIfCallgrind`.  Kernels are those for the processor that Valgrind imitates.
+        Needs `valgrind` and `callgrind_annotate` (OSError names what is missing).  Names in `globals` must be wrapped
+        in `CopyIfCallgrind`.  Kernels are those for the processor that Valgrind imitates.
         """
         if repeats is not None and repeats < 1:
             raise ValueError("If specified, `repeats` must be >= 1")

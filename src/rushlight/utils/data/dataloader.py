@@ -50,18 +50,19 @@ class _InfiniteConstantSampler(Sampler[None]):
 class DataLoader(Generic[T_co]):
     """Iterates over batches of `dataset`.
 
-    The indices of a batch come from `batch_sampler`, or from `sampler` in groups of `batch_size` (by default in order, or at
-    random with `shuffle`); the samples are combined by `collate_fn` (default: `default_collate`). `batch_size=None` yields
-    single samples. `drop_last` leaves out a last batch that is too short. `generator` seeds the random order and the workers. A
-    dataset that is a stream (`IterableDataset`) has no sampler.
+    The indices of a batch come from `batch_sampler`, or from `sampler` in groups of `batch_size` (by default in order,
+    or at random with `shuffle`); the samples are combined by `collate_fn` (default: `default_collate`).
+    `batch_size=None` yields single samples. `drop_last` leaves out a last batch that is too short. `generator` seeds
+    the random order and the workers. A dataset that is a stream (`IterableDataset`) has no sampler.
 
-    `num_workers` processes make batches in advance, `prefetch_factor` (2) each; what they make lies in shared memory and is
-    not copied. They are started by `multiprocessing_context` (Python's default), call `worker_init_fn(worker)` first, are seeded
-    as PyTorch's are, and stay for further passes with `persistent_workers`. `in_order=False` yields batches as they become ready.
-    `pin_memory` has no effect, as there is no accelerator.
+    `num_workers` processes make batches in advance, `prefetch_factor` (2) each; what they make lies in shared memory
+    and is not copied. They are started by `multiprocessing_context` (Python's default), call `worker_init_fn(worker)`
+    first, are seeded as PyTorch's are, and stay for further passes with `persistent_workers`. `in_order=False` yields
+    batches as they become ready.  `pin_memory` has no effect, as there is no accelerator.
 
-    `ValueError` for combinations that make no sense. While iterating: what the dataset raises, in a worker with the worker's
-    traceback in the message; `RuntimeError` when a worker dies, or needs more than `timeout` seconds (0: any time is fine).
+    `ValueError` for combinations that make no sense. While iterating: what the dataset raises, in a worker with the
+    worker's traceback in the message; `RuntimeError` when a worker dies, or needs more than `timeout` seconds (0: any
+    time is fine).
 
     Example: `for x, y in DataLoader(dataset, batch_size=32, shuffle=True, num_workers=2): ...`
     """
@@ -268,13 +269,15 @@ class _BaseDataLoaderIter:
         return self._loader_reference()
 
     def _draw(self, first: bool) -> None:
-        """Begin a pass: what is drawn from the loader's stream of random numbers, in the order in which PyTorch draws it."""
+        """Begin a pass: what is drawn from the loader's stream of random numbers, in the order in which PyTorch draws
+        it.
+        """
         generator = self._loader.generator
         if first:
             self._shared_seed = draw_seed(generator) if is_pipe(self._dataset) else None
             self._sampler_iter = iter(self._index_sampler)
-            # The workers are seeded with this. It is drawn without workers as well, so that the numbers that a program draws do
-            # not depend on how many there are.
+            # The workers are seeded with this. It is drawn without workers as well, so that the numbers that a program
+            # draws do not depend on how many there are.
             self._base_seed = draw_seed(generator)
         else:
             self._sampler_iter = iter(self._index_sampler)
@@ -362,8 +365,8 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches made by workers.
 
-    Tasks have numbers and go to the workers in turn; results are put in the order of the numbers. A worker whose stream has ended is left
-    out from then on, and its tasks are skipped.
+    Tasks have numbers and go to the workers in turn; results are put in the order of the numbers. A worker whose stream
+    has ended is left out from then on, and its tasks are skipped.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:

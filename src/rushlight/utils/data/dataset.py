@@ -23,7 +23,8 @@ T_co = TypeVar("T_co", covariant=True)
 class Dataset(Generic[T_co]):
     """Samples by index. A subclass defines `__getitem__` and, for most samplers, `__len__`.
 
-    `__getitems__(indices)`, if there is one, returns a list of samples at once. `a + b` puts one dataset behind another.
+    `__getitems__(indices)`, if there is one, returns a list of samples at once. `a + b` puts one dataset behind
+    another.
 
     >>> import rushlight as torch
     >>> class Squares(torch.utils.data.Dataset):

@@ -15,9 +15,9 @@ __all__ = ["DistributedSampler"]
 class DistributedSampler(Sampler[int]):
     """The indices of part `rank` of `num_replicas`: every one of them gets equally many, none twice if it divides.
 
-    The order depends on `seed` and on the epoch: call `set_epoch` before each epoch, else all have the same order. A length
-    that does not divide is filled up with indices from the start, or with `drop_last` cut. Without process groups
-    `num_replicas` and `rank` must be given: RuntimeError.
+    The order depends on `seed` and on the epoch: call `set_epoch` before each epoch, else all have the same order. A
+    length that does not divide is filled up with indices from the start, or with `drop_last` cut. Without process
+    groups `num_replicas` and `rank` must be given: RuntimeError.
 
     Example: `DataLoader(data, sampler=DistributedSampler(data, num_replicas=4, rank=0))`
     """

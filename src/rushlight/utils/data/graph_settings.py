@@ -26,7 +26,9 @@ def get_all_graph_pipes(graph: dict[int, Any]) -> list[Any]:
 
 
 def apply_sharding(datapipe: Any, num_of_instances: int, instance_id: int, sharding_group: int = 1) -> Any:
-    """Tell the pipes that can share the work which part is this process'. RuntimeError where one such lies below another."""
+    """Tell the pipes that can share the work which part is this process'. RuntimeError where one such lies below
+    another.
+    """
 
     def visit(graph: dict[int, Any], above: Any) -> None:
         for pipe, below in graph.values():

@@ -22,16 +22,18 @@ _FORMAT = 1
 class StatefulDataLoader(DataLoader[Any]):
     """A `DataLoader` with `state_dict()` and `load_state_dict(state)`, after torchdata's class of that name.
 
-    The state says where the epoch stands: after loading it, the next pass yields exactly the batches that were still to come, in a new
-    process too. What the samplers drew from random generators is drawn again; the workers' random numbers go on where they were.
-    (The main process' own random state is the program's: keep `torch.get_rng_state()` beside it, so that the next epochs are the same too.)
+    The state says where the epoch stands: after loading it, the next pass yields exactly the batches that were still to
+    come, in a new process too. What the samplers drew from random generators is drawn again; the workers' random
+    numbers go on where they were.  (The main process' own random state is the program's: keep `torch.get_rng_state()`
+    beside it, so that the next epochs are the same too.)
 
-    Datasets, their iterators, and samplers that keep a state of their own say so by `state_dict()` and `load_state_dict(state)`. A stream
-    without is read again up to where it was. With workers a state is taken every `snapshot_every_n_steps` batches, and the batches
-    since then are made again after loading. A state from the end of an epoch starts the next one.
+    Datasets, their iterators, and samplers that keep a state of their own say so by `state_dict()` and
+    `load_state_dict(state)`. A stream without is read again up to where it was. With workers a state is taken every
+    `snapshot_every_n_steps` batches, and the batches since then are made again after loading. A state from the end of
+    an epoch starts the next one.
 
-    With `in_order=False` what is still to come has no order, and a state (taken with every batch) keeps which batches are under way, and
-    with whom: none comes twice, none is lost, and each is what its worker would have made.
+    With `in_order=False` what is still to come has no order, and a state (taken with every batch) keeps which batches
+    are under way, and with whom: none comes twice, none is lost, and each is what its worker would have made.
 
     `ValueError` for a state that does not fit (another kind of dataset, another number of workers of a stream).
 
@@ -293,7 +295,8 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
 
     def _wants_state(self, number: int) -> bool:
         position = self._base + number + 1
-        # Whoever yields last before a snapshot: with streams that may be any task, as those of workers that have ended are skipped.
+        # Whoever yields last before a snapshot: with streams that may be any task, as those of workers that have ended
+        # are skipped.
         return not self._in_order or self._dataset_kind == 1 or -position % self._every < self._num_workers
 
     def _yields(self, number: int, worker: int, state: Any) -> None:

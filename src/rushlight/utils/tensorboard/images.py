@@ -1,4 +1,6 @@
-"""Pictures for TensorBoard: tensors in any order of dims, several in one, with boxes, figures of matplotlib, moving ones."""
+"""Pictures for TensorBoard: tensors in any order of dims, several in one, with boxes, figures of matplotlib, moving
+ones.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def grid(images: Any, columns: int = 8) -> Any:
 
 
 def to_hwc(array: Any, dataformats: str) -> Any:
-    """A picture as (height, width, channels), from dims in the order of the letters; AssertionError where they do not fit."""
+    """A picture as (height, width, channels), from dims in the order of the letters; AssertionError where they do not
+    fit.
+    """
     letters = dataformats.upper()
     if len(set(letters)) != len(letters):
         raise AssertionError(f"You can not use the same dimension shorthand twice. input_format: {dataformats}")

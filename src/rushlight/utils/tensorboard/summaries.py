@@ -1,4 +1,6 @@
-"""What goes into TensorBoard's files: scalars, histograms, texts, tensors, curves, meshes, audio, hyperparameters, as protocol buffers."""
+"""What goes into TensorBoard's files: scalars, histograms, texts, tensors, curves, meshes, audio, hyperparameters, as
+protocol buffers.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,9 @@ def _coarser(counts: Any, limits: Any, step: int) -> tuple[Any, Any]:
 
 
 def pr_curve_raw(tag: str, rows: Sequence[Any], num_thresholds: int = 127) -> Any:
-    """A precision-recall curve: true and false positives, true and false negatives, precision and recall at each threshold."""
+    """A precision-recall curve: true and false positives, true and false negatives, precision and recall at each
+    threshold.
+    """
     content = proto("plugins.pr_curve.plugin_data_pb2").PrCurvePluginData(
         version=0, num_thresholds=min(num_thresholds, 127)
     )

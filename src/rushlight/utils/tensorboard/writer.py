@@ -65,8 +65,9 @@ class FileWriter:
 class SummaryWriter:
     """Writes scalars, pictures, histograms, graphs... into a folder that `tensorboard --logdir` shows.
 
-    The folder is `runs/TIME_HOST` with `comment` at its end unless `log_dir` is given; with `purge_step` TensorBoard forgets what came at and
-    after that step in earlier files.  Needs the extra `tensorboard`.  Values are numbers, tensors or NumPy arrays.
+    The folder is `runs/TIME_HOST` with `comment` at its end unless `log_dir` is given; with `purge_step` TensorBoard
+    forgets what came at and after that step in earlier files.  Needs the extra `tensorboard`.  Values are numbers,
+    tensors or NumPy arrays.
     """
 
     def __init__(
@@ -248,7 +249,9 @@ class SummaryWriter:
         self, mat: Any, metadata: Any = None, label_img: Any = None, global_step: int | None = None, tag: str = "default",
         metadata_header: Any = None,
     ) -> None:  # fmt: skip
-        """Points in many dims, (count, dims), for the projector: with their names, and with pictures (count, channels, height, width)."""
+        """Points in many dims, (count, dims), for the projector: with their names, and with pictures (count, channels,
+        height, width).
+        """
         folder = self._get_file_writer().get_logdir()
         self._projector_config = embedding.write_embedding(
             folder, self._projector_config, mat, metadata, label_img, global_step, tag, metadata_header
@@ -291,7 +294,9 @@ class SummaryWriter:
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Which scalars stand in which chart: {category: {title: ["Multiline" or "Margin", [tags]]}}; to be called once."""
+        """Which scalars stand in which chart: {category: {title: ["Multiline" or "Margin", [tags]]}}; to be called
+        once.
+        """
         self._add(summaries.custom_scalars(layout))
 
     def add_mesh(

@@ -15,8 +15,8 @@ from rushlight._native import call_ptr, extern, i32, i64, memcpy, native, stack
 __all__ = ["AFTER", "E_HEAD", "MOST_WORDS", "run_epilogue"]
 
 AFTER = 28  # the word of a product that holds the offset of these words
-# The kernel's address, the numbers of its constants, arrays and numbers, the call's word of the first number, the slots of rows, columns and
-# the sums' pitch, and the number of dims of the batch.
+# The kernel's address, the numbers of its constants, arrays and numbers, the call's word of the first number, the slots
+# of rows, columns and the sums' pitch, and the number of dims of the batch.
 E_KERNEL, E_WORDS, E_ARRAYS, E_NUMBERS, E_FIRST, E_ROWS, E_COLUMNS, E_PITCH, E_DIMS = range(9)
 E_HEAD = 9
 E_ARRAY = 4  # words of an array before those of the batch

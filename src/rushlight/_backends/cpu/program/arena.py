@@ -12,7 +12,8 @@ MOST_BY_SIZE = 512  # buffers up to which both orders are tried
 
 
 def planned(buffers: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
-    """Offsets for buffers of (bytes, first, last): two that live at one time do not overlap.  Also the size of the block.
+    """Offsets for buffers of (bytes, first, last): two that live at one time do not overlap.  Also the size of the
+    block.
 
     >>> planned([(100, 0, 1), (100, 1, 2), (100, 2, 3)])
     ([0, 128, 0], 256)

@@ -32,7 +32,8 @@ FEW_PIECES = 16  # a launch of more pieces occupies the threads by itself
 SERIAL_BYTES = 1 << 18  # a wave that moves less is run by the calling thread
 UNLOCKED_BYTES = 1 << 20
 
-# Where a word of a launch comes from: ("word", number of an argument), ("number", its bits) or ("buffer", number); and bytes from there.
+# Where a word of a launch comes from: ("word", number of an argument), ("number", its bits) or ("buffer", number); and
+# bytes from there.
 Place = tuple[str, int, int]
 
 
@@ -53,8 +54,8 @@ class _Launched:
 class LinkedExecutable:
     """A linked program: `executable(*words)` takes the data pointers of all tensor inputs, then the numbers.
 
-    Returns the Storage of the output that is no input's memory, a tuple of them, or None.  `peak` is the size of the block in which everything
-    lies that lives between kernels; `held` the sum of these sizes, had each its own memory.
+    Returns the Storage of the output that is no input's memory, a tuple of them, or None.  `peak` is the size of the
+    block in which everything lies that lives between kernels; `held` the sum of these sizes, had each its own memory.
     """
 
     __slots__ = (
@@ -230,10 +231,12 @@ class LinkedExecutable:
     def over_tensors(
         self, specs: Sequence[Any], sources: Sequence[tuple[int, int]], made: Sequence[tuple[int, Any, int]]
     ) -> Callable[..., Any] | None:
-        """`f(tensors, words)`: a call of tensors with these specs, which gives a list of tensors; None for programs that need Python.
+        """`f(tensors, words)`: a call of tensors with these specs, which gives a list of tensors; None for programs
+        that need Python.
 
-        `sources` says for each argument of the program which tensor it is the address of (-1 - n: which of `words`), and how many bytes from
-        there; `made` lists (number of the result, spec, bytes from where it begins).  None instead of a list where tensors have other specs.
+        `sources` says for each argument of the program which tensor it is the address of (-1 - n: which of `words`),
+        and how many bytes from there; `made` lists (number of the result, spec, bytes from where it begins).  None
+        instead of a list where tensors have other specs.
         """
         if not self.native:
             return None
@@ -389,7 +392,9 @@ def _signed(word: int) -> int:
 
 
 def _laid(compiled: Compiled) -> list[Any]:
-    """For each step of a program its number and (launch, words, how many buffers it fills first, their bytes) of each launch."""
+    """For each step of a program its number and (launch, words, how many buffers it fills first, their bytes) of each
+    launch.
+    """
     if compiled.laid is None:
         program = compiled.program
         places = BufferNumbers(program.n_inputs + program.n_args)

@@ -2,8 +2,8 @@
 
     linked = linked_program(graph, in_layouts, out_layouts, target=host(), aliases={0: 2})
 
-Equal clusters are compiled once.  Results that belong in the memory of an input are written there by the kernel that makes
-them, where nobody reads the old contents later; else they are copied at the end.
+Equal clusters are compiled once.  Results that belong in the memory of an input are written there by the kernel that
+makes them, where nobody reads the old contents later; else they are copied at the end.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _chosen(step: ExternStep) -> tuple[Any, ...]:
 
 
 class LinkedCluster(NamedTuple):
-    """A cluster with its program: `unit` is what is computed, `aliases` says which results are written into which operands."""
+    """A cluster with its program: `unit` is what is computed, `aliases` says which results are written into which
+    operands.
+    """
 
     unit: Unit
     compiled: Compiled
@@ -94,7 +96,9 @@ class LinkedCluster(NamedTuple):
 
 
 class LinkedProgram(NamedTuple):
-    """Clusters in the order they run, over the inputs of a graph; `outputs` are their results, None for what lies in an input."""
+    """Clusters in the order they run, over the inputs of a graph; `outputs` are their results, None for what lies in an
+    input.
+    """
 
     graph: Graph
     layouts: tuple[Any, ...]

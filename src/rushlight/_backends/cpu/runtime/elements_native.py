@@ -113,7 +113,9 @@ def py_nested(unused, args, count):
 
 @native("ptr(ptr, ptr, i64)")
 def py_coordinates(unused, args, count):
-    """coordinates(address, sizes) -> (count, storage) of the bytes that are set in a dense mask: all first coordinates, all second ones, ..."""
+    """coordinates(address, sizes) -> (count, storage) of the bytes that are set in a dense mask: all first coordinates,
+    all second ones, ...
+    """
     mask = ptr(PyLong_AsLongLong(args.ptr[0]))
     sizes, ndim = sequence_items(args.ptr[1]), sequence_size(args.ptr[1])
     n: i64 = 1
@@ -161,7 +163,9 @@ def py_coordinates(unused, args, count):
 
 @native("i64(ptr, ptr, i64)")
 def put_numbers(obj, to, deep):
-    """Write the numbers in nested sequences.  `to`: where, how many there is room for, their kind, the code of the elements.  0 where they differ."""
+    """Write the numbers in nested sequences.  `to`: where, how many there is room for, their kind, the code of the
+    elements.  0 where they differ.
+    """
     size = sequence_size(obj)
     if size >= 0:
         if deep > MOST_DIMS:
@@ -194,7 +198,9 @@ def put_numbers(obj, to, deep):
 
 @native("ptr(ptr, ptr, i64)")
 def py_of_numbers(unused, args, count):
-    """of_numbers(data, spec, nbytes, numel, kind, code) -> a tensor of what was measured; `code` is one of `NUMBER_CODES`"""
+    """of_numbers(data, spec, nbytes, numel, kind, code) -> a tensor of what was measured; `code` is one of
+    `NUMBER_CODES`
+    """
     storage = storage_new(block_alloc, block_free, PyLong_AsLongLong(args.ptr[2]))
     if storage is None:
         return None

@@ -12,7 +12,9 @@ __all__ = ["compile_made", "made_ahead"]
 
 
 def compile_made(name: str, make: Callable[[], str]) -> bytes:
-    """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no text."""
+    """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no
+    text.
+    """
     return obtain("kernel", make, *_parts(name))
 
 

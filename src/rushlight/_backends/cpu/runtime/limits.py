@@ -86,7 +86,7 @@ def configure(runtime: CpuRuntime) -> None:
     apply_threads(runtime)
     stop = runtime.plain("threads_stop", ctypes.c_int64)
     if hasattr(os, "register_at_fork"):
-        # The workers stop before a fork, and start again with the next kernel: a process of one thread is copied whole, while Python warns
-        # (from 3.12 on) where others are running that the copy will lack.
+        # The workers stop before a fork, and start again with the next kernel: a process of one thread is copied whole,
+        # while Python warns (from 3.12 on) where others are running that the copy will lack.
         os.register_at_fork(before=partial(stop, 0), after_in_child=runtime.plain("threads_forked"))
     atexit.register(stop, 0)

@@ -235,7 +235,8 @@ def forget(c):
 def take_larger(c):
     """A part of a free block of a larger class, the smallest there is; null where there is none.
 
-    Its pages have been touched, fresh ones have not. What is left of it is kept as a smaller block, as far as it makes one.
+    Its pages have been touched, fresh ones have not. What is left of it is kept as a smaller block, as far as it makes
+    one.
     """
     for k in range(c + 1, CLASSES):
         p = STATE.ptr[HEADS + k]

@@ -1,7 +1,7 @@
 """Whole programs in the native language: the stub that runs all kernels of a linked program, one wave after another.
 
-A wave is kernels that do not wait for each other; the pieces of all are handed out together.  Python is entered once: to turn the
-arguments into words, and to make the storages of the results.
+A wave is kernels that do not wait for each other; the pieces of all are handed out together.  Python is entered once:
+to turn the arguments into words, and to make the storages of the results.
 """
 
 from __future__ import annotations
@@ -296,7 +296,9 @@ def call_over_tensors(over, inputs, more, bases):
 
 @native("ptr(ptr, ptr, i64)")
 def over_tensors_stub(self, args, nargs):
-    """`program(tensors, words)`: a list of tensors; None where the tensors, a list or tuple, have other specs than it was made for."""
+    """`program(tensors, words)`: a list of tensors; None where the tensors, a list or tuple, have other specs than it
+    was made for.
+    """
     over = self.ptr[H_FN]
     if nargs != 2:
         rl_count_error(self, nargs, 2)

@@ -1,7 +1,8 @@
 """The CPU's runtime: one object file, loaded by the first use of `runtime()`.
 
-It holds the memory pool, the worker threads, the stub of kernels, and what reads and writes elements for Python (`pool_native`, `threads_native`,
-`stub_native`, `elements_native`).  The host reaches it through the functions of `device`.
+It holds the memory pool, the worker threads, the stub of kernels, and what reads and writes elements for Python
+(`pool_native`, `threads_native`, `stub_native`, `elements_native`).  The host reaches it through the functions of
+`device`.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ _METHODS = ("alloc", "alloc_zeroed", "empty_cache", "resize", "nested", "of_numb
 class CpuRuntime(Unit):
     """The loaded runtime.  `state` and `threads` are its tables, as arrays of 64-bit integers.
 
-    `alloc(nbytes)` and `alloc_zeroed(nbytes)` return a `Storage`; `empty_cache()` gives free memory back; `resize(storage, nbytes)` changes a
-    Storage of the pool, keeping what fits.  `symbols` are addresses for kernels to link to, those of the host among them; `device` is what native
-    plans know of the CPU.
+    `alloc(nbytes)` and `alloc_zeroed(nbytes)` return a `Storage`; `empty_cache()` gives free memory back;
+    `resize(storage, nbytes)` changes a Storage of the pool, keeping what fits.  `symbols` are addresses for kernels to
+    link to, those of the host among them; `device` is what native plans know of the CPU.
     """
 
     def __init__(self) -> None:

@@ -101,7 +101,9 @@ def launch_unlocked(fn, bufs, ints):
 
 @native("i32(ptr, ptr, ptr)")
 def launch(fn, bufs, ints):
-    """Run a kernel as `ints` says: how many pieces, with or without the GIL.  Its status; `rl_raise` sets the exception for a failure."""
+    """Run a kernel as `ints` says: how many pieces, with or without the GIL.  Its status; `rl_raise` sets the exception
+    for a failure.
+    """
     bufs.i64[F_LOCK] = 0
     bufs.i64[F_CODE] = -1
     if ints[LAUNCH.flags] & MAY_UNLOCK != 0:

@@ -1,30 +1,33 @@
 """The thread pool, in the native language: workers that spin, then sleep, and take pieces from a counter.
 
 A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, below it how
-many pieces were taken from the end and how many from the front.  The caller takes from the front and the workers from the
-end, so that from job to job a thread meets the same part of an array, which may still be in its cache.  To take a piece a
-thread reads the ticket and the job, and compare-and-swaps the ticket to the next state; success means that the job it
-read is the one still running, because the job's fields change only between two tickets. The caller waits for the pieces
-that were taken, never for threads: one that lost its core before it took a piece delays nobody.  After a failure the
-pieces behind it are passed over, those before it are not, so which failure is reported (that of the lowest piece) does
-not depend on the number of threads.
+many pieces were taken from the end and how many from the front.  The caller takes from the front and the workers from
+the end, so that from job to job a thread meets the same part of an array, which may still be in its cache.  To take a
+piece a thread reads the ticket and the job, and compare-and-swaps the ticket to the next state; success means that the
+job it read is the one still running, because the job's fields change only between two tickets. The caller waits for the
+pieces that were taken, never for threads: one that lost its core before it took a piece delays nobody.  After a failure
+the pieces behind it are passed over, those before it are not, so which failure is reported (that of the lowest piece)
+does not depend on the number of threads.
 
 Only one job runs at a time: whoever finds the pool taken (a second Python thread, a kernel inside a kernel) runs its
 pieces alone.
 
-A piece that was taken must be waited for, even if its thread has lost its core to another program, for a whole slice of the
-scheduler's time. Where that has happened, short jobs are run by their caller alone for a while: in the quiet case sharing
-one halves its time, in the other it costs a hundred times it.  After a single loss that while is as short as the loss, since any
-machine takes a core away now and then; each further loss that comes before sharing has paid doubles it.
+A piece that was taken must be waited for, even if its thread has lost its core to another program, for a whole slice of
+the scheduler's time. Where that has happened, short jobs are run by their caller alone for a while: in the quiet case
+sharing one halves its time, in the other it costs a hundred times it.  After a single loss that while is as short as
+the loss, since any machine takes a core away now and then; each further loss that comes before sharing has paid doubles
+it.
 
-Better than to wait for such a piece is that nobody loses a core in the middle of one.  So a worker works in *quanta* shorter
-than the slices of a scheduler: when its quantum is over it offers its core, between two pieces.  Nobody else wants it on a quiet
-machine, and that costs a microsecond; on a busy one the worker is passed over until it comes back with a fresh slice.  How
-long a quantum may be is measured: one that ended well makes the next ones longer, a piece that was waited for makes them shorter.
+Better than to wait for such a piece is that nobody loses a core in the middle of one.  So a worker works in *quanta*
+shorter than the slices of a scheduler: when its quantum is over it offers its core, between two pieces.  Nobody else
+wants it on a quiet machine, and that costs a microsecond; on a busy one the worker is passed over until it comes back
+with a fresh slice.  How long a quantum may be is measured: one that ended well makes the next ones longer, a piece that
+was waited for makes them shorter.
 
-The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is keep
-the caller from working.  A worker that finds itself there moves to another core before it takes a piece.  And a sleep is dear
-beside another program, for who wakes up must wait for a slice to end: a worker that met that spins longer the next time.
+The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is
+keep the caller from working.  A worker that finds itself there moves to another core before it takes a piece.  And a
+sleep is dear beside another program, for who wakes up must wait for a slice to end: a worker that met that spins longer
+the next time.
 """
 
 from __future__ import annotations
@@ -177,7 +180,9 @@ def note_failure(piece):
 
 @native("void(i64, i64)")
 def take_pieces(from_end, until):
-    """Run pieces of the current job until none is left, from the front or from the end; a worker, until its quantum is over."""
+    """Run pieces of the current job until none is left, from the front or from the end; a worker, until its quantum is
+    over.
+    """
     step = u64(1) << u64(END_BITS * from_end)
     while True:
         t = atomic_load(u64, THREADS, TICKET)
@@ -350,7 +355,9 @@ def threads_stop(wanted):
 
 @native("void(i64)")
 def threads_hold(on):
-    """Keep the workers from all jobs, which their callers then do alone (1), or let them go (0) where this thread has kept them."""
+    """Keep the workers from all jobs, which their callers then do alone (1), or let them go (0) where this thread has
+    kept them.
+    """
     if on != 0:
         while atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
             sched_yield()
@@ -432,7 +439,9 @@ def judge_sharing(worked, waited):
 
 @native("void(i64, i64, i64)")
 def judge_quantum(worked, pieces, waited):
-    """After a job of which the caller ran `pieces`: shorter quanta where it waited for a piece whose core was taken away."""
+    """After a job of which the caller ran `pieces`: shorter quanta where it waited for a piece whose core was taken
+    away.
+    """
     longest = THREADS.i64[LONGEST_QUANTUM]
     if unlikely(waited > longest >> 2 and pieces > 0 and waited * pieces > IN_VAIN * worked):
         quantum = THREADS.i64[QUANTUM]

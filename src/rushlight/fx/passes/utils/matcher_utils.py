@@ -23,10 +23,12 @@ class InternalMatch:
 
 
 class SubgraphMatcher:
-    """Finds a pattern: operations, targets and constants must be the same; a placeholder of the pattern stands for any value.
+    """Finds a pattern: operations, targets and constants must be the same; a placeholder of the pattern stands for any
+    value.
 
-    `match_output`: the graph's output must be the pattern's; `match_placeholder`: placeholders stand for placeholders only.  Values inside an
-    occurrence may not be used outside of it.  `remove_overlapping_matches`: an occurrence that shares nodes with an earlier one is left out.
+    `match_output`: the graph's output must be the pattern's; `match_placeholder`: placeholders stand for placeholders
+    only.  Values inside an occurrence may not be used outside of it.  `remove_overlapping_matches`: an occurrence that
+    shares nodes with an earlier one is left out.
     """
 
     def __init__(

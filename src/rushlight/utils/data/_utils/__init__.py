@@ -1,4 +1,6 @@
-"""What loaders are made of: collation, fetching, workers, and the memory and messages between workers and the main process."""
+"""What loaders are made of: collation, fetching, workers, and the memory and messages between workers and the main
+process.
+"""
 
 from __future__ import annotations
 

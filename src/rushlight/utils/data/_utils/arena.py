@@ -1,7 +1,8 @@
-"""Shared memory for what a worker sends: taken in chunks, filled one behind the other, and used again when the main process is done with it.
+"""Shared memory for what a worker sends: taken in chunks, filled one behind the other, and used again when the main
+process is done with it.
 
-A chunk counts who uses it: tensors in the worker, and storages in the main process, which reports those that are gone.  Nothing that
-somebody can still see is written again.
+A chunk counts who uses it: tensors in the worker, and storages in the main process, which reports those that are gone.
+Nothing that somebody can still see is written again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ __all__ = ["Arena", "Chunk"]
 
 _CPU = device("cpu")
 
-# Sizes of the chunks that tensors share, and up to which size they do; larger ones get a chunk of their own. Few bytes do not share with
-# many: programs like to keep labels, and what is kept keeps its whole chunk.
+# Sizes of the chunks that tensors share, and up to which size they do; larger ones get a chunk of their own. Few bytes
+# do not share with many: programs like to keep labels, and what is kept keeps its whole chunk.
 _SHARED = ((1 << 11, 1 << 16), (1 << 18, 1 << 20))
 _LINE = 64
 _SPARE = 16  # chunks that are kept for later
@@ -166,7 +167,9 @@ class Arena:
         return tensor_in(_Part(self, chunk), chunk.block.address + at, spec.nbytes, spec)
 
     def chunk_of(self, storage: Any, block: SharedBlock) -> Chunk:
-        """The chunk that a storage in shared memory lies in, with one user more: one of ours, or a block that the program made itself."""
+        """The chunk that a storage in shared memory lies in, with one user more: one of ours, or a block that the
+        program made itself.
+        """
         owner = storage.owner
         while type(owner) is type(storage):
             owner = owner.owner

@@ -75,8 +75,8 @@ def _like_sequence(example: Any, items: list[Any]) -> Any:
 def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None = None) -> Any:
     """Combine a list of samples into one batch, with a function for each type of element.
 
-    `collate_fn_map` maps types (or tuples of them) to functions `f(batch, *, collate_fn_map)`; the type itself is looked for
-    first, then its bases. Mappings and sequences are combined element by element.
+    `collate_fn_map` maps types (or tuples of them) to functions `f(batch, *, collate_fn_map)`; the type itself is
+    looked for first, then its bases. Mappings and sequences are combined element by element.
     """
     element = batch[0]
     cls = type(element)
@@ -151,8 +151,8 @@ default_collate_fn_map: dict[Any, Callable[..., Any]] = {
 def default_collate(batch: Any) -> Any:
     """Combine a list of samples into one batch.
 
-    Tensors and NumPy arrays are stacked along a new first dimension, ints and floats (as float64) become tensors, strings stay
-    a list; mappings, tuples and lists are combined element by element. Raises `TypeError` for other types.
+    Tensors and NumPy arrays are stacked along a new first dimension, ints and floats (as float64) become tensors,
+    strings stay a list; mappings, tuples and lists are combined element by element. Raises `TypeError` for other types.
 
     Example: `default_collate([(torch.ones(2), 0), (torch.zeros(2), 1)])  # [tensor of shape (2, 2), tensor([0, 1])]`
     """

@@ -100,7 +100,9 @@ class IterableFetcher:
 
 
 def _row_gatherer(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
-    """A shorter way to the same batch where samples are rows of tensors: gather all rows at once instead of stacking them."""
+    """A shorter way to the same batch where samples are rows of tensors: gather all rows at once instead of stacking
+    them.
+    """
     subset = dataset.indices if type(dataset) is Subset else None
     source = dataset.dataset if type(dataset) is Subset else dataset
     if type(source) is not TensorDataset or not all(type(tensor) is Tensor for tensor in source.tensors):

@@ -1,7 +1,7 @@
 """Messages between the main process and a worker, over a pair of sockets.
 
-A worker's results are pickled, except for the memory of tensors (and of NumPy arrays, and pickles that are large): that lies in shared
-chunks, and the message says where.  The descriptor of a chunk goes with the first message that names it.
+A worker's results are pickled, except for the memory of tensors (and of NumPy arrays, and pickles that are large): that
+lies in shared chunks, and the message says where.  The descriptor of a chunk goes with the first message that names it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rushlight.utils.data._utils.arena import Arena
 
 __all__ = ["ENDS", "forked", "Inbox", "Outbox", "ParentGone", "Sender"]
 
-# The main process' ends of all connections, to be closed by a worker that was forked with copies of them: a worker whose main process
-# is gone must find its connection closed.
+# The main process' ends of all connections, to be closed by a worker that was forked with copies of them: a worker
+# whose main process is gone must find its connection closed.
 ENDS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 

@@ -227,7 +227,8 @@ class _Nothing:
 def _serve(setup: Setup, sender: Any) -> None:
     """Do tasks until there are no more.
 
-    A task is (pass, number, index, whether the state is wanted, chunks given back); number -1 starts the next pass, and None is the end.
+    A task is (pass, number, index, whether the state is wanted, chunks given back); number -1 starts the next pass, and
+    None is the end.
     """
     work = _Fetching(setup)
     work.start(setup.shared_seed, setup.state, first=True)

@@ -1,4 +1,6 @@
-"""The main process' side of a loader's workers: starting them, talking with them, noticing when one dies, and leaving none behind."""
+"""The main process' side of a loader's workers: starting them, talking with them, noticing when one dies, and leaving
+none behind.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ class WorkerPool:
     # ***** talking *****
 
     def wait(self, timeout: float | None, doing: Callable[[int], str]) -> list[tuple[Link, Any]]:
-        """The messages that arrive next; none when there were none within `timeout` seconds. RuntimeError when a worker is gone."""
+        """The messages that arrive next; none when there were none within `timeout` seconds. RuntimeError when a worker
+        is gone.
+        """
         last = None if timeout is None else time.monotonic() + timeout
         while True:
             for link in self.links:

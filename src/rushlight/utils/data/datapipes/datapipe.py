@@ -41,7 +41,8 @@ def _described(pipe: Any) -> str:
 class _Pass:
     """One pass through a pipe. The next one ends it: a pipe has one reader at a time.
 
-    A pass of a generator begins with its first sample, as generators do; what it raises then says which pipe it came from.
+    A pass of a generator begins with its first sample, as generators do; what it raises then says which pipe it came
+    from.
     """
 
     def __init__(self, pipe: Any, begin: Callable[[Any], Iterator[Any]]) -> None:
@@ -177,7 +178,8 @@ class _Steps:
 
 
 class IterDataPipe(_Steps, IterableDataset[T_co]):
-    """A pipe that yields samples. A subclass defines `__iter__`; a pipe has one iterator at a time, and a new one ends the one before.
+    """A pipe that yields samples. A subclass defines `__iter__`; a pipe has one iterator at a time, and a new one ends
+    the one before.
 
     `reset`, if a subclass has one, is called when a new iterator begins.
     """

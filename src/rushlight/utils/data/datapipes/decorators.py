@@ -17,7 +17,9 @@ __all__ = [
 
 
 class functional_datapipe:
-    """Make a class of pipes a step of other pipes: after `@functional_datapipe("batch")`, `pipe.batch(...)` is `Class(pipe, ...)`."""
+    """Make a class of pipes a step of other pipes: after `@functional_datapipe("batch")`, `pipe.batch(...)` is
+    `Class(pipe, ...)`.
+    """
 
     def __init__(self, name: str, enable_df_api_tracing: bool = False) -> None:
         self.name = name
@@ -133,7 +135,9 @@ def argument_validation(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def runtime_validation(f: Callable[..., Any]) -> Callable[..., Any]:
-    """For the `__iter__` of a pipe declared as `IterDataPipe[SomeClass]`: check what it yields. RuntimeError for other samples."""
+    """For the `__iter__` of a pipe declared as `IterDataPipe[SomeClass]`: check what it yields. RuntimeError for other
+    samples.
+    """
     if f.__name__ != "__iter__":
         raise TypeError(f"Can not decorate function {f.__name__} with 'runtime_validation'")
 

@@ -14,7 +14,9 @@ __all__ = ["CollatorIterDataPipe", "FilterIterDataPipe", "MapperIterDataPipe"]
 
 
 def _check_function(fn: Any, columns: Any) -> None:
-    """TypeError where `fn` is no function, ValueError where it takes another number of arguments than there are columns."""
+    """TypeError where `fn` is no function, ValueError where it takes another number of arguments than there are
+    columns.
+    """
     if not callable(fn):
         raise TypeError(f"A callable function is expected, but {type(fn)} is provided.")
     try:
@@ -43,7 +45,8 @@ def _picked(sample: Any, columns: Any) -> tuple[Any, ...]:
 
 @functional_datapipe("map")
 class MapperIterDataPipe(IterDataPipe[Any]):
-    """`fn` of every sample, or of its columns `input_col`; the result takes the place of the sample, or of its column `output_col` (-1: a new one).
+    """`fn` of every sample, or of its columns `input_col`; the result takes the place of the sample, or of its column
+    `output_col` (-1: a new one).
 
     Example: `IterableWrapper(range(3)).map(lambda x: x + 1)`
     """
@@ -98,7 +101,9 @@ def _length(pipe: Any, source: Any) -> int:
 
 @functional_datapipe("collate")
 class CollatorIterDataPipe(MapperIterDataPipe):
-    """Batches of samples become batches of tensors, by `collate_fn` or a `conversion` (a function, or a dict of one for each column)."""
+    """Batches of samples become batches of tensors, by `collate_fn` or a `conversion` (a function, or a dict of one for
+    each column).
+    """
 
     def __init__(
         self, datapipe: Any, conversion: Any = default_collate, collate_fn: Callable[..., Any] | None = None

@@ -79,8 +79,9 @@ class UnBatcherIterDataPipe(IterDataPipe[Any]):
 class GrouperIterDataPipe(IterDataPipe[Any]):
     """Lists of samples with the same key `group_key_fn(sample)`.
 
-    A group is yielded when it has `group_size` samples, or in the end. When `buffer_size` samples wait, the largest group is yielded if it has
-    `guaranteed_group_size` samples, is dropped with `drop_remaining`, and is a RuntimeError else.
+    A group is yielded when it has `group_size` samples, or in the end. When `buffer_size` samples wait, the largest
+    group is yielded if it has `guaranteed_group_size` samples, is dropped with `drop_remaining`, and is a RuntimeError
+    else.
     """
 
     def __init__(

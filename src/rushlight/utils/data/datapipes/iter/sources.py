@@ -64,7 +64,8 @@ class SamplerIterDataPipe(IterDataPipe[Any]):
 
 @functional_datapipe("shuffle")
 class ShufflerIterDataPipe(IterDataPipe[Any]):
-    """The samples in an order drawn from a buffer of `buffer_size` of them; batches are taken apart through `unbatch_level` levels first.
+    """The samples in an order drawn from a buffer of `buffer_size` of them; batches are taken apart through
+    `unbatch_level` levels first.
 
     Every pass draws a seed from the default generator, unless `set_seed` gave one.
 
@@ -128,7 +129,9 @@ class ShardingFilterIterDataPipe(IterDataPipe[Any]):
         self.num_of_instances, self.instance_id = 1, 0
 
     def apply_sharding(self, num_of_instances: int, instance_id: int, sharding_group: int = 1) -> None:
-        """Of `num_of_instances` processes, this one is number `instance_id`; groups of processes within each other have numbers of their own."""
+        """Of `num_of_instances` processes, this one is number `instance_id`; groups of processes within each other have
+        numbers of their own.
+        """
         if instance_id >= num_of_instances:
             raise ValueError(f"instance_id({instance_id}) should be smaller than num_of_instances({num_of_instances})")
         if sharding_group == 1:

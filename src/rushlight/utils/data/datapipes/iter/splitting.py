@@ -141,7 +141,8 @@ class _Reading:
 
 @functional_datapipe("fork")
 class ForkerIterDataPipe(IterDataPipe[Any]):
-    """Several pipes with all samples of one each; at most `buffer_size` samples may lie between the fastest and the slowest.
+    """Several pipes with all samples of one each; at most `buffer_size` samples may lie between the fastest and the
+    slowest.
 
     >>> import rushlight as torch
     >>> one, other = torch.utils.data.datapipes.iter.IterableWrapper(range(3)).fork(2)
