@@ -5,9 +5,11 @@ from __future__ import annotations
 from rushlight.nn.modules import conversion
 
 __all__ = [
-    "get_overwrite_module_params_on_conversion", "get_swap_module_params_on_conversion", "set_overwrite_module_params_on_conversion",
+    "get_overwrite_module_params_on_conversion",
+    "get_swap_module_params_on_conversion",
+    "set_overwrite_module_params_on_conversion",
     "set_swap_module_params_on_conversion",
-]  # fmt: skip
+]
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:

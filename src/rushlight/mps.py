@@ -35,7 +35,16 @@ def _needs_device(name: str) -> None:
 
 
 for _name in (
-    "Event", "compile_shader", "current_allocated_memory", "driver_allocated_memory", "empty_cache", "get_rng_state", "recommended_max_memory",
-    "seed", "set_per_process_memory_fraction", "set_rng_state", "synchronize",
-):  # fmt: skip
+    "Event",
+    "compile_shader",
+    "current_allocated_memory",
+    "driver_allocated_memory",
+    "empty_cache",
+    "get_rng_state",
+    "recommended_max_memory",
+    "seed",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "synchronize",
+):
     _needs_device(_name)

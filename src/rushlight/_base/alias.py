@@ -37,12 +37,16 @@ PRIVATE_PAGES = frozenset((
 ONE_PAGE = {
     f"{page}.{part}": page
     for page, parts in {
-        "accelerator": ("memory",), "cpu.amp": ("autocast_mode", "grad_scaler"), "cuda.amp": ("autocast_mode", "common", "grad_scaler"),
-        "profiler": ("profiler",), "signal.windows": ("windows",), "xpu": ("random", "streams"),
+        "accelerator": ("memory",),
+        "cpu.amp": ("autocast_mode", "grad_scaler"),
+        "cuda.amp": ("autocast_mode", "common", "grad_scaler"),
+        "profiler": ("profiler",),
+        "signal.windows": ("windows",),
+        "xpu": ("random", "streams"),
         "utils.benchmark": ("utils", "utils.common", "utils.compare", "utils.fuzzer", "utils.timer"),
     }.items()
     for part in parts
-}  # fmt: skip
+}
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 

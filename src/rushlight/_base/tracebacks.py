@@ -29,9 +29,12 @@ def _which(text: str) -> str:
 
 
 TRACEBACK: Knob[str] = Knob(
-    "traceback", env="RUSHLIGHT_TRACEBACK", kind=_which, default="short",
+    "traceback",
+    env="RUSHLIGHT_TRACEBACK",
+    kind=_which,
+    default="short",
     doc="Frames of rushlight's own code in the tracebacks of errors: `short` leaves them out, `full` shows them.",
-)  # fmt: skip
+)
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _NEEDED = tuple(os.path.join("-packages", name, "") for name in ("numpy", "llvmlite"))
 

@@ -33,9 +33,12 @@ class Printer:
         self.indices = values.indices
         reductions = Reductions(fn, values, self.statements)
         self.statement_writers: dict[type, Callable[[Any], None]] = {
-            Loop: self.loop, Store: Stores(fn, values).store,
-            Reduce: reductions.reduce, Scan: reductions.scan, Tile: reductions.tile,
-        }  # fmt: skip
+            Loop: self.loop,
+            Store: Stores(fn, values).store,
+            Reduce: reductions.reduce,
+            Scan: reductions.scan,
+            Tile: reductions.tile,
+        }
 
     def text(self) -> str:
         """The text of the module."""
@@ -163,9 +166,11 @@ def only_scatters(s: Loop) -> bool:
     """Whether a loop only stores elements at indices from data, so that counting would take much of its time."""
     store = s.body[0]
     return (
-        len(s.body) == 1 and isinstance(store, Store) and store.guard is None
+        len(s.body) == 1
+        and isinstance(store, Store)
+        and store.guard is None
         and any(type(a) is Data and s.var in a.vars for a, _ in store.ix.terms)
-    )  # fmt: skip
+    )
 
 
 def print_kernel(kernel: Kernel, name: str, *, fma: bool, bits: int) -> str:

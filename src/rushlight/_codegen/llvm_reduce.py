@@ -98,18 +98,27 @@ class Reductions:
         def run(lo: str, hi: str, names: list[str]) -> list[str]:
             types = [t for acc in accs for t in acc.types]
             return self.fn.loop(
-                var, lo, hi, "1", list(zip(types, names, strict=True)),
+                var,
+                lo,
+                hi,
+                "1",
+                list(zip(types, names, strict=True)),
                 lambda iv, carried: self.reduce_over(s, level + 1, accs, carried),
-            )  # fmt: skip
+            )
 
         if not blocked(var, s):
             return run(lo, hi, names)
         return self.in_blocks(lo, hi, BLOCK, accs, names, run)
 
     def in_blocks(
-        self, lo: str, hi: str, block: int, accs: list[Accumulator], names: list[str],
+        self,
+        lo: str,
+        hi: str,
+        block: int,
+        accs: list[Accumulator],
+        names: list[str],
         run: Callable[[str, str, list[str]], list[str]],
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """Reduce blocks, each from the neutral element, and combine them: fewer rounding errors accumulate."""
         types = [t for acc in accs for t in acc.types]
 

@@ -130,8 +130,8 @@ class FunctionEmitter:
         return self.scalar(f"load ptr, ptr {pointer}, align 8", "ptr", 0)
 
     def check(
-        self, depth: int, bad: Val, width: int, code: int, value: Val | None = None, dim: int = 0, size: str = "0",
-    ) -> None:  # fmt: skip
+        self, depth: int, bad: Val, width: int, code: int, value: Val | None = None, dim: int = 0, size: str = "0"
+    ) -> None:
         """Return from the kernel with error `code` if a lane of `bad` is set; `value`, `dim` and `size` go into the
         message.
         """
@@ -172,9 +172,15 @@ class FunctionEmitter:
         return len(self.scopes) - 1
 
     def loop(
-        self, var: Var | None, lo: str, hi: str, step: str, carries: Sequence[tuple[str, str]],
-        body: Callable[[str, list[str]], list[str]], prefix: Sequence[str] = (),
-    ) -> list[str]:  # fmt: skip
+        self,
+        var: Var | None,
+        lo: str,
+        hi: str,
+        step: str,
+        carries: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], list[str]],
+        prefix: Sequence[str] = (),
+    ) -> list[str]:
         """A loop `for iv in range(lo, hi, step)` that carries values, given as (LLVM type, initial name).
 
         `body(iv, carried)` writes the loop's body and returns the names of the next values. The result is their names
@@ -231,9 +237,15 @@ class FunctionEmitter:
         return whole if lo == "0" else self.scalar(f"add i64 {lo}, {whole}", "i64", here)
 
     def over_lanes(
-        self, var: Var, lo: str, hi: str, width: int, masked: bool, carries: Sequence[tuple[str, str]],
+        self,
+        var: Var,
+        lo: str,
+        hi: str,
+        width: int,
+        masked: bool,
+        carries: Sequence[tuple[str, str]],
         body: Callable[[list[str]], list[str]],
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """A loop whose body computes `width` values of `var` at once.  `masked`: lanes beyond the end are masked off."""
 
         def inside(iv: str, carried: list[str]) -> list[str]:

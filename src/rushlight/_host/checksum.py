@@ -163,10 +163,16 @@ def fold_text(arch: str, width: int) -> str:
     t = _Text(arch, width)
     vector, step = t.vector, _VECTORS * width
     t.lines += [
-        "entry:", "  %data = load ptr, ptr %bufs", "  %outs = getelementptr ptr, ptr %bufs, i64 1", "  %out = load ptr, ptr %outs",
-        "  %sizes = getelementptr i64, ptr %ints, i64 8", "  %size = load i64, ptr %sizes",
-        "  %starts = getelementptr i64, ptr %ints, i64 9", "  %start = load i64, ptr %starts", "  %end = getelementptr i8, ptr %data, i64 %size",
-    ]  # fmt: skip
+        "entry:",
+        "  %data = load ptr, ptr %bufs",
+        "  %outs = getelementptr ptr, ptr %bufs, i64 1",
+        "  %out = load ptr, ptr %outs",
+        "  %sizes = getelementptr i64, ptr %ints, i64 8",
+        "  %size = load i64, ptr %sizes",
+        "  %starts = getelementptr i64, ptr %ints, i64 9",
+        "  %start = load i64, ptr %starts",
+        "  %end = getelementptr i8, ptr %data, i64 %size",
+    ]
     first = [_loaded(t, "%data", i) for i in range(_VECTORS)]
     begun = t.let(f"insertelement {vector} zeroinitializer, i64 %start, i64 0")
     first[0] = t.let(f"xor {vector} {first[0]}, {begun}")

@@ -21,9 +21,12 @@ __all__ = [
 ]  # fmt: skip
 
 CHECK_TABLES: Knob[bool] = Knob(
-    "check_tables", env="RUSHLIGHT_CHECK_TABLES", kind=bool, default=False,
+    "check_tables",
+    env="RUSHLIGHT_CHECK_TABLES",
+    kind=bool,
+    default=False,
     doc="Whether tables of native plans are checked as they are made and read (a debug build of the host runtime).",
-)  # fmt: skip
+)
 CHECKED: bool = CHECK_TABLES.get()  # read once: native code is compiled with it
 
 TAG = ("tag", i64, "which kind of plan the table is of")
@@ -102,16 +105,19 @@ KERNEL = Record(
     ("recording", RECORDING, "its node"),
 )  # fmt: skip
 INPLACE = Record(
-    "in-place plan", TAG, GIVEN,
+    "in-place plan",
+    TAG,
+    GIVEN,
     ("program", PROGRAM, "changes the target; it has no results"),
     ("target", i64, "which argument is changed"),
     ("target_spec", pyobject, "operands of this spec may be the target itself, element for element; null: none may"),
     ("quiet", i64, "1: gradients are off, so the target may want one"),
     ("gives_none", i64, "1: the plan gives None, 0: the target"),
-)  # fmt: skip
+)
 VIEWED = Record("view", ("offset", i64, "bytes from the argument's first element"), ("spec", pyobject, "its spec"))
 VIEW = Record(
-    "view plan", TAG,
+    "view plan",
+    TAG,
     ("n_views", i64, "views of the first argument"),
     ("views", listed(VIEWED), "they"),
     SEVERAL,
@@ -121,17 +127,18 @@ VIEW = Record(
     ("whole", i64, "1: offsets and `span` count from the start of the storage, 0: from the first element"),
     RECORDS,
     ("recording", RECORDING, "their node"),
-)  # fmt: skip
+)
 DETACH = Record("detach plan", TAG)
 IDENTITY = Record("identity plan", TAG)
 CONSTANT = Record("constant plan", TAG, ("value", pyobject, "what it gives"))
 FRESH = Record(
-    "fresh plan", TAG,
+    "fresh plan",
+    TAG,
     ("device", ptr, "the functions of the device (`DEVICE`)"),
     ("spec", pyobject, "of the tensor"),
     ("nbytes", i64, "of its memory"),
     ("zeroed", i64, "1: memory of zeros, 0: as it comes"),
-)  # fmt: skip
+)
 ITEM = Record(
     "item plan", TAG, ("reader", ptr, "ptr(ptr): the element at an address as a Python number; the device's own")
 )
@@ -157,7 +164,9 @@ SEQUENCE_STEP = Record(
     ("dead", listed(i64), "these slots"),
 )
 SEQUENCE = Record(
-    "sequence plan", TAG, GIVEN,
+    "sequence plan",
+    TAG,
+    GIVEN,
     ("n_steps", i64, "plans"),
     ("steps", listed(SEQUENCE_STEP), "they"),
     ("constants", listed(pyobject), "objects that steps take"),
@@ -165,7 +174,7 @@ SEQUENCE = Record(
     ("n_results", i64, "results"),
     ("results", listed(i64), "their slots; below zero as of `inputs`"),
     SEVERAL,
-)  # fmt: skip
+)
 
 KINDS = (KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW, RETYPE, SEQUENCE)
 _TAGS = {record: 0x504C0000 + number for number, record in enumerate(KINDS)}

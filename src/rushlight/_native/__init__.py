@@ -98,7 +98,7 @@ from rushlight._native.intrinsics import (
     trap,
     trunc,
     unlikely,
-)  # fmt: skip
+)
 from rushlight._native.types import (
     TYPES,
     Extern,
@@ -128,7 +128,7 @@ from rushlight._native.types import (
     u32,
     u64,
     void,
-)  # fmt: skip
+)
 
 __all__ = [
     "TYPES", "Extern", "ExternData", "Field", "Intrinsic", "Listed", "NativeFunction", "Record", "Signature", "Static", "Type", "Words", "atomic_add",

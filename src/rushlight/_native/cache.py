@@ -43,9 +43,12 @@ def _default_dir() -> str:
 
 
 CACHE_DIR: Knob[str] = Knob(
-    "cache_dir", env="RUSHLIGHT_CACHE_DIR", kind=str, default=_default_dir,
+    "cache_dir",
+    env="RUSHLIGHT_CACHE_DIR",
+    kind=str,
+    default=_default_dir,
     doc="Where compiled kernels are kept between runs; an empty text keeps none.",
-)  # fmt: skip
+)
 CACHE_MB: Knob[int] = Knob(
     "cache_mb",
     env="RUSHLIGHT_CACHE_MB",

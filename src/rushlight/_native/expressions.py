@@ -27,7 +27,7 @@ from rushlight._native.types import (
     ptr,
     u8,
     void,
-)  # fmt: skip
+)
 
 __all__ = ["Expressions"]
 

@@ -101,9 +101,12 @@ def _wants_notices() -> bool:
 
 
 NOTICES: Knob[bool] = Knob(
-    "notices", env="RUSHLIGHT_NOTICES", kind=bool, default=_wants_notices,
+    "notices",
+    env="RUSHLIGHT_NOTICES",
+    kind=bool,
+    default=_wants_notices,
     doc="Whether the first compilation with an empty cache says so on standard error (default: in a terminal or a notebook).",
-)  # fmt: skip
+)
 
 
 @cache

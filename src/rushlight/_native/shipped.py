@@ -27,9 +27,12 @@ from rushlight._native.target import Level, host_target, level_of
 __all__ = ["FOLDER", "SHIPPED", "Pack", "fingerprint_of", "shipped_pack", "write_pack"]
 
 SHIPPED: Knob[bool] = Knob(
-    "shipped", env="RUSHLIGHT_SHIPPED", kind=bool, default=True,
+    "shipped",
+    env="RUSHLIGHT_SHIPPED",
+    kind=bool,
+    default=True,
     doc="Whether objects that come with the package are used, where it has any for this machine.",
-)  # fmt: skip
+)
 
 FOLDER = os.path.join(os.path.dirname(__file__), "packs")
 _MAGIC = b"rushlight pack 1\n"

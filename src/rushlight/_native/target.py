@@ -34,16 +34,22 @@ LEVELS = (
 )
 
 TARGET: Knob[str] = Knob(
-    "target", env="RUSHLIGHT_TARGET", kind=str, default="",
+    "target",
+    env="RUSHLIGHT_TARGET",
+    kind=str,
+    default="",
     doc="Make code for a generic machine, x86-64-v3, x86-64-v4 or generic (aarch64), which must be no more than this one "
     "has; empty: for this machine.",
-)  # fmt: skip
+)
 
 VECTOR_BYTES: Knob[int] = Knob(
-    "vector_bytes", env="RUSHLIGHT_VECTOR_BYTES", kind=int, default=0,
+    "vector_bytes",
+    env="RUSHLIGHT_VECTOR_BYTES",
+    kind=int,
+    default=0,
     doc="Width of a vector register in bytes (16, 32 or 64); 0 takes the machine's. A smaller width also switches "
     "wider instructions off.",
-)  # fmt: skip
+)
 
 _WIDTH_FLAGS = {"x86_64": ((64, "avx512f"), (32, "avx2"), (16, "sse2")), "aarch64": ((16, "asimd"), (16, "neon"))}
 # LLVM's features to drop when only narrower vectors are wanted: each one takes all that depend on it along.

@@ -47,9 +47,12 @@ def _default_count() -> int:
 
 _MOST = 8
 COMPILE_WORKERS: Knob[int] = Knob(
-    "compile_workers", env="RUSHLIGHT_COMPILE_WORKERS", kind=int, default=_default_count,
+    "compile_workers",
+    env="RUSHLIGHT_COMPILE_WORKERS",
+    kind=int,
+    default=_default_count,
     doc="Most processes that compile kernels beside this one; 0 starts none.",
-)  # fmt: skip
+)
 
 BURST = 3  # compilations in this process before it asks for help: a program that needs one or two new kernels is quicker alone
 IDLE = 5.0  # seconds without work after which a worker ends
@@ -91,8 +94,10 @@ class _Worker:
             raise
         silent = os.open(os.devnull, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0))
         actions = [
-            (os.POSIX_SPAWN_DUP2, theirs_in, 0), (os.POSIX_SPAWN_DUP2, theirs_out, 1), (os.POSIX_SPAWN_DUP2, silent, 2),
-        ]  # fmt: skip
+            (os.POSIX_SPAWN_DUP2, theirs_in, 0),
+            (os.POSIX_SPAWN_DUP2, theirs_out, 1),
+            (os.POSIX_SPAWN_DUP2, silent, 2),
+        ]
         try:
             self.pid = os.posix_spawn(
                 sys.executable, [sys.executable, "-I", "-S", "-B", SCRIPT], os.environ, file_actions=actions

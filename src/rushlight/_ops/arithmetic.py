@@ -27,7 +27,7 @@ from rushlight._ops.bodies import (
     refuse,
     rounded,
     wide,
-)  # fmt: skip
+)
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT16, INT32, INT64, DType

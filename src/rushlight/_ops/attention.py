@@ -21,8 +21,10 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
             f"query.dtype: {CPP_NAME[query.dtype.name]} key.dtype: {CPP_NAME[key.dtype.name]} and value.dtype: {CPP_NAME[value.dtype.name]} instead."
         )
     if min(len(v.shape) for v in (query, key, value)) < 2:
-        raise RuntimeError("Expected query, key, and value to all be  at least 2 dimensional, but got "
-                           f"query.dim: {len(query.shape)} key.dim: {len(key.shape)} and value.dim: {len(value.shape)} instead.")  # fmt: skip
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got "
+            f"query.dim: {len(query.shape)} key.dim: {len(key.shape)} and value.dim: {len(value.shape)} instead."
+        )
     if query.dtype.kind not in "fc":
         raise RuntimeError(f"expected scalar type Float but found {query.dtype.scalar}")
     for left, right in ((query.shape[-1], key.shape[-1]), (key.shape[-2], value.shape[-2])):

@@ -8,17 +8,7 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._ops.bodies import (
-    C_NAME,
-    as_bool,
-    is_weak,
-    isnan,
-    number_kind,
-    number_value,
-    pair,
-    refuse,
-    wide,
-)  # fmt: skip
+from rushlight._ops.bodies import C_NAME, as_bool, is_weak, isnan, number_kind, number_value, pair, refuse, wide
 from rushlight._ops.table import default_node_name, operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT64

@@ -154,9 +154,12 @@ def _declare(n: int) -> None:
 
     operator(
         f"conv{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, any padding=0, int[{n}] dilation=1, int groups=1) -> Tensor",
-        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0", like=_layout,
+        spaces=("torch", "nn.functional"),
+        method=False,
+        node="ConvolutionBackward0",
+        like=_layout,
         doc=f"Convolution of [N, C, *{n} dims] (or without N) with a weight [O, C / groups, *kernel]; padding may be 'same' or 'valid'.",
-    )(body)  # fmt: skip
+    )(body)
 
 
 def transposed(
@@ -189,8 +192,10 @@ def _transpose_sizes(x: Any, kernel: Ints, stride: Ints, padding: Ints, extra: I
         for n, s, p, d, k, o in zip(x.shape[2:], stride, padding, dilation, kernel, extra, strict=True)
     ]
     if any(size <= 0 for size in sizes):
-        raise RuntimeError(f"Given input size per channel: ({' x '.join(map(str, x.shape[2:]))}). Calculated output size per channel: "
-                           f"({' x '.join(map(str, sizes))}). Output size is too small")  # fmt: skip
+        raise RuntimeError(
+            f"Given input size per channel: ({' x '.join(map(str, x.shape[2:]))}). Calculated output size per channel: "
+            f"({' x '.join(map(str, sizes))}). Output size is too small"
+        )
 
 
 def _declare_transposed(n: int) -> None:
@@ -226,9 +231,12 @@ def _declare_transposed(n: int) -> None:
     operator(
         f"conv_transpose{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, int[{n}] padding=0, int[{n}] output_padding=0, "
         f"int groups=1, int[{n}] dilation=1) -> Tensor",
-        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0", like=_layout,
+        spaces=("torch", "nn.functional"),
+        method=False,
+        node="ConvolutionBackward0",
+        like=_layout,
         doc=f"The transpose of `conv{n}d`: weight [C, O / groups, *kernel]; every element of x paints the kernel onto the result.",
-    )(body)  # fmt: skip
+    )(body)
 
 
 for _n in (1, 2, 3):

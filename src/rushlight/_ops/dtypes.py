@@ -64,8 +64,10 @@ CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
     "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"},
     "triplet_margin_loss": {"anchor": "b", "positive": "b", "negative": "b"},
     "binary_cross_entropy_with_logits": {"target": "bui", "weight": "c", "pos_weight": "bc"},
-    "kl_div": {"input": "buic", "target": "buic"}, "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
-}  # fmt: skip
+    "kl_div": {"input": "buic", "target": "buic"},
+    "dist": {"input": "b", "other": "b"},
+    "multilabel_soft_margin_loss": {"target": "b"},
+}
 
 # Operators checked for the promoted dtype, though they compute in a float in any case.
 JOINED = frozenset(("cosine_similarity", "mse_loss", "smooth_l1_loss", *(f"special_{name}" for name in _NO_HALF)))

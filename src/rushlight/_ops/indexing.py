@@ -189,8 +189,10 @@ def take(x: Any, index: Any) -> Any:
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with elements at flat indices replaced."""
     if numel(index.shape) != numel(source.shape):
-        raise IndexError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
-                           f"index.numel() = {numel(index.shape)}")  # fmt: skip
+        raise IndexError(
+            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
+            f"index.numel() = {numel(index.shape)}"
+        )
     if x.dtype is not source.dtype:
         raise RuntimeError(
             f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}"

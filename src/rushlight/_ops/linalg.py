@@ -113,8 +113,10 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: 
 
 @operator(
     "triangular_solve(Tensor input, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
-    "-> (Tensor solution, Tensor cloned_coefficient)", out="exact", like=columns_first,
-)  # fmt: skip
+    "-> (Tensor solution, Tensor cloned_coefficient)",
+    out="exact",
+    like=columns_first,
+)
 def triangular_solve(b: Any, a: Any, upper: bool, transpose: bool, unitriangular: bool) -> Any:
     """(X, A) with A X = b for triangular A (A^T X = b with `transpose`)."""
     warn_once(
@@ -297,9 +299,11 @@ def lu(a: Any, *, pivot: bool) -> Any:
 
 
 @operator(
-    "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)", method=False,
-    out="exact", like="contiguous",
-)  # fmt: skip
+    "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)",
+    method=False,
+    out="exact",
+    like="contiguous",
+)
 def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
     """(P, L, U) with A = P L U, from the result of `lu_factor`; results that are not requested are empty."""
     if len(both.shape) < 2:
@@ -444,9 +448,12 @@ def linalg_lu_solve(both: Any, pivots: Any, b: Any, *, left: bool, adjoint: bool
 
 
 @operator(
-    "lu_solve_right_core(Tensor LU, Tensor pivots, Tensor B, *, bool adjoint=False) -> Tensor", spaces=(), method=False, like="contiguous",
+    "lu_solve_right_core(Tensor LU, Tensor pivots, Tensor B, *, bool adjoint=False) -> Tensor",
+    spaces=(),
+    method=False,
+    like="contiguous",
     node="LinalgLuSolveBackward0",
-)  # fmt: skip
+)
 def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
     """X with X A = B: `linalg.lu_solve` with `left=False`, whose result is row-major."""
     return _lu_solve(both, pivots, b, False, adjoint)

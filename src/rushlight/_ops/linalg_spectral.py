@@ -81,8 +81,10 @@ def _reflections(a: Any, tau: Any) -> Any:
     if not tau.shape or n < tau.shape[-1]:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if len(a.shape) - len(tau.shape) != 1:
-        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
-                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
+            f"input.ndim is equal to {len(a.shape)}"
+        )
     if a.shape[:-2] != tau.shape[:-1]:
         raise RuntimeError(
             f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}"
@@ -141,8 +143,10 @@ def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
     if other.shape[side] != a.shape[-2]:
         raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2]")
     if len(a.shape) - len(tau.shape) != 1:
-        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
-                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
+            f"input.ndim is equal to {len(a.shape)}"
+        )
     if len(a.shape) != len(other.shape):
         raise RuntimeError(
             f"{name}: Expected other to have the same number of dimensions as input, but got other.ndim equal to {len(other.shape)} and "
@@ -174,17 +178,23 @@ def _hermitian(name: str, a: Any, uplo: str) -> Any:
 
 
 @operator(
-    "linalg_eigh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", spaces=(), method=False, like=fortran,
+    "linalg_eigh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
+    spaces=(),
+    method=False,
+    like=fortran,
     node="LinalgEighBackward0",
-)  # fmt: skip
+)
 def eigh(a: Any, uplo: str) -> Any:
     """A = V diag(w) V^H as (w, increasing; V; info), of Hermitian matrices of which one triangle is read."""
     return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=True)
 
 
 @operator(
-    "linalg_eigvalsh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEighBackward0",
-)  # fmt: skip
+    "linalg_eigvalsh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor info)",
+    spaces=(),
+    method=False,
+    node="LinalgEighBackward0",
+)
 def eigvalsh(a: Any, uplo: str) -> Any:
     """w of A = V diag(w) V^H alone, and info."""
     return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=False)
@@ -199,9 +209,12 @@ def _general(name: str, a: Any) -> Any:
 
 
 @operator(
-    "linalg_eig_core(Tensor A) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", spaces=(), method=False, like=fortran,
+    "linalg_eig_core(Tensor A) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
+    spaces=(),
+    method=False,
+    like=fortran,
     node="LinalgEigBackward0",
-)  # fmt: skip
+)
 def eig(a: Any) -> Any:
     """A V = V diag(w) as (w, V, info), complex, of square matrices."""
     return prim.eig(_general("linalg.eig", a), vectors=True)
@@ -228,9 +241,12 @@ def _svd_input(a: Any) -> Any:
 
 
 @operator(
-    "linalg_svd_core(Tensor A, bool full_matrices=True) -> (Tensor U, Tensor S, Tensor Vh, Tensor info)", spaces=(), method=False, like=fortran,
+    "linalg_svd_core(Tensor A, bool full_matrices=True) -> (Tensor U, Tensor S, Tensor Vh, Tensor info)",
+    spaces=(),
+    method=False,
+    like=fortran,
     node="LinalgSvdBackward0",
-)  # fmt: skip
+)
 def svd(a: Any, full: bool) -> Any:
     """(U, S, V^H, info) with A = U diag(S) V^H, singular values decreasing."""
     full = full and a.shape[-1:] != a.shape[-2:-1]
@@ -337,9 +353,12 @@ def _(cts: Any, outs: Any, a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> 
 
 
 @operator(
-    "linalg_matrix_rank_core(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> (Tensor rank, Tensor info)", spaces=(),
-    method=False, numbers=("atol", "rtol"), like="contiguous",
-)  # fmt: skip
+    "linalg_matrix_rank_core(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> (Tensor rank, Tensor info)",
+    spaces=(),
+    method=False,
+    numbers=("atol", "rtol"),
+    like="contiguous",
+)
 def matrix_rank(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     """The number of singular values greater than max(atol, rtol * greatest), and info."""
     matrices("torch.linalg.matrix_rank", a, hermitian, argument="input")

@@ -503,8 +503,11 @@ def _logits_loss(x: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
     return loss if weight is None else loss * weight
 
 
-@operator(f"binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}, Tensor? pos_weight=None) -> Tensor",
-          constants=("weight",), **{**LOSS, "like": _like_operand(1)})  # fmt: skip
+@operator(
+    f"binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}, Tensor? pos_weight=None) -> Tensor",
+    constants=("weight",),
+    **{**LOSS, "like": _like_operand(1)},
+)
 def binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any
 ) -> Any:
@@ -586,8 +589,11 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
 # ***** distributions *****
 
 
-@operator(f"kl_div(Tensor input, Tensor target, {LEGACY}, bool log_target=False) -> Tensor",
-          node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **{**LOSS, "like": _like_operand(1)})  # fmt: skip
+@operator(
+    f"kl_div(Tensor input, Tensor target, {LEGACY}, bool log_target=False) -> Tensor",
+    node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0",
+    **{**LOSS, "like": _like_operand(1)},
+)
 def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_target: bool) -> Any:
     """target * (log target - input), where the input holds log probabilities."""
     how = "sum" if reduction == "batchmean" else reduction_of(size_average, reduce, reduction)
@@ -671,8 +677,11 @@ def _clamped(x: Any) -> Any:
     return build.select(x >= 0, x, low)
 
 
-@operator(f"margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor", node="MeanBackward0",
-          **{**LOSS, "promote": "same", "like": _like_operand(2)})  # fmt: skip
+@operator(
+    f"margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor",
+    node="MeanBackward0",
+    **{**LOSS, "promote": "same", "like": _like_operand(2)},
+)
 def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """max(0, -target * (input1 - input2) + margin)."""
     if len(a.shape) != len(b.shape) or len(a.shape) != len(y.shape):

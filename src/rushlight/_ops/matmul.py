@@ -107,8 +107,10 @@ def _vectors(a: Any, b: Any) -> None:
             f"dot : expected both vectors to have same dtype, but found {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}"
         )
     if a.shape != b.shape:
-        raise RuntimeError(f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the same number of elements, "
-                           f"but got {a.shape[0]} and {b.shape[0]} elements respectively")  # fmt: skip
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the same number of elements, "
+            f"but got {a.shape[0]} and {b.shape[0]} elements respectively"
+        )
     _same_dtype("dot", a, b)
 
 

@@ -58,8 +58,9 @@ def msort(x: Any) -> Any:
 
 @operator(
     "topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
-    out="exact", tags=("sized",),
-)  # fmt: skip
+    out="exact",
+    tags=("sized",),
+)
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and their
     indices."""

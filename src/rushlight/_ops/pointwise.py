@@ -6,16 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._ops.bodies import (
-    given_dtype,
-    isinf,
-    isnan,
-    largest_finite,
-    like_input,
-    narrow,
-    refuse,
-    wide,
-)  # fmt: skip
+from rushlight._ops.bodies import given_dtype, isinf, isnan, largest_finite, like_input, narrow, refuse, wide
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64
@@ -117,8 +108,11 @@ _unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", aliases=("spec
 _unary("digamma", "(d/dx) log gamma(x).", _same("digamma"), refused="c", aliases=("special.digamma", "special.psi"))
 
 sigmoid = _unary(
-    "sigmoid", "1 / (1 + exp(-x)).", lambda x: 1.0 / (1.0 + prim.exp(-x)), aliases=("special.expit", "nn.functional.sigmoid"),
-)  # fmt: skip
+    "sigmoid",
+    "1 / (1 + exp(-x)).",
+    lambda x: 1.0 / (1.0 + prim.exp(-x)),
+    aliases=("special.expit", "nn.functional.sigmoid"),
+)
 
 
 @sigmoid.gradient

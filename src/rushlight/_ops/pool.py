@@ -39,8 +39,10 @@ def _ints(value: Any, n: int, name: str) -> Ints:
 def _batched(x: Any, n: int, name: str) -> Any:
     """`x` as [N, C, *space]."""
     if len(x.shape) not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
-                           f"for input, but got: {list(x.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+            f"for input, but got: {list(x.shape)}"
+        )
     if any(size == 0 for size in x.shape[-(n + 1) :]):
         raise RuntimeError(
             f"{name}: Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x.shape)}"
@@ -335,10 +337,13 @@ def _declare_avg(n: int) -> None:
     operator(
         f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
         f"bool count_include_pad=True{more}) -> Tensor",
-        spaces=spaces, method=False, out="exact" if n > 1 else False, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
+        spaces=spaces,
+        method=False,
+        out="exact" if n > 1 else False,
+        node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
         like=(as_row, "image", "contiguous")[n - 1],
         doc=f"The mean of each window over the last {n} dims.",
-    )(body).gradient(rule)  # fmt: skip
+    )(body).gradient(rule)
 
 
 for _n in (1, 2, 3):
@@ -602,9 +607,12 @@ def _declare_fractional(n: int) -> None:
         )
 
     declared = operator(
-        f"{name}_core(Tensor input, int[{n}] kernel_size, int[{n}] output_size, Tensor _random_samples) -> (Tensor, Tensor)", spaces=(),
-        method=False, node=f"FractionalMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows laid at random over the last {n} dims.",
-    )(body)  # fmt: skip
+        f"{name}_core(Tensor input, int[{n}] kernel_size, int[{n}] output_size, Tensor _random_samples) -> (Tensor, Tensor)",
+        spaces=(),
+        method=False,
+        node=f"FractionalMaxPool{n}DBackward0",
+        doc=f"The greatest elements, and their indices, of windows laid at random over the last {n} dims.",
+    )(body)
 
     def rule(cts: Any, outs: Any, x: Any, kernel_size: Any, output_size: Any, samples: Any) -> Any:
         return _back_to_indices(cts[0], outs[1], x, n), None

@@ -81,8 +81,11 @@ def _einsum(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
 
 
 _CHOICES: dict[str, Callable[[Sequence[Any], Sequence[Any]], str | None]] = {
-    "einsum_core": _einsum, "inner": _inner, "pad": _pad, "tensordot_core": _tensordot,
-}  # fmt: skip
+    "einsum_core": _einsum,
+    "inner": _inner,
+    "pad": _pad,
+    "tensordot_core": _tensordot,
+}
 
 
 def choose(name: str, template: Sequence[Any], shapes: Sequence[Any]) -> str | None:

@@ -32,7 +32,7 @@ from rushlight._ops.bodies import (
     take_slice,
     wide,
     wrap,
-)  # fmt: skip
+)
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType

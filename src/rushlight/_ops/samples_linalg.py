@@ -31,9 +31,11 @@ REAL_EIGENVALUES = Draw(3, 3, values=[3.0, 0.3, -0.2, 0.1, 1.0, 0.2, -0.1, 0.2, 
 # ***** triangular systems, Cholesky *****
 
 give(
-    "linalg_solve_triangular", Call(BOTH, B, upper=True), Call(BOTH, Draw(2, 2, 3), upper=False, left=False),
+    "linalg_solve_triangular",
+    Call(BOTH, B, upper=True),
+    Call(BOTH, Draw(2, 2, 3), upper=False, left=False),
     Call(COMPLEX, Draw(3, 2, dtype=COMPLEX128), upper=False, unitriangular=True),
-)  # fmt: skip
+)
 give("triangular_solve", Call(B, BOTH), Call(B, BOTH, False, True), Call(Draw(2, 3, 1), BOTH, True, False, True))
 give("linalg_cholesky_ex", Call(POSITIVE), Call(POSITIVE, upper=True), Call(HERMITIAN), Call(NONE))
 give("cholesky_core", Call(POSITIVE), Call(HERMITIAN, True))
@@ -54,9 +56,12 @@ give(
 )
 give("solve_right_core", Call(BOTH, Draw(2, 3)), Call(COMPLEX, COMPLEX))
 give(
-    "linalg_lu_solve", Call(BOTH, PIVOTS, B), Call(BOTH, PIVOTS, Draw(2, 3), left=False), Call(BOTH, PIVOTS, B, adjoint=True),
+    "linalg_lu_solve",
+    Call(BOTH, PIVOTS, B),
+    Call(BOTH, PIVOTS, Draw(2, 3), left=False),
+    Call(BOTH, PIVOTS, B, adjoint=True),
     Call(BOTH, PIVOTS, Draw(2, 2, 3), left=False, adjoint=True),
-)  # fmt: skip
+)
 give("lu_solve", Call(B, BOTH, PIVOTS))
 give("lu_solve_right_core", Call(BOTH, PIVOTS, Draw(2, 3)), Call(BOTH, PIVOTS, Draw(2, 2, 3), adjoint=True))
 give("linalg_inv_ex", Call(A), Call(COMPLEX), Call(NONE))

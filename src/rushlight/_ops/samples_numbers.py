@@ -153,11 +153,29 @@ give("glu", Call(X), Call(Draw(2, 4, 3), 1))
 
 # ***** special functions *****
 
-for _name in ("i0", "special_i0e", "special_i1", "special_i1e", "special_modified_bessel_i0", "special_modified_bessel_i1",
-              "special_bessel_j0", "special_bessel_j1", "special_spherical_bessel_j0", "special_erfcx", "special_ndtr", "special_log_ndtr"):  # fmt: skip
+for _name in (
+    "i0",
+    "special_i0e",
+    "special_i1",
+    "special_i1e",
+    "special_modified_bessel_i0",
+    "special_modified_bessel_i1",
+    "special_bessel_j0",
+    "special_bessel_j1",
+    "special_spherical_bessel_j0",
+    "special_erfcx",
+    "special_ndtr",
+    "special_log_ndtr",
+):
     give(_name, Call(Draw(12, low=-5, high=12)))
-for _name in ("special_bessel_y0", "special_bessel_y1", "special_modified_bessel_k0", "special_modified_bessel_k1",
-              "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1"):  # fmt: skip
+for _name in (
+    "special_bessel_y0",
+    "special_bessel_y1",
+    "special_modified_bessel_k0",
+    "special_modified_bessel_k1",
+    "special_scaled_modified_bessel_k0",
+    "special_scaled_modified_bessel_k1",
+):
     give(_name, Call(Draw(12, low=0.3, high=12)))
 give("special_airy_ai", Call(Draw(12, low=-9, high=4)))
 give("special_ndtri", Call(Draw(8, low=0.02, high=0.98)))

@@ -18,15 +18,24 @@ def _weights(gates: int, bias: bool = True) -> list[Draw | None]:
 
 
 give(
-    "lstm_layer", Call(Draw(6, 4), H, H, *_weights(4)), Call(Draw(6, 4), H, H, *_weights(4, False), reverse=True),
-    Call(Draw(7, 4), H, H, *_weights(4), SIZES), Call(Draw(7, 4), H, H, *_weights(4, False), SIZES, reverse=True),
-)  # fmt: skip
+    "lstm_layer",
+    Call(Draw(6, 4), H, H, *_weights(4)),
+    Call(Draw(6, 4), H, H, *_weights(4, False), reverse=True),
+    Call(Draw(7, 4), H, H, *_weights(4), SIZES),
+    Call(Draw(7, 4), H, H, *_weights(4, False), SIZES, reverse=True),
+)
 give(
-    "rnn_layer", Call(Draw(6, 4), H, *_weights(3), mode="gru"), Call(Draw(7, 4), H, *_weights(3, False), SIZES, mode="gru", reverse=True),
-    Call(Draw(6, 4), H, *_weights(1), mode="tanh", reverse=True), Call(Draw(7, 4), H, *_weights(1, False), SIZES, mode="relu"),
-)  # fmt: skip
+    "rnn_layer",
+    Call(Draw(6, 4), H, *_weights(3), mode="gru"),
+    Call(Draw(7, 4), H, *_weights(3, False), SIZES, mode="gru", reverse=True),
+    Call(Draw(6, 4), H, *_weights(1), mode="tanh", reverse=True),
+    Call(Draw(7, 4), H, *_weights(1, False), SIZES, mode="relu"),
+)
 give("lstm_step", Call(Draw(3, 4), H, H, *_weights(4)), Call(Draw(4), Draw(2), Draw(2), *_weights(4, False)))
 give(
-    "rnn_step", Call(Draw(3, 4), H, *_weights(3), mode="gru"), Call(Draw(4), Draw(2), *_weights(3, False), mode="gru"),
-    Call(Draw(3, 4), H, *_weights(1), mode="tanh"), Call(Draw(3, 4), H, *_weights(1), mode="relu"),
-)  # fmt: skip
+    "rnn_step",
+    Call(Draw(3, 4), H, *_weights(3), mode="gru"),
+    Call(Draw(4), Draw(2), *_weights(3, False), mode="gru"),
+    Call(Draw(3, 4), H, *_weights(1), mode="tanh"),
+    Call(Draw(3, 4), H, *_weights(1), mode="relu"),
+)

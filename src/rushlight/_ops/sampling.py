@@ -190,8 +190,11 @@ def _node(input: Any, **_: Any) -> str:
 SAMPLER: dict[str, Any] = {"promote": "opmath", "like": "contiguous", "method": False, "node": _node}
 
 
-@operator("grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> Tensor",
-          spaces=NN, **SAMPLER)  # fmt: skip
+@operator(
+    "grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> Tensor",
+    spaces=NN,
+    **SAMPLER,
+)
 def grid_sample(x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool | None) -> Any:
     """Read `input` (N, C, H, W) or (N, C, D, H, W) at the points of `grid` (N, *, 2 or 3), coordinates x, y(, z) in
     [-1, 1].

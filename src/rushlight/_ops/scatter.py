@@ -18,7 +18,7 @@ from rushlight._ops.bodies import (
     reduce_dims,
     take_slice,
     wide,
-)  # fmt: skip
+)
 from rushlight._ops.index_arguments import (
     as_index,
     check_fits,
@@ -297,8 +297,10 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
         raise RuntimeError(f"{text}: ({source.shape[dim]}), for dim: {dim}")
     wanted = (*lines.shape[:dim], indices.shape[0], *lines.shape[dim + 1 :])
     if source.shape != wanted or ranks[0] != ranks[1] and name == "index_add":
-        raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-                           f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(x.shape)} source.shape = {list(source.shape)}"
+        )
     _indices_exist(name, lines, indices, dim)
     return lines, indices, source, dim
 

@@ -328,8 +328,10 @@ def _pad_pairs(x: Any, pad: Sequence[int]) -> list[tuple[int, int, int]]:
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) // 2 > len(x.shape):
-        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding length {len(pad)} and "
-                           f"input of dimension {len(x.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got padding length {len(pad)} and "
+            f"input of dimension {len(x.shape)}"
+        )
     return [(len(x.shape) - 1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
 
 
@@ -522,8 +524,11 @@ def diagflat(x: Any, offset: int) -> Any:
     return _embedded(build.reshape(x, (numel(x.shape),)), offset, 0, 1)
 
 
-@operator("diag(Tensor input, int diagonal=0) -> Tensor", out="exact",
-          node=lambda input, diagonal: "DiagEmbedBackward0" if len(input.shape) == 1 else "DiagonalBackward0_copy")  # fmt: skip
+@operator(
+    "diag(Tensor input, int diagonal=0) -> Tensor",
+    out="exact",
+    node=lambda input, diagonal: "DiagEmbedBackward0" if len(input.shape) == 1 else "DiagonalBackward0_copy",
+)
 def diag(x: Any, diagonal: int) -> Any:
     """out[i, i + diagonal] = x[i] for a vector; out[i] = x[i, i + diagonal] for a matrix."""
     if len(x.shape) == 1:

@@ -459,9 +459,11 @@ def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: b
 
 for _letter, _body in (("t", _first_kind), ("u", _second_kind), ("v", _third_kind), ("w", _fourth_kind)):
     _kind, _shape = {
-        "t": ("first", "cos(n t)"), "u": ("second", "sin((n + 1) t) / sin(t)"), "v": ("third", "cos((n + 1/2) t) / cos(t / 2)"),
+        "t": ("first", "cos(n t)"),
+        "u": ("second", "sin((n + 1) t) / sin(t)"),
+        "v": ("third", "cos((n + 1/2) t) / cos(t / 2)"),
         "w": ("fourth", "sin((n + 1/2) t) / sin(t / 2)"),
-    }[_letter]  # fmt: skip
+    }[_letter]
     _text = f"{_shape} with cos(t) = x: Chebyshev's polynomial of the {_kind} kind and degree n"
     _polynomial(f"chebyshev_polynomial_{_letter}", f"{_text}.", _overflowing(_body))
     _polynomial(f"shifted_chebyshev_polynomial_{_letter}", f"{_text} at 2 x - 1.", _overflowing(_body), shifted=True)
@@ -505,8 +507,11 @@ def _incomplete(name: str, doc: str, primitive: Callable[[Any, Any], Any]) -> No
              aliases=(f"special.gammainc{name[6:]}",))(function)  # fmt: skip
 
 
-_incomplete("igamma", "The regularised lower incomplete gamma function P(input, other): 1 / gamma(a) times the integral of t^(a-1) e^-t, 0..x.",
-            prim.gammainc)  # fmt: skip
+_incomplete(
+    "igamma",
+    "The regularised lower incomplete gamma function P(input, other): 1 / gamma(a) times the integral of t^(a-1) e^-t, 0..x.",
+    prim.gammainc,
+)
 _incomplete(
     "igammac", "The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other).", prim.gammaincc
 )

@@ -64,8 +64,10 @@ def broadcast_to(x: Any, size: Any) -> Any:
     return expand(x, size, implicit=False)
 
 
-@view("squeeze(Tensor input, int[1]? dim=None) -> Tensor",
-      node=lambda input, dim: f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}")  # fmt: skip
+@view(
+    "squeeze(Tensor input, int[1]? dim=None) -> Tensor",
+    node=lambda input, dim: f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}",
+)
 def squeeze(x: Any, dim: Any) -> Any:
     """Dims of size 1 dropped: all, or those named (a larger one stays)."""
     dims = range(len(x.shape)) if dim is None else _distinct(x, dim)
@@ -307,8 +309,11 @@ def _joined(cts: Sequence[Any], x: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 def _no_scalar(name: str, x: Any) -> None:
     if not x.shape:
-        raise RuntimeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims" if name == "tensor_split"
-                           else f"{name} expects at least a 1-dimensional tensor")  # fmt: skip
+        raise RuntimeError(
+            f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+            if name == "tensor_split"
+            else f"{name} expects at least a 1-dimensional tensor"
+        )
 
 
 def _countable(parts: int) -> int:

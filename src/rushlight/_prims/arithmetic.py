@@ -30,10 +30,13 @@ pointwise(
     rules=[lambda t, c, out, a, b: t * c(b), lambda t, c, out, a, b: t * c(a)],
 )  # fmt: skip
 pointwise(
-    "div", "a / b.", kinds="fc", reference=numbers.wide(lambda a, b: np.divide(a, b)),
+    "div",
+    "a / b.",
+    kinds="fc",
+    reference=numbers.wide(lambda a, b: np.divide(a, b)),
     samples=pointwise_samples((*REALS, "complex128"), 2, second=(0.5, 3.0)),
     rules=[lambda t, c, out, a, b: t / c(b), lambda t, c, out, a, b: -(t * c(a / b / b))],
-)  # fmt: skip
+)
 
 
 def _fma_reference(a: Any, b: Any, c: Any) -> Any:
@@ -81,10 +84,13 @@ pointwise(
     samples=pointwise_samples(INTEGERS, 2, second=(1, 9)),
 )  # fmt: skip
 pointwise(
-    "rem_trunc", "What division toward zero leaves; it has the sign of a (C's %, fmod).", kinds="uif",
-    reference=lambda a, b: np.fmod(a, _checked(b)), samples=pointwise_samples((*REALS, *INTEGERS), 2, second=(0.5, 3.0)),
+    "rem_trunc",
+    "What division toward zero leaves; it has the sign of a (C's %, fmod).",
+    kinds="uif",
+    reference=lambda a, b: np.fmod(a, _checked(b)),
+    samples=pointwise_samples((*REALS, *INTEGERS), 2, second=(0.5, 3.0)),
     rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: -(t * prim.trunc(a / b))],
-)  # fmt: skip
+)
 
 pointwise(
     "gcd", "The greatest whole number that divides both, of either sign; 0 where both are 0.", kinds="ui", rules=WHOLE,
@@ -116,15 +122,21 @@ def _pow_exponent(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
 
 
 pointwise(
-    "pow", "a to the power b; integers to negative powers are cut toward zero.", kinds="uifc", reference=_pow_reference,
+    "pow",
+    "a to the power b; integers to negative powers are cut toward zero.",
+    kinds="uifc",
+    reference=_pow_reference,
     samples=pointwise_samples((*REALS, "complex128", "int64", "uint8"), 2, low=0.2, high=2.0, second=(-2.0, 3.0)),
     rules=[_pow_base, _pow_exponent],
-)  # fmt: skip
+)
 pointwise(
-    "atan2", "The angle of the point (b, a).", kinds="f", reference=numbers.wide(lambda a, b: np.arctan2(a, b)),
+    "atan2",
+    "The angle of the point (b, a).",
+    kinds="f",
+    reference=numbers.wide(lambda a, b: np.arctan2(a, b)),
     samples=pointwise_samples(REALS, 2),
     rules=[lambda t, c, out, a, b: t * (b / (a * a + b * b)), lambda t, c, out, a, b: t * (-a / (a * a + b * b))],
-)  # fmt: skip
+)
 
 # ***** choosing one of two: ties share the gradient *****
 
@@ -134,15 +146,21 @@ def _share(t: Any, mine: Any, other: Any, loses: Any) -> Any:
 
 
 pointwise(
-    "maximum", "The greater; NaN if either is NaN.", kinds="uif", reference=lambda a, b: np.maximum(a, b),
+    "maximum",
+    "The greater; NaN if either is NaN.",
+    kinds="uif",
+    reference=lambda a, b: np.maximum(a, b),
     samples=pointwise_samples((*REALS, *INTEGERS), 2),
     rules=[lambda t, c, out, a, b: _share(t, a, b, a < b), lambda t, c, out, a, b: _share(t, b, a, b < a)],
-)  # fmt: skip
+)
 pointwise(
-    "minimum", "The lesser; NaN if either is NaN.", kinds="uif", reference=lambda a, b: np.minimum(a, b),
+    "minimum",
+    "The lesser; NaN if either is NaN.",
+    kinds="uif",
+    reference=lambda a, b: np.minimum(a, b),
     samples=pointwise_samples((*REALS, *INTEGERS), 2),
     rules=[lambda t, c, out, a, b: _share(t, a, b, a > b), lambda t, c, out, a, b: _share(t, b, a, b > a)],
-)  # fmt: skip
+)
 
 
 def _copysign_rule(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:

@@ -27,7 +27,7 @@ from rushlight._prims.matrices import (
     times,
     tril,
     triu,
-)  # fmt: skip
+)
 from rushlight._prims.record import Aval, Primitive, not_differentiable, prim
 from rushlight._prims.samples import Samples, floats, integers
 from rushlight._types.dtype import INT32, INT64

@@ -22,7 +22,7 @@ from rushlight._prims.matrices import (
     times,
     tril,
     triu,
-)  # fmt: skip
+)
 from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.layout import numel

@@ -29,7 +29,7 @@ from rushlight._prims.matrices import (
     scale_rows,
     solve,
     times,
-)  # fmt: skip
+)
 from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT32

@@ -96,9 +96,11 @@ class GradCall:
 
 
 GRAD_OPERANDS: dict[str, tuple[str, ...]] = {
-    "lstm": ("w", "gates", "hs", "cs", "h", "c", "ct_hs", "ct_h", "ct_c"), "gru": ("w", "gates", "hs", "h", "ct_hs", "ct_h"),
-    "tanh": ("w", "hs", "h", "ct_hs", "ct_h"), "relu": ("w", "hs", "h", "ct_hs", "ct_h"),
-}  # fmt: skip
+    "lstm": ("w", "gates", "hs", "cs", "h", "c", "ct_hs", "ct_h", "ct_c"),
+    "gru": ("w", "gates", "hs", "h", "ct_hs", "ct_h"),
+    "tanh": ("w", "hs", "h", "ct_hs", "ct_h"),
+    "relu": ("w", "hs", "h", "ct_hs", "ct_h"),
+}
 EXTRA_OPERANDS: dict[str, tuple[str, ...]] = {
     "lstm": ("ct_gates", "ct_cs"),
     "gru": ("ct_gates",),

@@ -56,10 +56,13 @@ def _scan(name: str, doc: str, kind: str, function: str, vjp: Rule, jvp: Rule) -
 
 
 _scan(
-    "cumsum", "Running sum along dim.", "add", "cumsum",
+    "cumsum",
+    "Running sum along dim.",
+    "add",
+    "cumsum",
     lambda ct, out, x, dim, reverse: (prim.cumsum(ct, dim=dim, reverse=not reverse),),
     lambda tangents, out, x, dim, reverse: prim.cumsum(tangents[0], dim=dim, reverse=reverse),
-)  # fmt: skip
+)
 
 # ***** the running product: its gradient is a linear recurrence, which is right where elements are 0 *****
 

@@ -112,8 +112,11 @@ pointwise(
 
 
 _FIRST: dict[str, Callable[[Any], Any]] = {
-    "hermite_h": lambda x: x + x, "hermite_he": lambda x: x, "laguerre": lambda x: 1 - x, "legendre": lambda x: x,
-}  # fmt: skip
+    "hermite_h": lambda x: x + x,
+    "hermite_he": lambda x: x,
+    "laguerre": lambda x: 1 - x,
+    "legendre": lambda x: x,
+}
 _STEP: dict[str, Callable[[Any, Any, Any, int], Any]] = {
     "hermite_h": lambda x, p, q, k: 2 * x * p - 2 * k * q,
     "hermite_he": lambda x, p, q, k: x * p - k * q,

@@ -220,10 +220,22 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False, **policie
 
 
 def _make_wrapper_subclass(
-    cls: Any, size: Any, strides: Any = None, storage_offset: int | None = None, memory_format: Any = None, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False, dispatch_sizes_strides_policy: str | None = None,
-    dispatch_device: bool = False, dispatch_layout: bool = False, _extra_dispatch_keys: Any = None, storage_size: int | None = None,
-) -> Tensor:  # fmt: skip
+    cls: Any,
+    size: Any,
+    strides: Any = None,
+    storage_offset: int | None = None,
+    memory_format: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    dispatch_sizes_strides_policy: str | None = None,
+    dispatch_device: bool = False,
+    dispatch_layout: bool = False,
+    _extra_dispatch_keys: Any = None,
+    storage_size: int | None = None,
+) -> Tensor:
     """A tensor of `cls` that has a shape, a dtype and a device, and no memory: what operators do is said by
     `cls.__torch_dispatch__`.
 

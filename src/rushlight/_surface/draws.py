@@ -48,9 +48,18 @@ _NORMAL = ("mean?", "std?", "size", "generator", "out", "dtype", "layout", "devi
     "(mean: float, std: float, size: Sequence[int], *, **options: Random) -> Tensor",
 )
 def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None,
-    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """Normal numbers: `normal(mean, std)` with tensors (or one tensor and one number) that broadcast, or `normal(mean,
     std, size)`.
 

@@ -377,9 +377,16 @@ def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
 
 @composite("new_empty_strided", spaces=(), method=True)
 def new_empty_strided(
-    self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+    self: Tensor,
+    size: Any,
+    stride: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
     pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`empty_strided` with this tensor's dtype and device."""
     made: Tensor = empty_strided(
         size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad

@@ -220,9 +220,20 @@ def choose_qparams_optimized(
 
 
 def fused_moving_avg_obs_fake_quant(
-    input: Tensor, observer_on: Tensor, fake_quant_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor, zero_point: Tensor,
-    averaging_const: float, quant_min: int, quant_max: int, ch_axis: int, per_row_fake_quant: bool = False, symmetric_quant: bool = False,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> Tensor:
     """Fake quantization whose scale follows a moving average of the smallest and the largest numbers, all in one call.
 
     Where `observer_on` is set, `running_min`, `running_max`, `scale` and `zero_point` are brought up to date in place;

@@ -86,9 +86,17 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
     state = STATE
 
     def full(
-        *size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
-        device: Any = None, requires_grad: bool = False, pin_memory: bool = False, names: Any = None, **kwargs: Any,
-    ) -> Tensor:  # fmt: skip
+        *size: Any,
+        generator: Generator | None = None,
+        out: Tensor | None = None,
+        dtype: DType | None = None,
+        layout: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+        names: Any = None,
+        **kwargs: Any,
+    ) -> Tensor:
         check_generator(name, generator)
         shape = _shape(name, size, kwargs)
         if kwargs or names is not None:
@@ -205,9 +213,16 @@ _filled(
 def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
     @overridable
     def factory(
-        input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-        memory_format: Any = None, generator: Generator | None = None,
-    ) -> Tensor:  # fmt: skip
+        input: Tensor,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+        memory_format: Any = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
         made = _empty_like(name, input, dtype, device, memory_format)
         with unwatched():
             method(made, generator=generator)
@@ -311,9 +326,16 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
 
 
 def _randint(
-    args: tuple[Any, ...], generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **kwargs: Any,
-) -> Tensor:  # fmt: skip
+    args: tuple[Any, ...],
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **kwargs: Any,
+) -> Tensor:
     check_generator("randint", generator)
     low, high, rest = _bounds("randint", args, kwargs)
     size = kwargs.pop("size", rest[0] if rest else None)
@@ -346,9 +368,17 @@ def _randint(
     "(input: Tensor, low: int, high: int, *, memory_format: memory_format | None = None, **options: Like) -> Tensor",
 )
 def randint_like(
-    input: Tensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-    memory_format: Any = None, generator: Generator | None = None, **kwargs: Any,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *args: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    memory_format: Any = None,
+    generator: Generator | None = None,
+    **kwargs: Any,
+) -> Tensor:
     """`randint` with the shape, dtype, device and memory order of `input` unless they are given."""
     key = None
     if (
@@ -403,9 +433,15 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
 
 
 def _randperm(
-    n: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    n: Any,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     check_generator("randperm", generator)
     _layout("randperm", layout)
     n = as_int("randperm", "n", n)

@@ -181,9 +181,12 @@ _FLOATS = {
 }
 # eps, largest, smallest normal; PyTorch gives both fnuz formats the eps of three bits of mantissa.
 _FLOATS8 = {
-    "float8_e4m3fn": (0.125, 448.0, 2.0**-6), "float8_e5m2": (0.25, 57344.0, 2.0**-14), "float8_e4m3fnuz": (0.125, 240.0, 2.0**-7),
-    "float8_e5m2fnuz": (0.125, 57344.0, 2.0**-15), "float8_e8m0fnu": (1.0, 2.0**127, 2.0**-127),
-}  # fmt: skip
+    "float8_e4m3fn": (0.125, 448.0, 2.0**-6),
+    "float8_e5m2": (0.25, 57344.0, 2.0**-14),
+    "float8_e4m3fnuz": (0.125, 240.0, 2.0**-7),
+    "float8_e5m2fnuz": (0.125, 57344.0, 2.0**-15),
+    "float8_e8m0fnu": (1.0, 2.0**127, 2.0**-127),
+}
 
 
 class _Limits:

@@ -132,16 +132,24 @@ _OPAQUE = (
 )
 # The elements of quantized tensors, whose scale and zero point belong to the tensor.
 QUANTIZED = (
-    DType("quint8", 1, "q", 0, scalar="QUInt8"), DType("qint8", 1, "q", 0, scalar="QInt8"), DType("qint32", 4, "q", 0, scalar="QInt32"),
-    DType("quint4x2", 1, "q", 0, scalar="QUInt4x2"), DType("quint2x4", 1, "q", 0, scalar="QUInt2x4"),
-)  # fmt: skip
+    DType("quint8", 1, "q", 0, scalar="QUInt8"),
+    DType("qint8", 1, "q", 0, scalar="QInt8"),
+    DType("qint32", 4, "q", 0, scalar="QInt32"),
+    DType("quint4x2", 1, "q", 0, scalar="QUInt4x2"),
+    DType("quint2x4", 1, "q", 0, scalar="QUInt2x4"),
+)
 ALL_DTYPES = (*DTYPES, COMPLEX32, *FLOAT8, *_OPAQUE, *QUANTIZED)
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL_DTYPES}
 _REAL = {COMPLEX32: FLOAT16, COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 _COMPLEX = {FLOAT32: COMPLEX64, FLOAT64: COMPLEX128, FLOAT16: COMPLEX32, BFLOAT16: COMPLEX64}
 _ABBREVIATIONS = {d.name: f"{d.kind}{8 * d.itemsize}" for d in (*DTYPES, COMPLEX32)} | {
-    "bfloat16": "bf16", "bits8": "b8x1", "bits16": "b16x1", "bits1x8": "b1x8", "bits2x4": "b2x4", "bits4x2": "b4x2",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "bits8": "b8x1",
+    "bits16": "b16x1",
+    "bits1x8": "b1x8",
+    "bits2x4": "b2x4",
+    "bits4x2": "b4x2",
+}
 
 
 def _by_name(name: str) -> DType:

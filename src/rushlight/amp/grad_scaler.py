@@ -56,9 +56,14 @@ class GradScaler:
     _growth_interval: int
 
     def __init__(
-        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
-        growth_interval: int = 2000, enabled: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
         self._device, self._enabled = device, enabled
         if enabled and device == "cuda" and not rushlight.cuda.is_available():
             warnings.warn(
@@ -334,8 +339,11 @@ class GradScaler:
                     "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after scaler.update()."
                 )
             state |= {
-                "_init_scale": self.get_scale(), "_init_growth_tracker": self._get_growth_tracker(), "_scale": None, "_growth_tracker": None,
-            }  # fmt: skip
+                "_init_scale": self.get_scale(),
+                "_init_growth_tracker": self._get_growth_tracker(),
+                "_scale": None,
+                "_growth_tracker": None,
+            }
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -75,9 +75,7 @@ _BINARY = {
     "pow": "x1 to the power of x2.",
     "subtract": "Differences.",
 }
-_WRITTEN = (
-    "clip", "conj", "floor_divide", "imag", "positive", "real", "remainder", "round", "sign",
-)  # fmt: skip
+_WRITTEN = ("clip", "conj", "floor_divide", "imag", "positive", "real", "remainder", "round", "sign")
 _PYTORCH_NAMES = {"bitwise_invert": "bitwise_not", "equal": "eq"}
 
 __all__ = [*_UNARY, *_BINARY, *_WRITTEN]  # noqa: PLE0604

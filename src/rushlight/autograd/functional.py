@@ -198,8 +198,14 @@ def _rows_at_once(outputs: Sequence[Tensor], given: Sequence[Tensor], create_gra
     return rows
 
 
-def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
-             strategy: str = "reverse-mode") -> Any:  # fmt: skip
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
     """d out[i] / d in[j], with shape out.shape + in.shape for each pair.
 
     `vectorize` computes all rows at once; `strategy="forward-mode"` (which needs `vectorize`) all columns, which is
@@ -251,8 +257,14 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
     return rows[0] if out_single else tuple(rows)
 
 
-def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
-            outer_jacobian_strategy: str = "reverse-mode") -> Any:  # fmt: skip
+def hessian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
     """Second derivatives of a function with one scalar result; `vectorize` and the strategy for the outer derivative as
     for `jacobian`.
     """

@@ -35,14 +35,19 @@ class cuBLASModule:
     """What is allowed inside of matrix products on GPUs."""
 
     _FLAGS = (
-        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation",
+        "allow_tf32",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
         "fp32_precision",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.__dict__["_values"] = {
-            "allow_fp16_reduced_precision_reduction": True, "allow_bf16_reduced_precision_reduction": True, "allow_fp16_accumulation": False,
-        }  # fmt: skip
+            "allow_fp16_reduced_precision_reduction": True,
+            "allow_bf16_reduced_precision_reduction": True,
+            "allow_fp16_accumulation": False,
+        }
 
     def __getattr__(self, name: str) -> Any:
         if name == "allow_tf32":

@@ -71,9 +71,14 @@ def is_acceptable(tensor: Any) -> bool:
 
 
 def set_flags(
-    _enabled: bool | None = None, _benchmark: bool | None = None, _benchmark_limit: int | None = None, _deterministic: bool | None = None,
-    _allow_tf32: bool | None = None, _fp32_precision: str = "none", _depthwise_kernel: str | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    _enabled: bool | None = None,
+    _benchmark: bool | None = None,
+    _benchmark_limit: int | None = None,
+    _deterministic: bool | None = None,
+    _allow_tf32: bool | None = None,
+    _fp32_precision: str = "none",
+    _depthwise_kernel: str | None = None,
+) -> tuple[Any, ...]:
     """Change those that are given; all as they were before."""
     given = (_enabled, _benchmark, _benchmark_limit, _deterministic, _allow_tf32, _fp32_precision, _depthwise_kernel)
     before = tuple(setting.get() for setting in _SETTINGS.values())
@@ -85,9 +90,14 @@ def set_flags(
 
 @contextmanager
 def flags(
-    enabled: bool = False, benchmark: bool = False, benchmark_limit: int = 10, deterministic: bool = False, allow_tf32: bool = True,
-    fp32_precision: str = "none", depthwise_kernel: str = "auto",
-) -> Iterator[None]:  # fmt: skip
+    enabled: bool = False,
+    benchmark: bool = False,
+    benchmark_limit: int = 10,
+    deterministic: bool = False,
+    allow_tf32: bool = True,
+    fp32_precision: str = "none",
+    depthwise_kernel: str = "auto",
+) -> Iterator[None]:
     """`set_flags`, and back afterwards."""
     before = set_flags(enabled, benchmark, benchmark_limit, deterministic, allow_tf32, fp32_precision, depthwise_kernel)
     try:

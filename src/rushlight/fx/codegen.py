@@ -281,11 +281,14 @@ class _Writer:
                 self.body.append(f"{shown[0]} {INPLACE[name]} {shown[1]};  {head} = {shown[0]}")
                 return
             text = (
-                f"{shown[0]} {BINARY[name]} {shown[1]}" if name in BINARY
-                else f"{UNARY[name]}{shown[0]}" if name in UNARY
-                else f"{shown[0]}[{shown[1]}]" if target is operator.getitem
+                f"{shown[0]} {BINARY[name]} {shown[1]}"
+                if name in BINARY
+                else f"{UNARY[name]}{shown[0]}"
+                if name in UNARY
+                else f"{shown[0]}[{shown[1]}]"
+                if target is operator.getitem
                 else None
-            )  # fmt: skip
+            )
             if text is not None:
                 self.body.append(f"{head} = {text}")
                 return

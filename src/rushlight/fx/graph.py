@@ -96,9 +96,14 @@ class Graph:
     # ***** making nodes *****
 
     def create_node(
-        self, op: str, target: Target, args: tuple[Argument, ...] | None = None, kwargs: dict[str, Argument] | None = None, name: str | None = None,
+        self,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        name: str | None = None,
         type_expr: Any = None,
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         """A node at the place where new nodes go; the name is made unique."""
         if args is not None and not isinstance(args, tuple):
             raise AssertionError("args must be a tuple")
@@ -154,8 +159,9 @@ class Graph:
         if module is not None and not _has_attr(module, module_name):
             warnings.warn(
                 f"Attempted to insert a call_module Node with no underlying reference in the owning GraphModule: {module_name}; "
-                "GraphModule.add_submodule adds it", stacklevel=2,
-            )  # fmt: skip
+                "GraphModule.add_submodule adds it",
+                stacklevel=2,
+            )
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def call_method(
@@ -169,9 +175,13 @@ class Graph:
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
     def call_function(
-        self, the_function: Callable[..., Any], args: tuple[Argument, ...] | None = None, kwargs: dict[str, Argument] | None = None,
-        type_expr: Any = None, name: str | None = None,
-    ) -> Node:  # fmt: skip
+        self,
+        the_function: Callable[..., Any],
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any = None,
+        name: str | None = None,
+    ) -> Node:
         """A call of a function."""
         return self.create_node("call_function", the_function, args, kwargs, name=name, type_expr=type_expr)
 

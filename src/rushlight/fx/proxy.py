@@ -104,9 +104,15 @@ class TracerBase:
         return Proxy(node, self)
 
     def create_proxy(
-        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None, type_expr: Any = None,
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """A node for a call with these values, and its value."""
         made = self.create_node(kind, target, self.create_arg(args), self.create_arg(kwargs), name, type_expr)
         proxy = self.proxy(made) if proxy_factory_fn is None else proxy_factory_fn(made)
@@ -272,8 +278,9 @@ class Proxy:
         if len(tracers) != 1:
             raise RuntimeError(
                 f"Found multiple different tracers {list(tracers.values())} while trying to trace operations {orig_method}"
-                if tracers else "no Proxy among the arguments"
-            )  # fmt: skip
+                if tracers
+                else "no Proxy among the arguments"
+            )
         (tracer,) = tracers.values()
         if orig_method is _INDEX_OF_TENSOR():
             return tracer.create_proxy("call_function", operator.getitem, args, kwargs)

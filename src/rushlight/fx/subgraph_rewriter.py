@@ -56,10 +56,14 @@ def replace_pattern(
 
 
 def replace_pattern_with_filters(
-    gm: GraphModule, pattern: Callable[..., Any] | Graph | GraphModule, replacement: Callable[..., Any] | Graph | GraphModule | None = None,
-    match_filters: list[Filter] | None = None, ignore_literals: bool = False,
-    replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None, node_name_match: str = "",
-) -> list[ReplacedPatterns]:  # fmt: skip
+    gm: GraphModule,
+    pattern: Callable[..., Any] | Graph | GraphModule,
+    replacement: Callable[..., Any] | Graph | GraphModule | None = None,
+    match_filters: list[Filter] | None = None,
+    ignore_literals: bool = False,
+    replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None,
+    node_name_match: str = "",
+) -> list[ReplacedPatterns]:
     """`replace_pattern` where every filter, called with (match, graph, pattern's graph), says yes; a callback may make
     the replacement for each match.
     """

@@ -127,9 +127,14 @@ def _unwrapped(path: str, folder: str) -> str:
 
 
 def load_state_dict_from_url(
-    url: str, model_dir: str | None = None, map_location: Callable[[Any, str], Any] | str | dict[str, str] | None = None,
-    progress: bool = True, check_hash: bool = False, file_name: str | None = None, weights_only: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    url: str,
+    model_dir: str | None = None,
+    map_location: Callable[[Any, str], Any] | str | dict[str, str] | None = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = False,
+) -> dict[str, Any]:
     """What `torch.load` makes of the file at `url`, which is kept in `model_dir` (without one, in
     `get_dir()/checkpoints`).
 

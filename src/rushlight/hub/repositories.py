@@ -219,9 +219,16 @@ def help(
 
 
 def load(
-    repo_or_dir: str, model: str, *args: Any, source: str = "github", trust_repo: Any = "check", force_reload: bool = False,
-    verbose: bool = True, skip_validation: bool = False, **kwargs: Any,
-) -> Any:  # fmt: skip
+    repo_or_dir: str,
+    model: str,
+    *args: Any,
+    source: str = "github",
+    trust_repo: Any = "check",
+    force_reload: bool = False,
+    verbose: bool = True,
+    skip_validation: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call `model`, a function of a repository's `hubconf.py`, with the arguments and return its result.
 
     `source="github"`: `repo_or_dir` is `owner/name[:ref]`, downloaded unless it is in the cache or `force_reload` asks

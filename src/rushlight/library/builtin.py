@@ -164,9 +164,15 @@ class BuiltinPacket(OpOverloadPacket):
 
 
 def _to_copy(
-    input: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
+    input: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    non_blocking: bool = False,
     memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     return input.to(
         device or input.device,
         dtype or input.dtype,

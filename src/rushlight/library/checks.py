@@ -103,15 +103,24 @@ def _test_aot_dispatch_dynamic(op: OpOverload, args: Any, kwargs: Any, rtol: flo
 
 
 _TESTS: dict[str, Callable[..., None]] = {
-    "test_schema": _test_schema, "test_autograd_registration": _test_autograd_registration, "test_faketensor": _test_faketensor,
-    "test_aot_dispatch_static": _test_aot_dispatch_dynamic, "test_aot_dispatch_dynamic": _test_aot_dispatch_dynamic,
-}  # fmt: skip
+    "test_schema": _test_schema,
+    "test_autograd_registration": _test_autograd_registration,
+    "test_faketensor": _test_faketensor,
+    "test_aot_dispatch_static": _test_aot_dispatch_dynamic,
+    "test_aot_dispatch_dynamic": _test_aot_dispatch_dynamic,
+}
 
 
 def opcheck(
-    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: Any = _DEFAULT, raise_exception: bool = True,
-    atol: float | None = None, rtol: float | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    op: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    test_utils: Any = _DEFAULT,
+    raise_exception: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> dict[str, Any]:
     """Test an operator on these arguments: that it changes only what its schema says, that gradients have a rule, that
     its fake implementation agrees with the real one, that forward and backward can be run again.
 

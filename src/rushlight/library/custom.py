@@ -20,9 +20,15 @@ __all__ = ["CustomOpDef", "custom_op", "triton_op", "wrap_triton"]
 
 
 def custom_op(
-    name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str], device_types: Any = None, schema: str | None = None,
+    name: str,
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: Any = None,
+    schema: str | None = None,
     tags: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Decorator: makes a function an operator `torch.ops.<namespace>.<name>`.
 
     `mutates_args` names the arguments that it changes ("unknown": perhaps all); results must be new tensors.

@@ -90,8 +90,10 @@ def infer_schema(
             kind = f"Tensor(a{place}!){kind[len('Tensor') :]}"
         parts.append(f"{kind} {name}{_default(name, parameter, refuse)}")
     if mutated != "unknown" and (strange := set(mutated) - set(signature.parameters)):
-        refuse(f"{strange} in mutates_args were not found in the custom op's signature. mutates_args should contain the names of the args that "
-               "the custom op mutates, or just the string 'unknown' if you don't know.")  # fmt: skip
+        refuse(
+            f"{strange} in mutates_args were not found in the custom op's signature. mutates_args should contain the names of the args that "
+            "the custom op mutates, or just the string 'unknown' if you don't know."
+        )
     results = _results(hints.get("return", inspect.Parameter.empty), refuse)
     results = _aliased(results, parts, tags, refuse)
     return f"{op_name or ''}({', '.join(parts)}) -> {results}"

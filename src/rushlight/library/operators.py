@@ -296,8 +296,10 @@ class OpOverload:
 
             warnings.warn(
                 f"{self.name()}: an autograd kernel was not registered to the Autograd key(s) but we are trying to backprop through it. This may "
-                "lead to silently incorrect behavior. Register one with torch.library.register_autograd.", UserWarning, stacklevel=2,
-            )  # fmt: skip
+                "lead to silently incorrect behavior. Register one with torch.library.register_autograd.",
+                UserWarning,
+                stacklevel=2,
+            )
 
         for leaf in tree_flatten(found)[0]:
             if isinstance(leaf, rushlight.Tensor) and leaf.grad_fn is not None:

@@ -235,18 +235,30 @@ def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, dtype: Any, mask
 
 @accepts_masked
 def var(
-    input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False, dtype: Any = None,
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
     mask: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Variance of the elements that count."""
     return _spread(input, dim, unbiased, keepdim, dtype, mask, correction)
 
 
 @accepts_masked
 def std(
-    input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False, dtype: Any = None,
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
     mask: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Standard deviation of the elements that count."""
     return rushlight.sqrt(_spread(input, dim, unbiased, keepdim, dtype, mask, correction))
 

@@ -657,8 +657,17 @@ def _(function: Any, input: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @Nested.implements("scaled_dot_product_attention")
-def _(function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-      scale: float | None = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+def _(
+    function: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     if attn_mask is not None:
         raise RuntimeError("scaled_dot_product_attention(): attn_mask must be None for nested tensors")
     count = len(item_sizes(next(x for x in (query, key, value) if is_nested(x))))

@@ -86,9 +86,13 @@ class Adam(ElementwiseOptimizer):
         if group["differentiable"]:
             rest1, step = 1 - beta1, kept["step"].clone()
         return {
-            "move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": rest1, "beta2": beta2, "rest2": 1 - beta2,
-            "root": (1 - beta2**step) ** 0.5, "eps": group["eps"],
-        }  # fmt: skip
+            "move": -(hyper(group, "lr") / (1 - beta1**step)),
+            "rest1": rest1,
+            "beta2": beta2,
+            "rest2": 1 - beta2,
+            "root": (1 - beta2**step) ** 0.5,
+            "eps": group["eps"],
+        }
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:

@@ -73,10 +73,15 @@ class NAdam(ElementwiseOptimizer):
         if together:
             lr = number(lr)
         return {
-            "by_grad": -lr * (1.0 - mu) / (1.0 - product), "by_mean": -lr * mu_next / (1.0 - product * mu_next), "rest1": 1 - beta1,
-            "beta2": beta2, "rest2": 1 - beta2, "correction": None if together else correction, "root": correction**0.5 if together else None,
+            "by_grad": -lr * (1.0 - mu) / (1.0 - product),
+            "by_mean": -lr * mu_next / (1.0 - product * mu_next),
+            "rest1": 1 - beta1,
+            "beta2": beta2,
+            "rest2": 1 - beta2,
+            "correction": None if together else correction,
+            "root": correction**0.5 if together else None,
             "eps": group["eps"],
-        }  # fmt: skip
+        }
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:

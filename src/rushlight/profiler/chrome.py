@@ -39,21 +39,43 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
     rows += _arrows(recorder, process, thread)
     rows += [
         {
-            "ph": "X", "cat": "Trace", "ts": recorder.began / 1000, "dur": (recorder.ended - recorder.began) / 1000, "pid": "Spans",
-            "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0},
+            "ph": "X",
+            "cat": "Trace",
+            "ts": recorder.began / 1000,
+            "dur": (recorder.ended - recorder.began) / 1000,
+            "pid": "Spans",
+            "tid": "PyTorch Profiler",
+            "name": "PyTorch Profiler (0)",
+            "args": {"Op count": 0},
         },
-        {"name": "Iteration Start: PyTorch Profiler", "ph": "i", "s": "g", "pid": "Traces", "tid": "Trace PyTorch Profiler", "ts": recorder.began / 1000},
+        {
+            "name": "Iteration Start: PyTorch Profiler",
+            "ph": "i",
+            "s": "g",
+            "pid": "Traces",
+            "tid": "Trace PyTorch Profiler",
+            "ts": recorder.began / 1000,
+        },
         {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": recorder.ended / 1000},
-    ]  # fmt: skip
+    ]
     flags = {
-        "record_shapes": recorder.shapes, "with_stack": recorder.stacks, "profile_memory": recorder.memory is not None,
-        "with_flops": recorder.flops, "with_modules": recorder.modules,
-    }  # fmt: skip
+        "record_shapes": recorder.shapes,
+        "with_stack": recorder.stacks,
+        "profile_memory": recorder.memory is not None,
+        "with_flops": recorder.flops,
+        "with_modules": recorder.modules,
+    }
     return {
-        "schemaVersion": 1, "deviceProperties": [], "trace_id": trace_id or uuid.uuid4().hex.upper(),
-        **{name: 1 for name, on in flags.items() if on}, "host_name": platform.node(), "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": base, **metadata, "traceEvents": rows,
-    }  # fmt: skip
+        "schemaVersion": 1,
+        "deviceProperties": [],
+        "trace_id": trace_id or uuid.uuid4().hex.upper(),
+        **{name: 1 for name, on in flags.items() if on},
+        "host_name": platform.node(),
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base,
+        **metadata,
+        "traceEvents": rows,
+    }
 
 
 def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
@@ -79,15 +101,23 @@ def _row(recorder: Recorder, record: Record, process: int, thread: int, number: 
     if recorder.shapes and record.args is not None:
         values = [value for _, value in record.args]
         args |= {
-            "Concrete Inputs": [v[3] for v in values], "Input type": [v[4] for v in values], "Input Strides": [v[2] for v in values],
+            "Concrete Inputs": [v[3] for v in values],
+            "Input type": [v[4] for v in values],
+            "Input Strides": [v[2] for v in values],
             "Input Dims": [v[1] for v in values],
-        }  # fmt: skip
+        }
     if record.flops:
         args["flops"] = record.flops
     return {
-        "ph": "X", "cat": _CATEGORIES.get(record.kind, "cpu_op"), "name": record.name, "pid": process, "tid": thread,
-        "ts": record.begin / 1000, "dur": (record.end - record.begin) / 1000, "args": args,
-    }  # fmt: skip
+        "ph": "X",
+        "cat": _CATEGORIES.get(record.kind, "cpu_op"),
+        "name": record.name,
+        "pid": process,
+        "tid": thread,
+        "ts": record.begin / 1000,
+        "dur": (record.end - record.begin) / 1000,
+        "args": args,
+    }
 
 
 def _inner_memory(record: Record) -> bool:
@@ -97,9 +127,22 @@ def _inner_memory(record: Record) -> bool:
 
 def _memory_row(record: Record, total: int, process: int, thread: int, number: int) -> dict[str, Any]:
     return {
-        "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": MEMORY_EVENT_NAME, "pid": process, "tid": thread, "ts": record.end / 1000,
-        "args": {"Total Reserved": 0, "Total Allocated": total, "Bytes": record.memory, "Device Id": -1, "Device Type": 0, "Ev Idx": number},
-    }  # fmt: skip
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": MEMORY_EVENT_NAME,
+        "pid": process,
+        "tid": thread,
+        "ts": record.end / 1000,
+        "args": {
+            "Total Reserved": 0,
+            "Total Allocated": total,
+            "Bytes": record.memory,
+            "Device Id": -1,
+            "Device Type": 0,
+            "Ev Idx": number,
+        },
+    }
 
 
 def _arrows(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:

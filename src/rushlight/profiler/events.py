@@ -317,10 +317,16 @@ class EventList(list[Any]):
         return sum(event.self_cpu_time_total for event in self)
 
     def table(
-        self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int | None = 75, max_name_column_width: int | None = 55,
-        max_shapes_column_width: int | None = 80, header: str | None = None, top_level_events_only: bool = False,
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int | None = 75,
+        max_name_column_width: int | None = 55,
+        max_shapes_column_width: int | None = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
         time_unit: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The events as a table, at most `row_limit` rows (-1: all), the largest of `sort_by` first.
 
         `sort_by` is an attribute of events: `cpu_time`, `cpu_time_total`, `self_cpu_time_total`, `cpu_memory_usage`,
@@ -433,13 +439,17 @@ class EventList(list[Any]):
         """Write the events for `chrome://tracing` or Perfetto."""
         rows = [
             {
-                "name": event.trace_name, "ph": "X", "ts": event.time_range.start, "dur": event.time_range.elapsed_us(),
+                "name": event.trace_name,
+                "ph": "X",
+                "ts": event.time_range.start,
+                "dur": event.time_range.elapsed_us(),
                 "tid": event.thread if not event.is_remote else f" node_id:{event.node_id}, thread_id:{event.thread} ",
-                "pid": "CPU functions", "args": {},
+                "pid": "CPU functions",
+                "args": {},
             }
             for event in self
             if event.trace_name is not None
-        ]  # fmt: skip
+        ]
         write_text(path, json.dumps(rows), False)
 
     def supported_export_stacks_metrics(self) -> list[str]:

@@ -95,9 +95,11 @@ class _Calls(Observer):
 
 
 def _side(values: list[tuple[Any, Any, str, Any]]) -> dict[str, Any]:
-    return dict(zip(("values", "shapes", "types", "strides"), map(list, zip(*values)), strict=True)) if values else {
-        "values": [], "shapes": [], "types": [], "strides": [],
-    }  # fmt: skip
+    return (
+        dict(zip(("values", "shapes", "types", "strides"), map(list, zip(*values)), strict=True))
+        if values
+        else {"values": [], "shapes": [], "types": [], "strides": []}
+    )
 
 
 def _node(number: int, name: str, parent: int, scope: int, sequence: int, inputs: Any, place: int) -> dict[str, Any]:

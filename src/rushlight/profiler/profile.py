@@ -130,10 +130,20 @@ class _KinetoProfile:
     """Recording under the program's own control: `prepare_trace`, `start_trace`, `stop_trace`."""
 
     def __init__(
-        self, *, activities: Iterable[Any] | None = None, record_shapes: bool = False, profile_memory: bool = False, with_stack: bool = False,
-        with_flops: bool = False, with_modules: bool = False, experimental_config: Any = None, execution_trace_observer: Any = None,
-        acc_events: bool = False, custom_trace_id_callback: Callable[[], str] | None = None, post_processing_timeout_s: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        activities: Iterable[Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
+        acc_events: bool = False,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
+    ) -> None:
         self.activities = _asked(activities, None)
         self.record_shapes, self.with_flops, self.profile_memory = record_shapes, with_flops, profile_memory
         self.with_stack, self.with_modules = with_stack, with_modules
@@ -282,12 +292,23 @@ class profile(_KinetoProfile):
     """
 
     def __init__(
-        self, *, activities: Iterable[Any] | None = None, schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[..., Any] | None = None, record_shapes: bool = False, profile_memory: bool = False, with_stack: bool = False,
-        with_flops: bool = False, with_modules: bool = False, experimental_config: Any = None, execution_trace_observer: Any = None,
-        acc_events: bool = False, use_cuda: bool | None = None, custom_trace_id_callback: Callable[[], str] | None = None,
+        self,
+        *,
+        activities: Iterable[Any] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[..., Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
+        acc_events: bool = False,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             activities=_asked(activities, use_cuda), record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack,
             with_flops=with_flops, with_modules=with_modules, experimental_config=experimental_config,

@@ -287,17 +287,30 @@ class Recorder(Observer):
         args = record.args if self.shapes and record.kind in ("operator", "node", "function") else None
         python = record.kind == "python"
         return FunctionEvent(
-            id=number, name=record.name, trace_name=record.name, thread=1, start_us=(record.begin - self.began) / 1000,
-            end_us=(record.end - self.began) / 1000, overload_name="", fwd_thread=1 if record.sequence >= 0 and record.kind == "node" else 0,
-            input_shapes=[value[0] for _, value in args] if args is not None else [], stack=record.stack if record.stack is not None else [],
-            scope=record.scope, cpu_memory_usage=record.memory, sequence_nr=record.sequence, flops=record.flops or 0,
+            id=number,
+            name=record.name,
+            trace_name=record.name,
+            thread=1,
+            start_us=(record.begin - self.began) / 1000,
+            end_us=(record.end - self.began) / 1000,
+            overload_name="",
+            fwd_thread=1 if record.sequence >= 0 and record.kind == "node" else 0,
+            input_shapes=[value[0] for _, value in args] if args is not None else [],
+            stack=record.stack if record.stack is not None else [],
+            scope=record.scope,
+            cpu_memory_usage=record.memory,
+            sequence_nr=record.sequence,
+            flops=record.flops or 0,
             concrete_inputs=[value[3] for _, value in args] if args is not None else [],
             structured_input_shapes=[value[1] for _, value in args] if args is not None else [],
             structured_input_strides=[value[2] for _, value in args] if args is not None else [],
-            input_dtypes=[value[4] for _, value in args] if args is not None else [], kwinputs={},
-            is_user_annotation=record.kind == "range", is_python_function=python, external_id=record.place + 1,
+            input_dtypes=[value[4] for _, value in args] if args is not None else [],
+            kwinputs={},
+            is_user_annotation=record.kind == "range",
+            is_python_function=python,
+            external_id=record.place + 1,
             activity_type="python_function" if python else "user_annotation" if record.kind == "range" else "cpu_op",
-        )  # fmt: skip
+        )
 
 
 _DTYPES = {

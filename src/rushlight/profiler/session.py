@@ -29,11 +29,24 @@ class profile:
     """
 
     def __init__(
-        self, enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None, record_shapes: bool = False, with_flops: bool = False,
-        profile_memory: bool = False, with_stack: bool = False, with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True,
-        experimental_config: Any = None, acc_events: bool = False, custom_trace_id_callback: Callable[[], str] | None = None,
-        post_processing_timeout_s: float | None = None, activity_filters: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        enabled: bool = True,
+        *,
+        use_cuda: bool = False,
+        use_device: str | None = None,
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
+        use_kineto: bool = False,
+        use_cpu: bool = True,
+        experimental_config: Any = None,
+        acc_events: bool = False,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
+        activity_filters: Any = None,
+    ) -> None:
         self.enabled, self.entered = enabled, False
         if use_cuda:
             warnings.warn(
@@ -79,9 +92,13 @@ class profile:
         if create_trace_id:
             self.trace_id = self.create_trace_id()
         return {
-            "report_input_shapes": self.record_shapes, "profile_memory": self.profile_memory, "with_stack": self.with_stack,
-            "with_flops": self.with_flops, "with_modules": self.with_modules, "trace_id": self.trace_id,
-        }  # fmt: skip
+            "report_input_shapes": self.record_shapes,
+            "profile_memory": self.profile_memory,
+            "with_stack": self.with_stack,
+            "with_flops": self.with_flops,
+            "with_modules": self.with_modules,
+            "trace_id": self.trace_id,
+        }
 
     def _record(self) -> Recorder:
         return Recorder(self.record_shapes, self.profile_memory, self.with_stack, self.with_flops, self.with_modules)
@@ -148,9 +165,15 @@ class profile:
         return str(self.function_events) if self._recorder is not None and self._recorder.ended else repr(self)
 
     def table(
-        self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75, max_name_column_width: int = 55,
-        max_shapes_column_width: int = 80, header: str | None = None, top_level_events_only: bool = False,
-    ) -> str:  # fmt: skip
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int = 75,
+        max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
+    ) -> str:
         """See `EventList.table`."""
         return self.function_events.table(
             sort_by,

@@ -140,9 +140,15 @@ class _Layout:
 
 
 def table(
-    events: Sequence[Any], row_limit: int, widths: Sequence[int | None], header: str | None, top_level_only: bool, unit: str | None,
-    memory: bool, flops: bool,
-) -> str:  # fmt: skip
+    events: Sequence[Any],
+    row_limit: int,
+    widths: Sequence[int | None],
+    header: str | None,
+    top_level_only: bool,
+    unit: str | None,
+    memory: bool,
+    flops: bool,
+) -> str:
     """Events, in their order, as text; `widths` are the largest of the columns of names, shapes and places."""
     if not events:
         return ""

@@ -232,8 +232,10 @@ class ArchiveReader:
         # Tensors of a file that is mapped with MAP_SHARED may be changed in place, and nobody renews the checksum.
         warnings.warn(
             f"{self._where}: the checksum of record {name!r} does not match: its numbers were changed after the file was written, or the file is "
-            "damaged", UserWarning, stacklevel=2,
-        )  # fmt: skip
+            "damaged",
+            UserWarning,
+            stacklevel=2,
+        )
 
     def _read_halves(self, name: str, start: int, target: memoryview) -> int:
         """`_read_part` by two threads at once."""

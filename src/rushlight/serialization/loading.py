@@ -108,8 +108,10 @@ def _is_safe(weights_only: bool | None, pickle_module: Any) -> bool:
     if lifted:
         warnings.warn(
             "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
-            "`torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3,
-        )  # fmt: skip
+            "`torch.load`, forcing weights_only=False.",
+            UserWarning,
+            stacklevel=3,
+        )
         return False
     return pickle_module is None
 

@@ -25,9 +25,16 @@ __all__ = [
 
 # The classes of the first years: for isinstance, and files of then name them.
 for _word, _dtype in {
-    "BFloat16": rushlight.bfloat16, "Byte": rushlight.uint8, "Char": rushlight.int8, "Double": rushlight.float64, "Float": rushlight.float32,
-    "Half": rushlight.float16, "Int": rushlight.int32, "Long": rushlight.int64, "Short": rushlight.int16,
-}.items():  # fmt: skip
+    "BFloat16": rushlight.bfloat16,
+    "Byte": rushlight.uint8,
+    "Char": rushlight.int8,
+    "Double": rushlight.float64,
+    "Float": rushlight.float32,
+    "Half": rushlight.float16,
+    "Int": rushlight.int32,
+    "Long": rushlight.int64,
+    "Short": rushlight.int16,
+}.items():
     globals()[f"{_word}Tensor"] = TypedSparseTensor(
         f"{_word}Tensor", (), {"dtype": _dtype, "__module__": "torch.sparse"}
     )

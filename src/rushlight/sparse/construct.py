@@ -90,9 +90,17 @@ def _on_cpu(device: Any, name: str) -> None:
 
 # signature as PyTorch's
 def sparse_coo_tensor(
-    indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, check_invariants: bool | None = None, is_coalesced: bool | None = None,
-) -> Any:  # fmt: skip
+    indices: Any = None,
+    values: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> Any:
     """A tensor with `values` (n, *dense) at the coordinates `indices` (sparse dims, n), zeros elsewhere.
 
     Coordinates may repeat: their values are added.  Without `size` every sparse dim is as large as its greatest index
@@ -169,9 +177,18 @@ def _check_places(where: Tensor, shape: Sequence[int]) -> None:
 
 # signature as PyTorch's
 def sparse_compressed_tensor(
-    compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
-) -> Any:  # fmt: skip
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Any:
     """A tensor in the compressed layout `layout`.
 
     `compressed_indices` (*batch, lines + 1) say where each row (CSR, BSR) or column (CSC, BSC) begins in
@@ -211,9 +228,17 @@ def _constructor(name: str, first: str, second: str) -> Callable[..., Any]:
     layout = SPARSE_LAYOUTS[name]
 
     def make(
-        pointers: Any, others: Any, values: Any, size: Any = None, *, dtype: Any = None, device: Any = None, pin_memory: bool = False,
-        requires_grad: bool = False, check_invariants: bool | None = None,
-    ) -> Any:  # fmt: skip
+        pointers: Any,
+        others: Any,
+        values: Any,
+        size: Any = None,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        pin_memory: bool = False,
+        requires_grad: bool = False,
+        check_invariants: bool | None = None,
+    ) -> Any:
         return sparse_compressed_tensor(
             pointers,
             others,
@@ -364,9 +389,12 @@ def empty_parts(
         lines = shape[n - 2] if layout.name == "sparse_csr" else shape[n - 1]
         batch = tuple(shape[: n - 2])
         made = make_compressed(
-            layout, rushlight.zeros((*batch, lines + 1), dtype=rushlight.int64), rushlight.zeros((*batch, 0), dtype=rushlight.int64),
-            rushlight.zeros((*batch, 0, *rest), dtype=dtype), shape,
-        )  # fmt: skip
+            layout,
+            rushlight.zeros((*batch, lines + 1), dtype=rushlight.int64),
+            rushlight.zeros((*batch, 0), dtype=rushlight.int64),
+            rushlight.zeros((*batch, 0, *rest), dtype=dtype),
+            shape,
+        )
     return made.requires_grad_() if requires_grad else made
 
 
@@ -379,9 +407,12 @@ def emptied(x: Any, dtype: Any = None) -> Any:
     lines = x._pointers.size(-1)
     batch = tuple(x._pointers.shape[:-1])
     return make_compressed(
-        x._format, rushlight.zeros((*batch, lines), dtype=x._pointers.dtype), rushlight.zeros((*batch, 0), dtype=x._others.dtype),
-        rushlight.zeros((*batch, 0, *rest), dtype=dtype or x.dtype), x.shape,
-    )  # fmt: skip
+        x._format,
+        rushlight.zeros((*batch, lines), dtype=x._pointers.dtype),
+        rushlight.zeros((*batch, 0), dtype=x._others.dtype),
+        rushlight.zeros((*batch, 0, *rest), dtype=dtype or x.dtype),
+        x.shape,
+    )
 
 
 class TypedSparseTensor(TypedTensor):

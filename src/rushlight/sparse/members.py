@@ -561,8 +561,17 @@ def _(
 
 
 @CompressedTensor.implements("ones_like", "full_like")
-def _(function: Any, input: Any, *value: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-      fill_value: Any = None, **options: Any) -> Any:  # fmt: skip
+def _(
+    function: Any,
+    input: Any,
+    *value: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    fill_value: Any = None,
+    **options: Any,
+) -> Any:
     value = value if fill_value is None else (fill_value,)
     if _strided(layout):
         return function(
@@ -573,8 +582,16 @@ def _(function: Any, input: Any, *value: Any, dtype: Any = None, layout: Any = N
 
 
 @SparseTensor.implements("ones_like", "full_like")
-def _(function: Any, input: Any, *value: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-      **options: Any) -> Any:  # fmt: skip
+def _(
+    function: Any,
+    input: Any,
+    *value: Any,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Any:
     if not _strided(layout):
         raise _missing("fill_", input)
     return function(
@@ -590,8 +607,16 @@ def _(function: Any, input: Any, *args: Any, dtype: Any = None, layout: Any = No
 
 
 @SparseKind.implements("new_zeros", "new_empty")
-def _(function: Any, self: Any, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
-      **options: Any) -> Any:  # fmt: skip
+def _(
+    function: Any,
+    self: Any,
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    **options: Any,
+) -> Any:
     shape = as_shape(size)
     if _strided(layout):
         return rushlight.zeros(shape, dtype=dtype or self.dtype, requires_grad=requires_grad)

@@ -145,8 +145,14 @@ def _squeeze_in_place(self: Any, *dims: Any) -> Any:
 
 
 # Methods of the class and not handlers: Tensor's own change the strides of what they are called on, and do not ask.
-for _name, _method in (("t_", _t_in_place), ("transpose_", _transpose_in_place), ("swapaxes_", _transpose_in_place),
-                       ("swapdims_", _transpose_in_place), ("squeeze_", _squeeze_in_place), ("unsqueeze_", _squeeze_in_place)):  # fmt: skip
+for _name, _method in (
+    ("t_", _t_in_place),
+    ("transpose_", _transpose_in_place),
+    ("swapaxes_", _transpose_in_place),
+    ("swapdims_", _transpose_in_place),
+    ("squeeze_", _squeeze_in_place),
+    ("unsqueeze_", _squeeze_in_place),
+):
     setattr(SparseKind, _name, _method)
 
 

@@ -7,8 +7,11 @@ from typing import Any
 from rushlight import Tensor
 
 __all__ = [
-    "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "to_sparse_semi_structured",
-]  # fmt: skip
+    "SparseSemiStructuredTensor",
+    "SparseSemiStructuredTensorCUSPARSELT",
+    "SparseSemiStructuredTensorCUTLASS",
+    "to_sparse_semi_structured",
+]
 
 
 def _absent(what: str) -> NotImplementedError:

@@ -31,9 +31,11 @@ _TOLERANCES = {
 _COARSE = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2")
 _NUMBERS = {int: "int64", float: "float64", complex: "complex128"}
 _COMPRESSED = {
-    "sparse_csr": ("CSR", "crow_indices", "col_indices"), "sparse_bsr": ("BSR", "crow_indices", "col_indices"),
-    "sparse_csc": ("CSC", "ccol_indices", "row_indices"), "sparse_bsc": ("BSC", "ccol_indices", "row_indices"),
-}  # fmt: skip
+    "sparse_csr": ("CSR", "crow_indices", "col_indices"),
+    "sparse_bsr": ("BSR", "crow_indices", "col_indices"),
+    "sparse_csc": ("CSC", "ccol_indices", "row_indices"),
+    "sparse_bsc": ("BSC", "ccol_indices", "row_indices"),
+}
 
 
 @dataclass(frozen=True)
@@ -373,10 +375,19 @@ def _compare(pair: Pair) -> None:
 
 
 def assert_close(
-    actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None, atol: float | None = None,
-    equal_nan: bool = False, check_device: bool = True, check_dtype: bool = True, check_layout: bool = True,
-    check_stride: bool = False, msg: str | Callable[[str], str] | None = None,
-) -> None:  # fmt: skip
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: str | Callable[[str], str] | None = None,
+) -> None:
     """AssertionError unless |actual - expected| <= atol + rtol |expected| for every number of two tensors, numbers, or
     nests of them.
 

@@ -97,9 +97,16 @@ def _without_zeros(result: Any, dtype: DType) -> Any:
 
 
 def make_tensor(
-    *shape: Any, dtype: DType, device: Any, low: Any = None, high: Any = None, requires_grad: bool = False,
-    noncontiguous: bool = False, exclude_zero: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+    *shape: Any,
+    dtype: DType,
+    device: Any,
+    low: Any = None,
+    high: Any = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: Any = None,
+) -> Any:
     """A tensor of random numbers from [low, high): uniform for floating and complex dtypes (both parts), integers
     otherwise.
 

@@ -186,12 +186,15 @@ def _namedtuple_dumpable(context: Any) -> str:
 WRITTEN: dict[Any, _Written] = {
     each.type: each
     for each in (
-        _Written(list, "builtins.list"), _Written(tuple, "builtins.tuple"), _Written(dict, "builtins.dict"),
-        _Written(OrderedDict, "collections.OrderedDict"), _Written(defaultdict, "collections.defaultdict", _factory_dumpable, _factory_loaded),
+        _Written(list, "builtins.list"),
+        _Written(tuple, "builtins.tuple"),
+        _Written(dict, "builtins.dict"),
+        _Written(OrderedDict, "collections.OrderedDict"),
+        _Written(defaultdict, "collections.defaultdict", _factory_dumpable, _factory_loaded),
         _Written(deque, "collections.deque"),
         _Written(namedtuple, "collections.namedtuple", _namedtuple_dumpable, lambda name: _written_as(name).type),
     )
-}  # fmt: skip
+}
 
 
 def _written_as(name: str) -> _Written:

@@ -77,10 +77,21 @@ def SyclExtension(name: str, sources: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def load(
-    name: str, sources: Any, extra_cflags: Any = None, extra_cuda_cflags: Any = None, extra_sycl_cflags: Any = None, extra_ldflags: Any = None,
-    extra_include_paths: Any = None, build_directory: Any = None, verbose: bool = False, with_cuda: Any = None, with_sycl: Any = None,
-    is_python_module: bool = True, is_standalone: bool = False, keep_intermediates: bool = True,
-) -> Any:  # fmt: skip
+    name: str,
+    sources: Any,
+    extra_cflags: Any = None,
+    extra_cuda_cflags: Any = None,
+    extra_sycl_cflags: Any = None,
+    extra_ldflags: Any = None,
+    extra_include_paths: Any = None,
+    build_directory: Any = None,
+    verbose: bool = False,
+    with_cuda: Any = None,
+    with_sycl: Any = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+) -> Any:
     """NotImplementedError."""
     _absent("load")
 

@@ -76,8 +76,9 @@ _ROWS: dict[str, Callable[..., Any]] = {}
 
 
 _LONG: dict[Any, tuple[Callable[[str], Any], Callable[[int, str], int]]] = {
-    make_sort: (make_long_sort, work_bytes), make_kth: (make_long_kth, lambda n, name: WORK_BYTES),
-}  # fmt: skip
+    make_sort: (make_long_sort, work_bytes),
+    make_kth: (make_long_kth, lambda n, name: WORK_BYTES),
+}
 
 
 def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> list[Launch]:

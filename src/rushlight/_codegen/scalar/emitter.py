@@ -30,9 +30,13 @@ class Emitter(Writer):
     __slots__ = ()
 
     def op(
-        self, prim: str, args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType,
+        self,
+        prim: str,
+        args: Sequence[Value],
+        in_dtypes: Sequence[DType],
+        out_dtype: DType,
         params: Mapping[str, Any] | None = None,
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """Emit the pointwise primitive `prim`.
 
         Operands and result are `Val`s, or pairs of them for complex dtypes.  NotImplementedError for a combination of
@@ -86,9 +90,12 @@ def _find(prim: str, dtype: DType, arity: int) -> Callable[..., Value] | None:
 
 
 _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "b": (BOOL_UNARY, BOOL_BINARY), "u": (INT_UNARY, INT_BINARY), "i": (INT_UNARY, INT_BINARY), "f": (UNARY, BINARY),
+    "b": (BOOL_UNARY, BOOL_BINARY),
+    "u": (INT_UNARY, INT_BINARY),
+    "i": (INT_UNARY, INT_BINARY),
+    "f": (UNARY, BINARY),
     "c": (COMPLEX_UNARY, COMPLEX_BINARY),
-}  # fmt: skip
+}
 
 
 # what these give is one of the operands, or one with another sign: it need not be rounded
@@ -98,8 +105,13 @@ _THROUGH_WIDE = {"f": frozenset({*UNARY, *BINARY} - {"nextafter"}), "c": frozens
 
 
 def _through_wide(
-    em: Emitter, prim: str, args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType, params: Mapping[str, Any] | None
-) -> Value:  # fmt: skip
+    em: Emitter,
+    prim: str,
+    args: Sequence[Value],
+    in_dtypes: Sequence[DType],
+    out_dtype: DType,
+    params: Mapping[str, Any] | None,
+) -> Value:
     """A primitive on a narrow dtype: computed in a wider one and rounded once."""
     wide = [convert(x, d, d.wide) for x, d in zip(args, in_dtypes)]
     y = em.op(prim, wide, [d.wide for d in in_dtypes], out_dtype.wide, params)

@@ -86,9 +86,7 @@ def _reciprocal_sum(x: Val, count: int) -> tuple[Val, Val]:
     """1/x + 1/(x+1) + ... as (numerator, denominator): one division for all; `count` is a power of two."""
     pairs = [(x.em.const(x.type, 1.0), x + float(k) if k else x) for k in range(count)]
     while len(pairs) > 1:
-        pairs = [
-            (x.em.fma(n1, d2, n2 * d1), d1 * d2) for (n1, d1), (n2, d2) in zip(pairs[::2], pairs[1::2])
-        ]  # fmt: skip
+        pairs = [(x.em.fma(n1, d2, n2 * d1), d1 * d2) for (n1, d1), (n2, d2) in zip(pairs[::2], pairs[1::2])]
     return pairs[0]
 
 

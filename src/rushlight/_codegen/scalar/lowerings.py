@@ -7,13 +7,9 @@ from typing import Any
 from . import arith, complexes, erf, explog, gamma, gammainc, hyper, polynomials, power, trig, zeta
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
 
-__all__ = [
-    "BINARY", "BOOL_BINARY", "BOOL_UNARY", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY",
-]  # fmt: skip
+__all__ = ["BINARY", "BOOL_BINARY", "BOOL_UNARY", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY"]
 
-UNARY: dict[str, Any] = {
-    **arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY,
-}  # fmt: skip
+UNARY: dict[str, Any] = {**arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY}
 BINARY: dict[str, Any] = {
     **arith.FLOAT_BINARY,
     **trig.BINARY,

@@ -82,9 +82,13 @@ def _lanes(symbol: str, like: Val, limit: float, name: str) -> str:
     module.declarations["@llvm.fabs.f64"] = "declare double @llvm.fabs.f64(double)"
     same = "fadd {} {}, -0.0"
     return _LANES.format(
-        vt=vt, name=name, symbol=symbol, width=width, limit=like.em.at(1).const("double", limit),
+        vt=vt,
+        name=name,
+        symbol=symbol,
+        width=width,
+        limit=like.em.at(1).const("double", limit),
         get=f"extractelement {vt} %x, i64 %k" if width > 1 else same.format(type, "%x"),
         put=f"insertelement {vt} %v, {type} %r, i64 %k" if width > 1 else same.format(type, "%r"),
         widen="fpext float %xk to double" if type == "float" else same.format("double", "%xk"),
         narrow="fptrunc double %c to float" if type == "float" else same.format("double", "%c"),
-    )  # fmt: skip
+    )

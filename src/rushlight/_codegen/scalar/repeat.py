@@ -61,8 +61,16 @@ def repeat(name: str, steps: Steps, *args: Val) -> Val:
             for i, (v, n) in enumerate(zip(state, found, strict=True))
         ]
         return _TEXT.format(
-            vt=state[0].vt, name=full, signature=", ".join(f"{p.vt} {p}" for p in parameters), start=start, first=first, phis="\n".join(phis),
-            step=step, more=more, result=found[0], initial=state[0],
-        )  # fmt: skip
+            vt=state[0].vt,
+            name=full,
+            signature=", ".join(f"{p.vt} {p}" for p in parameters),
+            start=start,
+            first=first,
+            phis="\n".join(phis),
+            step=step,
+            more=more,
+            result=found[0],
+            initial=state[0],
+        )
 
     return args[0].em.helper(name if args[0].em.fma_hardware else f"{name}.nofma", define, args[0].type, *args)

@@ -254,8 +254,14 @@ class Writer:
     __slots__ = ("_body", "_literals", "fma_hardware", "lines", "module", "width")
 
     def __init__(
-        self, width: int, module: ModuleText | None = None, *, fma: bool = True, prefix: str = "v", body: _Body | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        width: int,
+        module: ModuleText | None = None,
+        *,
+        fma: bool = True,
+        prefix: str = "v",
+        body: _Body | None = None,
+    ) -> None:
         self.width, self.fma_hardware = width, fma
         self._body = body or _Body(module or ModuleText(), prefix)
         self._body.siblings[width] = self

@@ -633,8 +633,10 @@ _SHOWN: dict[str, dict[str, Shown]] = {
     "NativeGroupNormBackward0": _statistics(lambda call: (_shape(call)[0], call.argument("num_groups"))),
     "NativeLayerNormBackward0": _statistics(_beside_rows),
     "PreluKernelBackward0": {"weight": _shaped("weight", _channels)},
-    "ScaledDotProductFlashAttentionForCpuBackward0": {"logsumexp": _shaped("+0", lambda call: _shape(call, "query")[:-1])},
-}  # fmt: skip
+    "ScaledDotProductFlashAttentionForCpuBackward0": {
+        "logsumexp": _shaped("+0", lambda call: _shape(call, "query")[:-1])
+    },
+}
 
 
 # ***** what is asked of a node *****

@@ -87,11 +87,21 @@ class Hooks:
 
     def __init__(self) -> None:
         for name, provider in (
-            ("new_meta", "core.tensor"), ("data_of", "core.tensor"), ("storage_from_owner", "core.memory"), ("untyped_storage", "core.storage"),
-            ("whole_view", "_surface.engine_ops"), ("legacy_constructor", "_surface.settings"), ("override", "dispatch.override"),
-            ("nonzero", "indexing.dynamic"), ("masked_select", "indexing.dynamic"), ("move", "core.convert"), ("make_accumulator", "autograd.node"),
-            ("accumulate", "autograd.engine"), ("below", "library.aten.calls"), ("own_below", "library.aten.calls"),
-        ):  # fmt: skip
+            ("new_meta", "core.tensor"),
+            ("data_of", "core.tensor"),
+            ("storage_from_owner", "core.memory"),
+            ("untyped_storage", "core.storage"),
+            ("whole_view", "_surface.engine_ops"),
+            ("legacy_constructor", "_surface.settings"),
+            ("override", "dispatch.override"),
+            ("nonzero", "indexing.dynamic"),
+            ("masked_select", "indexing.dynamic"),
+            ("move", "core.convert"),
+            ("make_accumulator", "autograd.node"),
+            ("accumulate", "autograd.engine"),
+            ("below", "library.aten.calls"),
+            ("own_below", "library.aten.calls"),
+        ):
             setattr(self, name, _missing(name, provider))
         self.subclass_added = self.plain_class_added = self.forget_calls_of = lambda _: None
         self.user_code = user_code

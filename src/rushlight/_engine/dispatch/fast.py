@@ -56,9 +56,14 @@ def _kinds(op: Operator) -> list[int]:
 
 
 def make_dispatch(
-    op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any, check: Callable[..., None] | None = None,
-    further: Callable[..., Any] | None = None, declines: bool = False,
-) -> Any:  # fmt: skip
+    op: Operator,
+    prepare: Callable[..., Any],
+    slow: Callable[..., Any],
+    wrap: Any,
+    check: Callable[..., None] | None = None,
+    further: Callable[..., Any] | None = None,
+    declines: bool = False,
+) -> Any:
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
     `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None;
@@ -294,9 +299,13 @@ def run_recorded(
 
 
 def make_learner(
-    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, sequences: bool = True, shortcut: Callable[..., Any] | None = None,
+    function: Callable[..., Any],
+    names: Sequence[str],
+    tensors: int = 1,
+    sequences: bool = True,
+    shortcut: Callable[..., Any] | None = None,
     alike: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """`function`, which is plain Python, with the plans of its calls kept.
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers

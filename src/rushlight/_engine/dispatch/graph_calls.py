@@ -113,9 +113,7 @@ def device_of_specs(specs: Sequence[Spec | None]) -> Device:
     return next((s.device for s in specs if s is not None), CPU)
 
 
-def _graph_plan(
-    graph: Graph, name: str, inputs: Sequence[Any], note: PlanNote | None = None
-) -> Callable[..., Any]:  # fmt: skip
+def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any], note: PlanNote | None = None) -> Callable[..., Any]:
     """The plan of a graph.  `note` takes the parts of the plan, if they are kept on disk."""
     HOOKS.operator_name = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
@@ -130,7 +128,7 @@ def _graph_plan(
 
 def _sized_plan(
     backward: BackwardAt, name: str, inputs: Sequence[Any], note: PlanNote | None = None
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """The plan of a backward graph: cast from a plan template where there is one."""
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = device_of_specs(specs)
@@ -160,7 +158,7 @@ def _sized_plan(
 
 def _lowered_graph(
     graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
-) -> LoweredCall | None:  # fmt: skip
+) -> LoweredCall | None:
     """The lowered call of a graph; None where all outputs are views of inputs and nothing is recorded.
 
     A result wants a gradient if a path leads to it from an input that wants one.

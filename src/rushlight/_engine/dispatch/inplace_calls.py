@@ -214,7 +214,7 @@ class InplaceCaller:
 
     def _cast_plain(
         self, template: tuple[Any, ...], plan_template: KernelTemplate, values: tuple[int, ...], specs: Sequence[Spec]
-    ) -> Callable[..., Any]:  # fmt: skip
+    ) -> Callable[..., Any]:
         """The plan of a call that records nothing, for one set of sizes, without what `unordered` asks."""
         weak, target = plan_template.weak, specs[0]
         bounds = bounds_of(self.op, template, target.dtype)

@@ -154,9 +154,15 @@ def _read(
 
 def _shape(record: PlanRecord) -> PlanShape:
     return PlanShape(
-        record.name, record.n_results, record.in_complex, record.wrt, record.mask, record.refused, record.several,
+        record.name,
+        record.n_results,
+        record.in_complex,
+        record.wrt,
+        record.mask,
+        record.refused,
+        record.several,
         record.bounds,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _check(

@@ -54,8 +54,9 @@ class Decorating:
         if isinstance(function, type):
             warnings.warn(
                 f"Decorating classes is deprecated, and {type(self).__name__} reaches their construction alone: decorate the methods of {function.__name__}",
-                FutureWarning, stacklevel=2,
-            )  # fmt: skip
+                FutureWarning,
+                stacklevel=2,
+            )
         if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:
             return self._decorate_generator(function)
 

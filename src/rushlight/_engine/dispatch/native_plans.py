@@ -208,8 +208,13 @@ def is_function(value: Any) -> bool:
     return isinstance(value, FunctionType) or bool(_READY) and isinstance(value, _READY[0].Dispatcher)
 
 
-def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults: Sequence[Any], names: Sequence[str],
-    count: int | None = None) -> Any:  # fmt: skip
+def make_dispatcher(
+    fallback: Callable[..., Any],
+    kinds: Sequence[int],
+    defaults: Sequence[Any],
+    names: Sequence[str],
+    count: int | None = None,
+) -> Any:
     """A callable that finds plans by what it is called with; what it does not know goes to `fallback`.
 
     `kinds`, `defaults` (`...` for none) and `names` belong to the declared arguments: STATIC ones are part of a
@@ -409,10 +414,22 @@ def _program(exe: Any, in_specs: Sequence[Any], bounds: Bounds = None) -> dict[s
     numbers = [i for i, s in enumerate(in_specs) if s is None]
     least, most = bounds or (0, 0)
     return {
-        "device": device.functions, "n_inputs": len(in_specs), "n_tensors": len(tensors), "order": [*tensors, *numbers], "constants": [], "offset": 0,
-        "n_steps": len(steps.rows), "steps": steps.rows, "n_slots": steps.slots, "largest": steps.largest,
-        "n_results": len(steps.results), "results": steps.results, "bounded": int(bounds is not None), "least": least, "most": most,
-    }  # fmt: skip
+        "device": device.functions,
+        "n_inputs": len(in_specs),
+        "n_tensors": len(tensors),
+        "order": [*tensors, *numbers],
+        "constants": [],
+        "offset": 0,
+        "n_steps": len(steps.rows),
+        "steps": steps.rows,
+        "n_slots": steps.slots,
+        "largest": steps.largest,
+        "n_results": len(steps.results),
+        "results": steps.results,
+        "bounded": int(bounds is not None),
+        "least": least,
+        "most": most,
+    }
 
 
 _NO_RECORDING = {
@@ -427,9 +444,14 @@ def _recording(
     gradients.
     """
     return {
-        "backward_spec": backward_spec, "node_type": backward_spec.cls, "n_edges": len(edges), "edges": edges, "n_saved": len(saved), "saved": saved,
+        "backward_spec": backward_spec,
+        "node_type": backward_spec.cls,
+        "n_edges": len(edges),
+        "edges": edges,
+        "n_saved": len(saved),
+        "saved": saved,
         "differentiable": sum(1 << k for k, m in enumerate(mask) if m),
-    }  # fmt: skip
+    }
 
 
 def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[int, int]]:
@@ -666,9 +688,14 @@ def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int)
 
 
 def view_plan(
-    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, backward_spec: Any = None, span: int | None = None,
+    fallback: Callable[..., Any],
+    views: Sequence[tuple[Spec, int]],
+    creation: str,
+    several: bool,
+    backward_spec: Any = None,
+    span: int | None = None,
     whole: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """A native plan that shows its first argument's memory under these specs, so many bytes on; with a backward spec it
     records a node.
 
@@ -710,8 +737,14 @@ def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int
     return _plan("SHOW", fallback, {"n_shown": len(parts), "shown": [(i, step, spec) for i, spec, step in parts]})
 
 
-def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, slots: int, constants: Sequence[Any],
-              results: Sequence[int], several: bool) -> Any:  # fmt: skip
+def sequence_plan(
+    steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]],
+    given: int,
+    slots: int,
+    constants: Sequence[Any],
+    results: Sequence[int],
+    several: bool,
+) -> Any:
     """A native plan that runs other plans; None where there is more of something than one can hold.
 
     A step is (plan, the slots of its arguments, how many results it gives as a tuple or 0 for one, the first slot of

@@ -52,7 +52,7 @@ class PlanShape:
         refused: str | None = None,
         several: bool = False,
         bounds: Bounds = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self.n_results, self.in_complex = name, n_results, in_complex
         self.wrt, self.mask, self.refused, self.several, self.bounds = wrt, mask, refused, several, bounds
 
@@ -96,10 +96,21 @@ class LoweredCall(PlanShape):
     __slots__ = ("backward", "forward", "graphs", "in_specs", "specs")
 
     def __init__(
-        self, forward: Graph, in_specs: Sequence[Any], results: Sequence[Any], of: Callable[..., Any], device: Device, name: str = "",
-        backward: Backward | None = None, wrt: Sequence[int] = (), mask: Sequence[bool] = (), refused: str | None = None, several: bool = False,
-        bounds: Bounds = None, graphs: GraphCalls | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        forward: Graph,
+        in_specs: Sequence[Any],
+        results: Sequence[Any],
+        of: Callable[..., Any],
+        device: Device,
+        name: str = "",
+        backward: Backward | None = None,
+        wrt: Sequence[int] = (),
+        mask: Sequence[bool] = (),
+        refused: str | None = None,
+        several: bool = False,
+        bounds: Bounds = None,
+        graphs: GraphCalls | None = None,
+    ) -> None:
         in_complex = any(v.weak and v.dtype.is_complex for v in forward.inputs)
         super().__init__(name, len(results), in_complex, wrt, mask, refused, several, bounds)
         self.forward, self.in_specs, self.backward, self.graphs = forward, in_specs, backward, graphs

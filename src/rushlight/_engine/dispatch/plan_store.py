@@ -37,13 +37,19 @@ __all__ = [
 ]  # fmt: skip
 
 KEEP_PLANS: Knob[bool] = Knob(
-    "keep_plans", env="RUSHLIGHT_KEEP_PLANS", kind=bool, default=True,
+    "keep_plans",
+    env="RUSHLIGHT_KEEP_PLANS",
+    kind=bool,
+    default=True,
     doc="Keep what plans are made of in the cache, so that later processes need not derive it again.",
-)  # fmt: skip
+)
 CHECK_PLANS: Knob[bool] = Knob(
-    "check_plans", env="RUSHLIGHT_CHECK_PLANS", kind=bool, default=False,
+    "check_plans",
+    env="RUSHLIGHT_CHECK_PLANS",
+    kind=bool,
+    default=False,
     doc="Derive every plan that was read from the cache as well, and raise AssertionError where they differ.",
-)  # fmt: skip
+)
 
 # Rooms that decide nothing about plans: all other private ones take part in derivations, those that come later too.
 _APART = frozenset(("_C", "_cli", "_dynamo", "_functorch", "_higher_order_ops", "_subclasses", "_surface"))

@@ -22,9 +22,7 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Hole, filled, is_symbolic
 
-__all__ = [
-    "KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate", "passed_places", "passing", "showing",
-]  # fmt: skip
+__all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate", "passed_places", "passing", "showing"]
 
 
 class PlanTemplate:
@@ -238,10 +236,18 @@ def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
     if spec.conj:
         return None
     wanted = [shape_env.written(n) for n in (*spec.shape, *spec.strides)]
-    return next((
-        k for k, s in enumerate(others) if s is not None and s.dtype is spec.dtype and s.ndim == spec.ndim and not s.conj
-        and [shape_env.written(n) for n in (*s.shape, *s.strides)] == wanted
-    ), None)  # fmt: skip
+    return next(
+        (
+            k
+            for k, s in enumerate(others)
+            if s is not None
+            and s.dtype is spec.dtype
+            and s.ndim == spec.ndim
+            and not s.conj
+            and [shape_env.written(n) for n in (*s.shape, *s.strides)] == wanted
+        ),
+        None,
+    )
 
 
 def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int], device: Device) -> list[Spec]:

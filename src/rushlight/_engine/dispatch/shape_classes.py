@@ -277,8 +277,14 @@ class ShapeClasses:
             if (head, key) not in self._known:
                 self._known[head, key] = ShapeClass()
 
-    def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
-             sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
+    def find(
+        self,
+        head: tuple[Any, ...],
+        specs: Sequence[Spec | None],
+        make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
+        sizes: Sequence[int] = (),
+        again: bool = False,
+    ) -> Found | None:
         """The plan template for these specs with the values of its `numbers`, or None where it is to be derived in
         full.
 
@@ -307,9 +313,13 @@ class ShapeClasses:
 
 
 def casting(
-    found: Found, specs: Sequence[Spec], leading: int, make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], plan: Callable[..., Any],
+    found: Found,
+    specs: Sequence[Spec],
+    leading: int,
+    make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
+    plan: Callable[..., Any],
     known: tuple[Sequence[Spec], Sequence[int]],
-) -> Callable[..., Any] | None:  # fmt: skip
+) -> Callable[..., Any] | None:
     """What makes plans for further sizes of a shape class: called natively, with what the native `shape_class` says
     of a call; it gives None where there is no
     plan template.
@@ -395,9 +405,13 @@ def _derive(
 
 
 def _check(
-    plan_template: Any, values: tuple[Any, ...], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], specs: Sequence[Spec | None], key: bytes,
+    plan_template: Any,
+    values: tuple[Any, ...],
+    make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
+    specs: Sequence[Spec | None],
+    key: bytes,
     sizes: Sequence[int],
-) -> None:  # fmt: skip
+) -> None:
     """AssertionError where what is cast for these sizes differs from what is derived for them."""
     shape_env = ShapeEnv(sizes)
     fresh = make(shape_env, symbolic_specs(specs, key, shape_env.symbols))

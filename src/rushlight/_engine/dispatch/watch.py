@@ -138,9 +138,13 @@ def _nothing() -> list[tuple[str, Any]]:
 
 
 def observed_call(
-    kind: str, name: str, call: Callable[..., Any], inputs: Sequence[Any], given: Callable[[], list[tuple[str, Any]]] = _nothing,
+    kind: str,
+    name: str,
+    call: Callable[..., Any],
+    inputs: Sequence[Any],
+    given: Callable[[], list[tuple[str, Any]]] = _nothing,
     subject: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Run `call(*inputs)` and tell the observers of this thread."""
     observers = STATE.observers
     marks = [o.enter(kind, name, given, subject) for o in observers]

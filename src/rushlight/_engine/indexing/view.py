@@ -166,9 +166,14 @@ def view_casting(
 
 
 def _cast(
-    op: Operator, spec: Spec, plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], origin: Any,
+    op: Operator,
+    spec: Spec,
+    plan_template: ViewTemplate,
+    values: tuple[int, ...],
+    sizes: Sequence[int],
+    origin: Any,
     key: bytes | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it;
     `key` that of its record.
     """
@@ -180,9 +185,15 @@ def _cast(
 
 
 def _planned(
-    origin: Any, op: Operator, spec: Spec, pieces: ViewPieces | ViewRecord, layouts: Sequence[Any], backwards: Sequence[Any],
-    cast: tuple[ViewTemplate, tuple[int, ...]] | None, key: bytes | None,
-) -> Callable[..., Any]:  # fmt: skip
+    origin: Any,
+    op: Operator,
+    spec: Spec,
+    pieces: ViewPieces | ViewRecord,
+    layouts: Sequence[Any],
+    backwards: Sequence[Any],
+    cast: tuple[ViewTemplate, tuple[int, ...]] | None,
+    key: bytes | None,
+) -> Callable[..., Any]:
     """The plan of a view with these layouts, `cast` from a plan template or not; `key` is that of its record."""
     word = STATE.word
     item, dtype = spec.dtype.itemsize, spec.dtype

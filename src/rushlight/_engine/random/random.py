@@ -20,7 +20,7 @@ from rushlight._base.forking import free_after_fork
 from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
+from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
 from rushlight._types.spec import Spec, check_memory

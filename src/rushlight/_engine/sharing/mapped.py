@@ -56,9 +56,16 @@ def map_file(filename: Any, shared: bool, nbytes: int) -> Any:
 
 
 def from_file(
-    filename: Any, shared: bool | None = None, size: int | None = 0, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
-    layout: Any = None, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
+    filename: Any,
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A one-dimensional tensor of `size` elements over a file's memory; `shared` says whether writes reach the file."""
     kind = dtype or default_dtype()
     count = size or 0

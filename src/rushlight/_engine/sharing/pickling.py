@@ -97,9 +97,15 @@ def rebuild_storage(data: bytes, device: str = "cpu") -> Any:
 
 
 def rebuild_tensor(
-    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool,
+    cls: type[Tensor],
+    storage: Any,
+    dtype: DType,
+    place: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    requires_grad: bool,
     conj: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor at byte `place` of a storage (None: on the meta device); `conj` says that the numbers there are its
     conjugates.
     """

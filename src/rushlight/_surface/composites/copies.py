@@ -50,9 +50,19 @@ def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
 
 
 for _name in (
-    "expand", "diagonal", "permute", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
+    "expand",
+    "diagonal",
+    "permute",
+    "t",
+    "squeeze",
+    "unsqueeze",
+    "transpose",
+    "unbind",
+    "unfold",
+    "split_with_sizes",
+    "select",
     "slice",
-):  # fmt: skip
+):
     _copy_of(f"{_name}_copy", lambda *args, _of=_name, **kwargs: function_of(_of)(*args, **kwargs))
 
 

@@ -45,13 +45,13 @@ _FAILURES = {
     "inverse": "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular.",
     "solve": "The solver failed because the input matrix is singular.",
     "cholesky": "The factorization could not be completed because the input is not positive-definite (the leading minor of order {} is not "
-                "positive-definite).",
+    "positive-definite).",
     "lu": "U[{},{}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the factorization, consider "
-          "calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+    "calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
     "ldl": "D[{},{}] is zero: the factorization is complete, but using it to solve a system would divide by zero",
     "svd": "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated singular values (error code: {}).",
     "eig": "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated eigenvalues (error code: {}).",
-}  # fmt: skip
+}
 _NOT_FINITE = "The algorithm failed to converge because the input matrix contained non-finite values."
 
 

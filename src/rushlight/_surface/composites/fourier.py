@@ -197,8 +197,13 @@ def _declare_many(name: str, inverse: bool) -> None:
         return into(out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse))
 
     def plane(
-        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None
-    ) -> Tensor:  # fmt: skip
+        input: Tensor,
+        s: int | Sequence[int] | None = None,
+        dim: int | Sequence[int] = (-2, -1),
+        norm: str | None = None,
+        *,
+        out: Any = None,
+    ) -> Tensor:
         return function(input, s, dim, norm, out=out)
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
@@ -218,8 +223,13 @@ def _some_dims(name: str, dims: list[int]) -> None:
 
 @composite("rfftn", spaces=FFT, learns=True)
 def rfftn(
-    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """The Fourier transform of real numbers over dims: half of the last."""
     _no_complex("rfftn", input)
     x = _as_float(input, False)
@@ -241,8 +251,13 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
 
 @composite("irfftn", spaces=FFT, learns=True)
 def irfftn(
-    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -251,8 +266,13 @@ def irfftn(
 
 @composite("hfftn", spaces=FFT, learns=True)
 def hfftn(
-    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -262,8 +282,13 @@ def hfftn(
 
 @composite("ihfftn", spaces=FFT, learns=True)
 def ihfftn(
-    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    s: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Any = None,
+) -> Tensor:
     """The inverse of `hfftn`."""
     _no_complex("ihfftn", input)
     x = _as_float(input, False)
@@ -274,8 +299,13 @@ def ihfftn(
 
 def _plane(name: str) -> None:
     def function(
-        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None
-    ) -> Tensor:  # fmt: skip
+        input: Tensor,
+        s: int | Sequence[int] | None = None,
+        dim: int | Sequence[int] = (-2, -1),
+        norm: str | None = None,
+        *,
+        out: Any = None,
+    ) -> Tensor:
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."

@@ -173,9 +173,10 @@ def repeat_interleave(
         return repeat_interleave(places, counts)
     if dim is not None and input._spec.ndim == 0:
         raise IndexError(
-            "Dimension specified as 0 but tensor has no dimensions" if isinstance(repeats, Tensor)
+            "Dimension specified as 0 but tensor has no dimensions"
+            if isinstance(repeats, Tensor)
             else "Dimension out of range (expected to be in range of [-1, 0], but got 1)"
-        )  # fmt: skip
+        )
     if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:
         repeats = int(repeats.item())
     if isinstance(repeats, int):
@@ -220,9 +221,11 @@ def bucketize(
 
 
 _AT_LEAST = forms(
-    "(tensor: Tensor, /) -> Tensor", "(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]", "() -> tuple[Tensor, ...]",
+    "(tensor: Tensor, /) -> Tensor",
+    "(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]",
+    "() -> tuple[Tensor, ...]",
     "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]",
-)  # fmt: skip
+)
 
 
 @composite("atleast_1d", learns=True)
@@ -294,8 +297,17 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
 
 def _window(name: str, coefficients: Any) -> None:
-    def function(window_length: int, periodic: bool = True, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-                 layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:  # fmt: skip
+    def function(
+        window_length: int,
+        periodic: bool = True,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
+        **kwargs: Any,
+    ) -> Tensor:
         kind = dtype or default_dtype()
         if not kind.is_floating_point:
             raise RuntimeError(f"{name} expects floating point dtypes, got: {kind!r}")

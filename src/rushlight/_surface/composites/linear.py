@@ -171,8 +171,10 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     if input._spec.ndim < 2:
         raise RuntimeError("linalg.matrix_power: The input tensor A must have at least 2 dimensions.")
     if input._spec.shape[-1] != input._spec.shape[-2]:
-        raise RuntimeError("linalg.matrix_power: A must be batches of square matrices, but they are "
-                           f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
+        raise RuntimeError(
+            "linalg.matrix_power: A must be batches of square matrices, but they are "
+            f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
+        )
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
         like = input.clone(memory_format=FORMATS["contiguous_format"])

@@ -99,8 +99,10 @@ def index_reduce(
         )
     wanted = (*input._spec.shape[:at], index._spec.numel, *input._spec.shape[at + 1 :]) if input._spec.ndim else ()
     if tuple(source._spec.shape) != wanted:
-        raise RuntimeError(f"index_reduce_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-                           f"{list(input.shape)} source.shape = {list(source.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"index_reduce_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(input.shape)} source.shape = {list(source.shape)}"
+        )
     shape = [1] * max(source._spec.ndim, 1)
     shape[at] = index._spec.numel
     places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
@@ -288,8 +290,10 @@ def histogram(
     """(counts, edges): how many elements, or how much weight, each range holds; `bins` is a number or the edges."""
     for what, other in (("bins", bins), ("weight", weight)):
         if isinstance(other, Tensor) and other._spec.dtype is not input._spec.dtype:
-            raise RuntimeError(f"torch.histogramdd: input tensor and {what} tensors should have the same dtype, but got input with dtype {input.dtype} and "
-                               f"{what} with dtype {other.dtype}")  # fmt: skip
+            raise RuntimeError(
+                f"torch.histogramdd: input tensor and {what} tensors should have the same dtype, but got input with dtype {input.dtype} and "
+                f"{what} with dtype {other.dtype}"
+            )
     x = input.reshape(-1)
     if isinstance(bins, Tensor):
         if bins._spec.ndim != 1:

@@ -18,8 +18,15 @@ def _max_pool(n: int) -> None:
         "(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor",
         "(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]",
     )
-    def function(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-                 return_indices: bool = False) -> Any:  # fmt: skip
+    def function(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
         if isinstance(stride, (list, tuple)) and not stride:
             stride = None
         name = with_indices if return_indices else values
@@ -77,8 +84,14 @@ def _fractional_max_pool(n: int) -> None:
     args += "output_ratio: float | Sequence[float] | None = None, "
 
     @forms(f"({args}return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]")
-    def with_indices(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
-                     _random_samples: Tensor | None = None) -> Any:  # fmt: skip
+    def with_indices(
+        input: Tensor,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         if output_size is None:
@@ -103,8 +116,14 @@ def _fractional_max_pool(n: int) -> None:
         f"({args}return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor",
         f"({args}*, return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]",
     )
-    def function(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
-                 _random_samples: Tensor | None = None) -> Any:  # fmt: skip
+    def function(
+        input: Tensor,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:
         found = with_indices(input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
         return found if return_indices else found[0]
 

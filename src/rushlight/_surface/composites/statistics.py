@@ -196,9 +196,16 @@ def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None)
     "(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None) -> Tensor"
 )
 def segment_reduce(
-    data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
     initial: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Segments of `data` along `axis` reduced to one each: "sum", "mean", "max", "min" or "prod", begun with `initial` if given.
 
     The pieces have these `lengths` (*, segments), or begin and end at `offsets` (*, segments + 1).  Unless `unsafe`, RuntimeError

@@ -21,8 +21,11 @@ _BAD = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (
 
 # The error for a target that is no class; PyTorch's losses differ in it.
 _ERRORS: dict[str, type[Exception]] = {
-    "cross_entropy": IndexError, "multi_margin_loss": RuntimeError, "multilabel_margin_loss": RuntimeError, "nll_loss": IndexError,
-}  # fmt: skip
+    "cross_entropy": IndexError,
+    "multi_margin_loss": RuntimeError,
+    "multilabel_margin_loss": RuntimeError,
+    "nll_loss": IndexError,
+}
 
 
 def _checked(name: str) -> Callable[..., Any]:

@@ -116,9 +116,16 @@ def _checked_dim(where: str, leaf: Any, dim: Any) -> int | None:
 
 
 def _run(
-    func: Any, dims: list[Any], leaves: list[Any], structure: Any, size: int, out_dims: Any, randomness: str, kwargs: dict[str, Any],
+    func: Any,
+    dims: list[Any],
+    leaves: list[Any],
+    structure: Any,
+    size: int,
+    out_dims: Any,
+    randomness: str,
+    kwargs: dict[str, Any],
     uniform: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     with Level("vmap", size, randomness, uniform) as level:
         moved = [leaf.movedim(dim, 0) if dim else leaf for leaf, dim in zip(leaves, dims, strict=True)]
         given = [leaf if dim is None else batched(leaf, level.number) for leaf, dim in zip(moved, dims, strict=True)]

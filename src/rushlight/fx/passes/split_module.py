@@ -49,10 +49,17 @@ class Partition:
 
 
 def split_module(
-    m: GraphModule, root_m: Module, split_callback: Callable[[Node], Any], qualname_map: dict[str, str] | None = None,
-    keep_original_order: bool | None = False, keep_original_node_name: bool | None = False, keep_original_input_name: bool = True, *,
-    partition_affix: str | None = None, tuple_return: bool = False,
-) -> GraphModule:  # fmt: skip
+    m: GraphModule,
+    root_m: Module,
+    split_callback: Callable[[Node], Any],
+    qualname_map: dict[str, str] | None = None,
+    keep_original_order: bool | None = False,
+    keep_original_node_name: bool | None = False,
+    keep_original_input_name: bool = True,
+    *,
+    partition_affix: str | None = None,
+    tuple_return: bool = False,
+) -> GraphModule:
     """A module that calls `submod_0`, `submod_1`, ... one after another: `split_callback(node)` says which part a node
     of `m` belongs to.
 

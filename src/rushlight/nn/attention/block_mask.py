@@ -91,9 +91,11 @@ class BlockMask:
     ) -> None:
         if kv_indices.dim() < 2:
             raise RuntimeError("BlockMask must have at least 2 dimensions")
-        pairs = (("full_kv_num_blocks", full_kv_num_blocks, "full_kv_indices", full_kv_indices),
-                 ("q_num_blocks", q_num_blocks, "q_indices", q_indices),
-                 ("full_q_num_blocks", full_q_num_blocks, "full_q_indices", full_q_indices))  # fmt: skip
+        pairs = (
+            ("full_kv_num_blocks", full_kv_num_blocks, "full_kv_indices", full_kv_indices),
+            ("q_num_blocks", q_num_blocks, "q_indices", q_indices),
+            ("full_q_num_blocks", full_q_num_blocks, "full_q_indices", full_q_indices),
+        )
         for name, count, other, indices in pairs:
             if (count is None) != (indices is None):
                 raise AssertionError(f"{name} and {other} must be both provided or omitted")
@@ -141,10 +143,20 @@ class BlockMask:
             seq_lengths = (kv_indices.shape[-2] * size[0], kv_indices.shape[-1] * size[1])
         spt = dq_kv_order if isinstance(dq_kv_order, bool) else None
         return cls(
-            seq_lengths, kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, *q_blocks, *full_q_blocks, size, mask_mod or noop_mask,
-            dq_write_order=dq_write_order, dq_write_order_full=dq_write_order_full, dq_kv_order=None if spt is not None else dq_kv_order,
+            seq_lengths,
+            kv_num_blocks,
+            kv_indices,
+            full_kv_num_blocks,
+            full_kv_indices,
+            *q_blocks,
+            *full_q_blocks,
+            size,
+            mask_mod or noop_mask,
+            dq_write_order=dq_write_order,
+            dq_write_order_full=dq_write_order_full,
+            dq_kv_order=None if spt is not None else dq_kv_order,
             dq_kv_order_spt=spt,
-        )  # fmt: skip
+        )
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Everything that the mask is made of, in the order of the constructor; with `flatten`, lengths and block size

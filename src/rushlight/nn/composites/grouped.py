@@ -228,9 +228,15 @@ def _grouped_mm(input: Tensor, mat2: Tensor, offs: Any = None, bias: Any = None,
 
 
 def _scaled_mm(
-    input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
     use_fast_accum: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """See `nn.functional.scaled_mm`: the scales are one number each, or one for each row of `input` and column of
     `mat2`.
     """

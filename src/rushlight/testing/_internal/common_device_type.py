@@ -131,9 +131,14 @@ def get_all_device_types() -> list[str]:
 
 
 def instantiate_device_type_tests(
-    generic_test_class: Any, scope: dict[str, Any], except_for: Any = None, only_for: Any = None, include_lazy: bool = False, allow_mps: bool = False,
+    generic_test_class: Any,
+    scope: dict[str, Any],
+    except_for: Any = None,
+    only_for: Any = None,
+    include_lazy: bool = False,
+    allow_mps: bool = False,
     allow_xpu: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Replace a class of tests in `scope` (`globals()`) by one for each device type: `TestFoo` by `TestFooCPU`."""
     del scope[generic_test_class.__name__]
     members = list(vars(generic_test_class))

@@ -110,9 +110,13 @@ def get_all_math_dtypes(device: str) -> list[Any]:
 
 
 def get_all_dtypes(
-    include_half: bool = True, include_bfloat16: bool = True, include_bool: bool = True, include_complex: bool = True,
-    include_complex32: bool = False, include_qint: bool = False,
-) -> list[Any]:  # fmt: skip
+    include_half: bool = True,
+    include_bfloat16: bool = True,
+    include_bool: bool = True,
+    include_complex: bool = True,
+    include_complex32: bool = False,
+    include_qint: bool = False,
+) -> list[Any]:
     """All dtypes but those that are left out."""
     found = get_all_int_dtypes() + get_all_fp_dtypes(include_half, include_bfloat16) + [torch.bool] * include_bool
     found += get_all_complex_dtypes(include_complex32) if include_complex else []

@@ -73,10 +73,20 @@ class TestCase(unittest.TestCase):
     # ***** equality *****
 
     def assertEqual(
-        self, x: Any, y: Any, msg: Any = None, *, atol: float | None = None, rtol: float | None = None, equal_nan: bool = True,
-        exact_dtype: bool = True, exact_device: bool = False, exact_layout: bool = False, exact_stride: bool = False,
+        self,
+        x: Any,
+        y: Any,
+        msg: Any = None,
+        *,
+        atol: float | None = None,
+        rtol: float | None = None,
+        equal_nan: bool = True,
+        exact_dtype: bool = True,
+        exact_device: bool = False,
+        exact_layout: bool = False,
+        exact_stride: bool = False,
         exact_is_coalesced: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Tensors and numbers within tolerances (NaN equal to NaN), sequences item by item, mappings key by key, all
         else by `==`.
         """

@@ -120,9 +120,12 @@ def _middle_cut(name: str, room: int) -> str:
 
 
 _PREFIXES = (
-    (r"^.+build/\.\./", "build/../"), (r"^.+/build/aten/", "build/aten/"), (r"^.+/Python/", "Python/"), (r"^.+/Objects/", "Objects/"),
+    (r"^.+build/\.\./", "build/../"),
+    (r"^.+/build/aten/", "build/aten/"),
+    (r"^.+/Python/", "Python/"),
+    (r"^.+/Objects/", "Objects/"),
     (r"\s\[.+\]$", ""),
-)  # fmt: skip
+)
 
 
 def _stripped(name: str) -> str:
@@ -146,12 +149,16 @@ class CallgrindStats:
 
     def __repr__(self) -> str:
         base, threads = self.baseline_exclusive_stats, self.task_spec.num_threads
-        return "\n".join([
-            object.__repr__(self), self.task_spec.summarize(), f"  {'':>25}All{'':>10}Noisy symbols removed",
-            f"    Instructions: {self.counts():>12}{'':>15}{self.counts(denoise=True):>12}",
-            f"    Baseline:     {base.sum():>12}{'':>15}{base.denoise().sum():>12}",
-            f"{self.number_per_run} runs per measurement, {threads} thread{'s' if threads > 1 else ''}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                object.__repr__(self),
+                self.task_spec.summarize(),
+                f"  {'':>25}All{'':>10}Noisy symbols removed",
+                f"    Instructions: {self.counts():>12}{'':>15}{self.counts(denoise=True):>12}",
+                f"    Baseline:     {base.sum():>12}{'':>15}{base.denoise().sum():>12}",
+                f"{self.number_per_run} runs per measurement, {threads} thread{'s' if threads > 1 else ''}",
+            ]
+        )
 
     def stats(self, inclusive: bool = False) -> FunctionCounts:
         """Instructions of every function; `inclusive` with those of what it calls."""
@@ -278,8 +285,11 @@ def collect(
         }
         done = subprocess.run(
             [*command, sys.executable, "-m", "rushlight.utils.benchmark.callgrind_process", str(job)],
-            capture_output=True, text=True, check=False, env=environment,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
         if done.returncode:
             raise OSError(f"Failed to collect callgrind profile:\n{done.stdout}\n{done.stderr}")
         runs = [_read(Path(f"{out}.{i + 1}"), retain) for i in range(repeats + baseline)]

@@ -87,11 +87,20 @@ class FuzzedTensor:
     """
 
     def __init__(
-        self, name: str, size: Sequence[Any], steps: Sequence[Any] | None = None, probability_contiguous: float = 0.5,
-        min_elements: int | None = None, max_elements: int | None = None, max_allocation_bytes: int | None = None,
-        dim_parameter: str | None = None, roll_parameter: str | None = None, dtype: Any = rushlight.float32,
-        cuda: bool = False, tensor_constructor: Callable[..., Tensor] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        size: Sequence[Any],
+        steps: Sequence[Any] | None = None,
+        probability_contiguous: float = 0.5,
+        min_elements: int | None = None,
+        max_elements: int | None = None,
+        max_allocation_bytes: int | None = None,
+        dim_parameter: str | None = None,
+        roll_parameter: str | None = None,
+        dtype: Any = rushlight.float32,
+        cuda: bool = False,
+        tensor_constructor: Callable[..., Tensor] | None = None,
+    ) -> None:
         if cuda:
             raise NotImplementedError(f"{type(self).__name__}(cuda=True): rushlight has no GPU")
         self._name, self._size, self._steps = name, tuple(size), tuple(steps or ())
@@ -132,8 +141,12 @@ class FuzzedTensor:
             raw = raw.permute([int(i) for i in order]).contiguous().permute(inverse)
         made = raw[tuple(slice(0, n * s, s) for n, s in zip(size, steps, strict=True))]
         return made, {
-            "numel": made.numel(), "order": order, "steps": steps, "is_contiguous": made.is_contiguous(), "dtype": str(self._dtype),
-        }  # fmt: skip
+            "numel": made.numel(),
+            "order": order,
+            "steps": steps,
+            "is_contiguous": made.is_contiguous(),
+            "dtype": str(self._dtype),
+        }
 
     def satisfies_constraints(self, params: dict[str, Any]) -> bool:
         """Whether the tensor of these parameters is neither too small nor too large."""
@@ -152,10 +165,19 @@ class FuzzedSparseTensor(FuzzedTensor):
     """
 
     def __init__(
-        self, name: str, size: Sequence[Any], min_elements: int | None = None, max_elements: int | None = None, dim_parameter: str | None = None,
-        sparse_dim: str | None = None, nnz: str | None = None, density: str | None = None, coalesced: str | None = None,
-        dtype: Any = rushlight.float32, cuda: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        size: Sequence[Any],
+        min_elements: int | None = None,
+        max_elements: int | None = None,
+        dim_parameter: str | None = None,
+        sparse_dim: str | None = None,
+        nnz: str | None = None,
+        density: str | None = None,
+        coalesced: str | None = None,
+        dtype: Any = rushlight.float32,
+        cuda: bool = False,
+    ) -> None:
         super().__init__(
             name=name,
             size=size,
@@ -192,9 +214,16 @@ class FuzzedSparseTensor(FuzzedTensor):
         sparse_dim = min(params["sparse_dim"] if self._sparse_dim else len(size), len(size))
         made = self.sparse_tensor_constructor(size, self._dtype, sparse_dim, nnz, params["coalesced"])
         return made, {
-            "numel": made.numel(), "shape": made.size(), "is_coalesced": made.is_coalesced(), "density": density, "sparsity": 1.0 - density,
-            "sparse_dim": made.sparse_dim(), "dense_dim": made.dense_dim(), "is_hybrid": len(size) > sparse_dim, "dtype": str(self._dtype),
-        }  # fmt: skip
+            "numel": made.numel(),
+            "shape": made.size(),
+            "is_coalesced": made.is_coalesced(),
+            "density": density,
+            "sparsity": 1.0 - density,
+            "sparse_dim": made.sparse_dim(),
+            "dense_dim": made.dense_dim(),
+            "is_hybrid": len(size) > sparse_dim,
+            "dtype": str(self._dtype),
+        }
 
 
 class Fuzzer:
@@ -210,8 +239,12 @@ class Fuzzer:
     """
 
     def __init__(
-        self, parameters: Sequence[Any], tensors: Sequence[Any], constraints: Sequence[Callable[..., bool]] | None = None, seed: int | None = None
-    ) -> None:  # fmt: skip
+        self,
+        parameters: Sequence[Any],
+        tensors: Sequence[Any],
+        constraints: Sequence[Callable[..., bool]] | None = None,
+        seed: int | None = None,
+    ) -> None:
         self._seed = int(np.random.RandomState().randint(0, 2**32 - 1, dtype=np.int64)) if seed is None else seed
         self._parameters: list[FuzzedParameter] = _flat(parameters, FuzzedParameter)
         self._tensors: list[FuzzedTensor] = _flat(tensors, FuzzedTensor)

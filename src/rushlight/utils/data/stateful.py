@@ -197,10 +197,19 @@ class _Resumable(_BaseDataLoaderIter):
 
     def _state(self, **more: Any) -> dict[str, Any]:
         return {
-            "format": _FORMAT, "kind": self._dataset_kind, "workers": self._num_workers, "finished": self._finished, "start": self._start,
-            "base_seed": self._base_seed, "shared_seed": self._shared_seed, "position": self._position, "begun": self._begun,
-            "again": 0, **self._to_come(), **more,
-        }  # fmt: skip
+            "format": _FORMAT,
+            "kind": self._dataset_kind,
+            "workers": self._num_workers,
+            "finished": self._finished,
+            "start": self._start,
+            "base_seed": self._base_seed,
+            "shared_seed": self._shared_seed,
+            "position": self._position,
+            "begun": self._begun,
+            "again": 0,
+            **self._to_come(),
+            **more,
+        }
 
     def __next__(self) -> Any:
         try:

@@ -71,9 +71,14 @@ class SummaryWriter:
     """
 
     def __init__(
-        self, log_dir: Any = None, comment: str = "", purge_step: int | None = None, max_queue: int = 10, flush_secs: float = 120,
+        self,
+        log_dir: Any = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
         filename_suffix: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not log_dir:
             log_dir = os.path.join(
                 "runs", datetime.now().strftime("%b%d_%H-%M-%S") + "_" + socket.gethostname() + comment
@@ -109,9 +114,14 @@ class SummaryWriter:
     # ***** numbers *****
 
     def add_scalar(
-        self, tag: str, scalar_value: Any, global_step: Any = None, walltime: float | None = None, new_style: bool = False,
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        new_style: bool = False,
         double_precision: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One number; AssertionError for several."""
         self._add(summaries.scalar(tag, scalar_value, new_style, double_precision), global_step, walltime)
 
@@ -133,17 +143,31 @@ class SummaryWriter:
         self._add(summaries.tensor(tag, tensor), global_step, walltime)
 
     def add_histogram(
-        self, tag: str, values: Any, global_step: Any = None, bins: Any = "tensorflow", walltime: float | None = None,
+        self,
+        tag: str,
+        values: Any,
+        global_step: Any = None,
+        bins: Any = "tensorflow",
+        walltime: float | None = None,
         max_bins: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """How values are spread; `bins` are bounds, a number of them, or the name of one of NumPy's rules."""
         bins = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(summaries.histogram(tag, values, bins, max_bins), global_step, walltime)
 
     def add_histogram_raw(
-        self, tag: str, min: float, max: float, num: int, sum: float, sum_squares: float, bucket_limits: Any, bucket_counts: Any,
-        global_step: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        min: float,
+        max: float,
+        num: int,
+        sum: float,
+        sum_squares: float,
+        bucket_limits: Any,
+        bucket_counts: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """A histogram whose numbers are known; ValueError unless there are as many limits as counts."""
         if len(bucket_limits) != len(bucket_counts):
             raise ValueError("len(bucket_limits) != len(bucket_counts), see the document.")
@@ -194,9 +218,16 @@ class SummaryWriter:
         self._add(images.image(tag, img_tensor, dataformats), global_step, walltime)
 
     def add_image_with_boxes(
-        self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, walltime: float | None = None, rescale: float = 1,
-        dataformats: str = "CHW", labels: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        img_tensor: Any,
+        box_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        rescale: float = 1,
+        dataformats: str = "CHW",
+        labels: Any = None,
+    ) -> None:
         """A picture with frames: (count, 4) numbers, x and y of two corners each."""
         labels = [labels] if isinstance(labels, str) else labels
         if labels is not None and len(labels) != box_tensor.shape[0]:
@@ -246,9 +277,14 @@ class SummaryWriter:
         self._get_file_writer().add_onnx_graph(graphs.onnx_graph(prototxt))
 
     def add_embedding(
-        self, mat: Any, metadata: Any = None, label_img: Any = None, global_step: int | None = None, tag: str = "default",
+        self,
+        mat: Any,
+        metadata: Any = None,
+        label_img: Any = None,
+        global_step: int | None = None,
+        tag: str = "default",
         metadata_header: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Points in many dims, (count, dims), for the projector: with their names, and with pictures (count, channels,
         height, width).
         """
@@ -260,16 +296,32 @@ class SummaryWriter:
     # ***** curves and meshes *****
 
     def add_pr_curve(
-        self, tag: str, labels: Any, predictions: Any, global_step: Any = None, num_thresholds: int = 127, weights: Any = None,
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
         walltime: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Precision and recall of predictions in [0, 1] for labels 0 and 1, at up to 127 thresholds."""
         self._add(summaries.pr_curve(tag, labels, predictions, num_thresholds, weights), global_step, walltime)
 
     def add_pr_curve_raw(
-        self, tag: str, true_positive_counts: Any, false_positive_counts: Any, true_negative_counts: Any, false_negative_counts: Any,
-        precision: Any, recall: Any, global_step: Any = None, num_thresholds: int = 127, weights: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        true_positive_counts: Any,
+        false_positive_counts: Any,
+        true_negative_counts: Any,
+        false_negative_counts: Any,
+        precision: Any,
+        recall: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """A precision-recall curve whose numbers are known."""
         rows = (
             true_positive_counts,
@@ -300,9 +352,15 @@ class SummaryWriter:
         self._add(summaries.custom_scalars(layout))
 
     def add_mesh(
-        self, tag: str, vertices: Any, colors: Any = None, faces: Any = None, config_dict: Any = None, global_step: Any = None,
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: Any = None,
         walltime: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Points (batch, count, 3) in space, with colours in [0, 255] and triangles (batch, count, 3) of their numbers."""
         self._add(summaries.mesh(tag, vertices, colors, faces, config_dict), global_step, walltime)
 

@@ -160,5 +160,7 @@ def attention_grad_call(step: ExternStep) -> list[Launch]:
 
 
 _ROUTINES: dict[str, Callable[[Parts], Any]] = {
-    "attention": make_attention, "attention_grad": make_attention_grad, "attention_collect": make_collect,
-}  # fmt: skip
+    "attention": make_attention,
+    "attention_grad": make_attention_grad,
+    "attention_collect": make_collect,
+}

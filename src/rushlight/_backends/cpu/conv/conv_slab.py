@@ -28,7 +28,7 @@ from rushlight._native import (
     store,
     u16,
     u32,
-)  # fmt: skip
+)
 from rushlight._native.function import NativeFunction
 
 __all__ = ["fetch_of", "held_type", "make_block", "make_run", "make_scattered", "make_slab", "make_weights"]

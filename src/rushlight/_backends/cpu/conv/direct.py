@@ -207,9 +207,14 @@ class Direct:
                 desc[f"{name}_{letter}"] = stride
         desc["bias_g"], desc["bias_o"] = bias.strides if bias is not None else (0, -1)
         for name, values, fill in (
-            ("in", x.shape[3:], ones), ("out", params["size"], ones), ("kernel", w.shape[3:], ones), ("stride", params["stride"], ones),
-            ("dilation", params["dilation"], ones), ("pad", params["lo"], zeros), ("spread", params["spread"], ones),
-        ):  # fmt: skip
+            ("in", x.shape[3:], ones),
+            ("out", params["size"], ones),
+            ("kernel", w.shape[3:], ones),
+            ("stride", params["stride"], ones),
+            ("dilation", params["dilation"], ones),
+            ("pad", params["lo"], zeros),
+            ("spread", params["spread"], ones),
+        ):
             for letter, value in zip("dhw", (*fill, *values), strict=True):
                 desc[f"{name}_{letter}"] = value if name in ("in", "out") else settled(value)
         if params["flip"]:
@@ -259,9 +264,13 @@ class Direct:
         desc = self.desc
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
-            self.phase is None and planes and len(x.shape) == 5 and x.dtype is y.dtype and desc["lanes"] <= 2 * self.groups * self.outs
+            self.phase is None
+            and planes
+            and len(x.shape) == 5
+            and x.dtype is y.dtype
+            and desc["lanes"] <= 2 * self.groups * self.outs
             and desc["out_w"] < (desc["lanes"] if self.outs == 1 else desc["lanes"] // 2 + 1)
-        )  # fmt: skip
+        )
 
     def worth_phases(self) -> bool:
         """Whether to convolve a dilated image in parts, one for each remainder of the result positions modulo the

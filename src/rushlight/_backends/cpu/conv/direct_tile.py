@@ -78,12 +78,16 @@ class _Lanes:
         word = f"<{self.lanes} x i32>"
         numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
         spread = lambda at, value: [
-            f"  {to}{at}w = trunc i64 {value} to i32", f"  {to}{at}i = insertelement {word} poison, i32 {to}{at}w, i64 0",
+            f"  {to}{at}w = trunc i64 {value} to i32",
+            f"  {to}{at}i = insertelement {word} poison, i32 {to}{at}w, i64 0",
             f"  {to}{at}s = shufflevector {word} {to}{at}i, {word} poison, <{self.lanes} x i32> zeroinitializer",
-        ]  # fmt: skip
+        ]
         return [
-            *spread("a", first), *spread("b", count), f"  {to}n = add {word} {to}as, <{numbers}>", f"  {to} = icmp ult {word} {to}n, {to}bs",
-        ]  # fmt: skip
+            *spread("a", first),
+            *spread("b", count),
+            f"  {to}n = add {word} {to}as, <{numbers}>",
+            f"  {to} = icmp ult {word} {to}n, {to}bs",
+        ]
 
     def mask(self, to: str, count: str) -> list[str]:
         """Mask of the lanes below `count`."""
@@ -241,9 +245,13 @@ class DirectTile:
             at = f"%in{phase}_{element}"
             if self.channelwise:
                 lines += [
-                    f"  {at}k = mul i64 %stride, {element // n.lanes}", f"  {at}u = add i64 {at}k, {phase}", f"  {at}f = add i64 {at}u, %from",
-                    f"  {at}t = icmp ult i64 {at}f, %width", f"  {at}c = select i1 {at}t, i64 %channels, i64 0", *n.inside(at, "0", f"{at}c"),
-                ]  # fmt: skip
+                    f"  {at}k = mul i64 %stride, {element // n.lanes}",
+                    f"  {at}u = add i64 {at}k, {phase}",
+                    f"  {at}f = add i64 {at}u, %from",
+                    f"  {at}t = icmp ult i64 {at}f, %width",
+                    f"  {at}c = select i1 {at}t, i64 %channels, i64 0",
+                    *n.inside(at, "0", f"{at}c"),
+                ]
             else:
                 lines += [f"  {at}f = add i64 %from, {element}", *n.inside(at, f"{at}f", "%width")]
         return lines
@@ -324,9 +332,10 @@ class DirectTile:
             if not served:
                 continue
             lines += [
-                f"  %lp{p}{i} = getelementptr ptr, ptr %here, i64 {i}", f"  %l{p}{i} = load ptr, ptr %lp{p}{i}, align 8",
+                f"  %lp{p}{i} = getelementptr ptr, ptr %here, i64 {i}",
+                f"  %l{p}{i} = load ptr, ptr %lp{p}{i}, align 8",
                 f"  %row{p}{i} = getelementptr i8, ptr %l{p}{i}, i64 %off",
-            ]  # fmt: skip
+            ]
             loaded: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
@@ -413,8 +422,10 @@ class RowMover:
         n = self.lanes
         masked = f"{n.vector}, ptr, i32, <{n.lanes} x i1>"
         word = f"v{n.lanes}f{8 * n.size}.p0"
-        lines = [f"declare void @llvm.masked.store.{word}({masked})",
-                 f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})"]  # fmt: skip
+        lines = [
+            f"declare void @llvm.masked.store.{word}({masked})",
+            f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})",
+        ]
         lines += [
             *self._copy(n, word),
             *self._part(n, word),
@@ -422,8 +433,10 @@ class RowMover:
         ]
         if self.kind == "f32":
             half = f"<{n.lanes} x i16>"
-            lines += [f"declare {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr, i32, <{n.lanes} x i1>, {half})",
-                      f"declare void @llvm.masked.store.v{n.lanes}i16.p0({half}, ptr, i32, <{n.lanes} x i1>)"]  # fmt: skip
+            lines += [
+                f"declare {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr, i32, <{n.lanes} x i1>, {half})",
+                f"declare void @llvm.masked.store.v{n.lanes}i16.p0({half}, ptr, i32, <{n.lanes} x i1>)",
+            ]
             lines += self._positions(n, self.widened, 2, lambda p: self._widen(n, p), n.vector)
             lines += self._positions(n, self.narrowed, n.size, lambda p: self._narrow(n, p), half)
         return "\n".join(lines)
@@ -441,70 +454,114 @@ class RowMover:
         if p != "all":
             read = f"call {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr %{p}q, i32 2, <{n.lanes} x i1> %mask, {half} zeroinitializer)"
         return [
-            f"  %{p}h = {read}", f"  %{p}w = zext {half} %{p}h to {word}", f"  %{p}u = shl {word} %{p}w, splat (i32 16)",
+            f"  %{p}h = {read}",
+            f"  %{p}w = zext {half} %{p}h to {word}",
+            f"  %{p}u = shl {word} %{p}w, splat (i32 16)",
             f"  %{p}v = bitcast {word} %{p}u to {n.vector}",
-        ]  # fmt: skip
+        ]
 
     def _narrow(self, n: _Lanes, p: str) -> list[str]:
         """Round to nearest, ties to even; NaN stays NaN."""
         word = f"<{n.lanes} x i32>"
         return [
-            *n.load(f"%{p}f", f"%{p}q", 0), f"  %{p}b = bitcast {n.vector} %{p}f to {word}", f"  %{p}s = lshr {word} %{p}b, splat (i32 16)",
-            f"  %{p}last = and {word} %{p}s, splat (i32 1)", f"  %{p}half = add {word} %{p}last, splat (i32 32767)",
-            f"  %{p}up = add {word} %{p}b, %{p}half", f"  %{p}cut = lshr {word} %{p}up, splat (i32 16)",
+            *n.load(f"%{p}f", f"%{p}q", 0),
+            f"  %{p}b = bitcast {n.vector} %{p}f to {word}",
+            f"  %{p}s = lshr {word} %{p}b, splat (i32 16)",
+            f"  %{p}last = and {word} %{p}s, splat (i32 1)",
+            f"  %{p}half = add {word} %{p}last, splat (i32 32767)",
+            f"  %{p}up = add {word} %{p}b, %{p}half",
+            f"  %{p}cut = lshr {word} %{p}up, splat (i32 16)",
             f"  %{p}nan = fcmp uno {n.vector} %{p}f, %{p}f",
             f"  %{p}whole = select <{n.lanes} x i1> %{p}nan, {word} splat (i32 32704), {word} %{p}cut",
             f"  %{p}v = trunc {word} %{p}whole to <{n.lanes} x i16>",
-        ]  # fmt: skip
+        ]
 
     def _loop(self, n: _Lanes) -> list[str]:
         return [
-            "entry:", f"  %whole = sdiv i64 %n, {n.lanes}", "  %any = icmp sgt i64 %whole, 0", "  br i1 %any, label %loop, label %rest", "loop:",
+            "entry:",
+            f"  %whole = sdiv i64 %n, {n.lanes}",
+            "  %any = icmp sgt i64 %whole, 0",
+            "  br i1 %any, label %loop, label %rest",
+            "loop:",
             "  %k = phi i64 [0, %entry], [%k1, %loop]",
-            f"  %at = mul i64 %k, {n.lanes * n.size}", "  %p = getelementptr i8, ptr %to, i64 %at",
-        ]  # fmt: skip
+            f"  %at = mul i64 %k, {n.lanes * n.size}",
+            "  %p = getelementptr i8, ptr %to, i64 %at",
+        ]
 
     def _next(self, n: _Lanes) -> list[str]:
         return [
-            "  %k1 = add nuw nsw i64 %k, 1", "  %more = icmp slt i64 %k1, %whole", "  br i1 %more, label %loop, label %rest", "rest:",
-            f"  %got = mul i64 %whole, {n.lanes}", "  %left = sub i64 %n, %got", "  %some = icmp sgt i64 %left, 0",
-            "  br i1 %some, label %tail, label %done", "tail:", *n.mask("%mask", "%left"),
-            f"  %off = mul i64 %got, {n.size}", "  %tp = getelementptr i8, ptr %to, i64 %off",
-        ]  # fmt: skip
+            "  %k1 = add nuw nsw i64 %k, 1",
+            "  %more = icmp slt i64 %k1, %whole",
+            "  br i1 %more, label %loop, label %rest",
+            "rest:",
+            f"  %got = mul i64 %whole, {n.lanes}",
+            "  %left = sub i64 %n, %got",
+            "  %some = icmp sgt i64 %left, 0",
+            "  br i1 %some, label %tail, label %done",
+            "tail:",
+            *n.mask("%mask", "%left"),
+            f"  %off = mul i64 %got, {n.size}",
+            "  %tp = getelementptr i8, ptr %to, i64 %off",
+        ]
 
     def _positions(self, n: _Lanes, symbol: str, size: int, read: Callable[[str], list[str]], vector: str) -> list[str]:
         """Loops over positions, for whole and masked vectors: `read` lines load %v, of type `vector`, from %q; elements
         have `size` bytes."""
         return [
-            f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n, i64 %valid) {{", "entry:",
-            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}", *n.mask("%mask", "%valid"),
-            "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %begin, label %done", "begin:",
-            f"  %whole = icmp sge i64 %valid, {n.lanes}", "  br i1 %whole, label %all, label %some",
-            *self._each_position(n, "all", read("all"), vector), *self._each_position(n, "some", read("some"), vector), "done:", "  ret void", "}",
-        ]  # fmt: skip
+            f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n, i64 %valid) {{",
+            "entry:",
+            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}",
+            *n.mask("%mask", "%valid"),
+            "  %any = icmp sgt i64 %n, 0",
+            "  br i1 %any, label %begin, label %done",
+            "begin:",
+            f"  %whole = icmp sge i64 %valid, {n.lanes}",
+            "  br i1 %whole, label %all, label %some",
+            *self._each_position(n, "all", read("all"), vector),
+            *self._each_position(n, "some", read("some"), vector),
+            "done:",
+            "  ret void",
+            "}",
+        ]
 
     def _each_position(self, n: _Lanes, p: str, read: list[str], vector: str) -> list[str]:
         store = f"  store {vector} %{p}v, ptr %{p}p, align {2 if vector != n.vector else n.size}"
         if p != "all" and vector != n.vector:
             store = f"  call void @llvm.masked.store.v{n.lanes}i16.p0({vector} %{p}v, ptr %{p}p, i32 2, <{n.lanes} x i1> %mask)"
         return [
-            f"{p}:", f"  %{p}k = phi i64 [0, %begin], [%{p}k1, %{p}]", f"  %{p}p = phi ptr [%to, %begin], [%{p}p1, %{p}]",
-            f"  %{p}q = phi ptr [%x, %begin], [%{p}q1, %{p}]", *read,
-            f"  %{p}soon = getelementptr i8, ptr %{p}q, i64 %ahead", f"  call void @llvm.prefetch.p0(ptr %{p}soon, i32 0, i32 3, i32 1)", store,
-            f"  %{p}p1 = getelementptr i8, ptr %{p}p, i64 %step", f"  %{p}q1 = getelementptr i8, ptr %{p}q, i64 %gap",
-            f"  %{p}k1 = add nuw nsw i64 %{p}k, 1", f"  %{p}more = icmp slt i64 %{p}k1, %n", f"  br i1 %{p}more, label %{p}, label %done",
-        ]  # fmt: skip
+            f"{p}:",
+            f"  %{p}k = phi i64 [0, %begin], [%{p}k1, %{p}]",
+            f"  %{p}p = phi ptr [%to, %begin], [%{p}p1, %{p}]",
+            f"  %{p}q = phi ptr [%x, %begin], [%{p}q1, %{p}]",
+            *read,
+            f"  %{p}soon = getelementptr i8, ptr %{p}q, i64 %ahead",
+            f"  call void @llvm.prefetch.p0(ptr %{p}soon, i32 0, i32 3, i32 1)",
+            store,
+            f"  %{p}p1 = getelementptr i8, ptr %{p}p, i64 %step",
+            f"  %{p}q1 = getelementptr i8, ptr %{p}q, i64 %gap",
+            f"  %{p}k1 = add nuw nsw i64 %{p}k, 1",
+            f"  %{p}more = icmp slt i64 %{p}k1, %n",
+            f"  br i1 %{p}more, label %{p}, label %done",
+        ]
 
     def _copy(self, n: _Lanes, word: str) -> list[str]:
         return [
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-            f"define void @{self.copy}(ptr noalias %to, ptr noalias %x, i64 %n) {{", *self._loop(n), *n.load("%v", "%x", "%at"),
-            f"  %soon = getelementptr i8, ptr %vp, i64 {AHEAD}", "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
-            f"  store {n.vector} %v, ptr %p, align {n.size}", *self._next(n), "  %tx = getelementptr i8, ptr %x, i64 %off",
+            f"define void @{self.copy}(ptr noalias %to, ptr noalias %x, i64 %n) {{",
+            *self._loop(n),
+            *n.load("%v", "%x", "%at"),
+            f"  %soon = getelementptr i8, ptr %vp, i64 {AHEAD}",
+            "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
+            f"  store {n.vector} %v, ptr %p, align {n.size}",
+            *self._next(n),
+            "  %tx = getelementptr i8, ptr %x, i64 %off",
             f"  %tv = call {n.vector} @llvm.masked.load.{word}(ptr %tx, i32 {n.size}, <{n.lanes} x i1> %mask, {n.vector} zeroinitializer)",
             f"  call void @llvm.masked.store.{word}({n.vector} %tv, ptr %tp, i32 {n.size}, <{n.lanes} x i1> %mask)",
-            "  br label %done", "done:", "  ret void", "}",
-        ]  # fmt: skip
+            "  br label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
 
     def _part(self, n: _Lanes, word: str) -> list[str]:
         lanes = n.lanes
@@ -574,9 +631,13 @@ class WeightTile:
         body, last = self._body(n, f"l{c}", {at: f"%a{c}_{at[0]}_{at[1]}" for at in block}, channel)
         rest, end = self._body(n, f"t{c}", {at: f"%f{c}_{at[0]}_{at[1]}" for at in block}, channel)
         columns = lambda word, value: (
-            line for k, j in block
-            for line in (f"  %{word}p{c}_{k}_{j} = getelementptr i8, ptr %sums{c}, i64 {step * (k * self.width + j)}", value(word, k, j))
-        )  # fmt: skip
+            line
+            for k, j in block
+            for line in (
+                f"  %{word}p{c}_{k}_{j} = getelementptr i8, ptr %sums{c}, i64 {step * (k * self.width + j)}",
+                value(word, k, j),
+            )
+        )
         each = lambda name: (name.format(c=c, k=k, j=j, v=n.vector, last=last[k, j], end=end[k, j]) for k, j in block)
         return [
             f"begin{c}:", f"  %set{c} = mul i64 %other, {c}", f"  %sums{c} = getelementptr i8, ptr %sums, i64 %set{c}",

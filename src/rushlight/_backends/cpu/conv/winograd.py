@@ -32,9 +32,12 @@ from rushlight._native.compiled import compile_named, compile_text
 __all__ = ["WINOGRAD", "winograd_call"]
 
 WINOGRAD: Knob[bool] = Knob(
-    "winograd", env="RUSHLIGHT_WINOGRAD", kind=bool, default=True,
+    "winograd",
+    env="RUSHLIGHT_WINOGRAD",
+    kind=bool,
+    default=True,
     doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",
-)  # fmt: skip
+)
 
 _PLAIN = 1.3  # time of a plain convolution relative to its multiplications
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}

@@ -393,9 +393,21 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 
     def constants(tile_chunk: int, tiles: int) -> list[int]:
         return [
-            plan.at, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
-            _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
-        ]  # fmt: skip
+            plan.at,
+            what,
+            int(t.inverse),
+            n1,
+            n2,
+            0 if twiddles is None else twiddles.ptr,
+            t.src_step,
+            t.dst_step,
+            rows,
+            chunk,
+            _bits(t.scale / (2 if what == HALVES else 1)),
+            tile_chunk,
+            -(-tiles // tile_chunk),
+            *_outer(t.others),
+        ]
 
     if what != COMPLEX or not t.near() or n * item <= _NEAR:
         call.into(t, _Kernel("whole", -(-rows // chunk), constants(1, 1), keep), nbytes, source)

@@ -53,16 +53,22 @@ from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DTyp
 __all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel", "library_for"]
 
 BLAS_LIBRARY: Knob[str] = Knob(
-    "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
+    "blas_library",
+    env="RUSHLIGHT_BLAS_LIBRARY",
+    kind=str,
+    default="",
     doc="File of the BLAS library; `none` for plain loops; empty to look inside NumPy's wheel, then on the system.",
-)  # fmt: skip
+)
 
 GEMM: Knob[str] = Knob(
-    "gemm", env="RUSHLIGHT_GEMM", kind=str, default="auto",
+    "gemm",
+    env="RUSHLIGHT_GEMM",
+    kind=str,
+    default="auto",
     doc="Who computes matrix products of float32, float64 and complex numbers: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
     "products the one that was faster when it was first met, noted in the kernel cache and kept, or `fixed`: our own where vectors have 64 bytes, "
     "without measuring.",
-)  # fmt: skip
+)
 
 # function names of a library: prefix, suffix, and whether its integers have 64 bits
 _SPELLINGS = (("scipy_", "64_", True), ("", "64_", True), ("scipy_", "", False), ("", "", False))

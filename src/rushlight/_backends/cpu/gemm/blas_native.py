@@ -34,7 +34,7 @@ from rushlight._native import (
     stack,
     store,
     u8,
-)  # fmt: skip
+)
 from rushlight._native.function import NativeFunction
 
 __all__ = ["AFTER", "BATCHES", "G", "KINDS", "make_driver", "make_gemm"]

@@ -26,9 +26,11 @@ __all__ = ["RADICES", "FourierMoves", "FourierPass", "element_of", "number"]
 _TYPES = {"f32": ("float", 4), "f64": ("double", 8)}
 # layout of the elements that the first pass loads, and that the last one stores
 LOADS = {
-    "S": "in a tile", "C": "complex numbers of neighbouring sequences", "D": "the same, parts exchanged",
+    "S": "in a tile",
+    "C": "complex numbers of neighbouring sequences",
+    "D": "the same, parts exchanged",
     "R": "two rows of real numbers of neighbouring sequences, the real and the imaginary parts",
-}  # fmt: skip
+}
 STORES = {
     **LOADS,
     "U": "in a tile, and there are no more passes",

@@ -115,15 +115,20 @@ class PanelGather:
             lines += self._move(p, f"{p}m{i}", f"%{p}m{i}src", f"%{p}m{i}dst")
         return [
             *lines,
-            f"  br label %{p}next", f"{p}next:",
+            f"  br label %{p}next",
+            f"{p}next:",
             f"  %{p}step1 = add nuw nsw i64 %{p}step, 1",
             f"  %{p}more = icmp slt i64 %{p}step1, %count",
             f"  br i1 %{p}more, label %{p}loop, label %rest",
-        ]  # fmt: skip
+        ]
 
     def _many(self) -> list[str]:
         return [
-            "many:", "  br label %gentry", "gentry:", "  br label %gloop", "gloop:",
+            "many:",
+            "  br label %gentry",
+            "gentry:",
+            "  br label %gloop",
+            "gloop:",
             "  %gstep = phi i64 [0, %gentry], [%gstep1, %gnext]",
             *self._bases("g", "%gstep"),
             *self._inner("g", "gnext", False),
@@ -131,19 +136,22 @@ class PanelGather:
             "  %gstep1 = add nuw nsw i64 %gstep, 1",
             "  %gmore = icmp slt i64 %gstep1, %count",
             "  br i1 %gmore, label %gloop, label %rest",
-        ]  # fmt: skip
+        ]
 
     def _inner(self, p: str, after: str, alone: bool) -> list[str]:
         """A loop over all moves of one step."""
         return [
-            f"  br label %{p}first", f"{p}first:", f"  br label %{p}inner", f"{p}inner:",
+            f"  br label %{p}first",
+            f"{p}first:",
+            f"  br label %{p}inner",
+            f"{p}inner:",
             f"  %{p}i = phi i64 [0, %{p}first], [%{p}i1, %{p}inner]",
             *self._load_move(f"{p}m", f"%{p}i"),
             *self._move(p, f"{p}m", f"%{p}msrc", f"%{p}mdst", alone),
             f"  %{p}i1 = add nuw nsw i64 %{p}i, 1",
             f"  %{p}again = icmp slt i64 %{p}i1, %n",
             f"  br i1 %{p}again, label %{p}inner, label %{after}",
-        ]  # fmt: skip
+        ]
 
     def _rest(self) -> list[str]:
         """The last of an odd number of steps, paired with zeros."""
@@ -181,34 +189,42 @@ class Every:
     def text(self) -> str:
         n, element = self.lanes, f"i{8 * self.size}"
         vector, mask = f"<{2 * n} x {element}>", ", ".join(f"i32 {2 * i}" for i in range(n))
-        return "\n".join([
-            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
-            "entry:",
-            f"  %most = sub i64 %n, {n + 1}",  # the vector that ends with the last element would read one more
-            "  br label %check", "check:",
-            "  %i = phi i64 [0, %entry], [%i1, %loop]",
-            "  %go = icmp sle i64 %i, %most",
-            "  br i1 %go, label %loop, label %singles", "loop:",
-            "  %at = mul i64 %i, 2",
-            f"  %p = getelementptr {element}, ptr %x, i64 %at",
-            f"  %v = load {vector}, ptr %p, align {self.size}",
-            f"  %e = shufflevector {vector} %v, {vector} poison, <{n} x i32> <{mask}>",
-            f"  %q = getelementptr {element}, ptr %out, i64 %i",
-            f"  store <{n} x {element}> %e, ptr %q, align {self.size}",
-            f"  %i1 = add nsw i64 %i, {n}",
-            "  br label %check", "singles:",
-            "  %j = phi i64 [%i, %check], [%j1, %single]",
-            "  %more = icmp slt i64 %j, %n",
-            "  br i1 %more, label %single, label %done", "single:",
-            "  %jat = mul i64 %j, 2",
-            f"  %jp = getelementptr {element}, ptr %x, i64 %jat",
-            f"  %jv = load {element}, ptr %jp, align {self.size}",
-            f"  %jq = getelementptr {element}, ptr %out, i64 %j",
-            f"  store {element} %jv, ptr %jq, align {self.size}",
-            "  %j1 = add nsw i64 %j, 1",
-            "  br label %singles", "done:",
-            "  ret void", "}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
+                "entry:",
+                f"  %most = sub i64 %n, {n + 1}",  # the vector that ends with the last element would read one more
+                "  br label %check",
+                "check:",
+                "  %i = phi i64 [0, %entry], [%i1, %loop]",
+                "  %go = icmp sle i64 %i, %most",
+                "  br i1 %go, label %loop, label %singles",
+                "loop:",
+                "  %at = mul i64 %i, 2",
+                f"  %p = getelementptr {element}, ptr %x, i64 %at",
+                f"  %v = load {vector}, ptr %p, align {self.size}",
+                f"  %e = shufflevector {vector} %v, {vector} poison, <{n} x i32> <{mask}>",
+                f"  %q = getelementptr {element}, ptr %out, i64 %i",
+                f"  store <{n} x {element}> %e, ptr %q, align {self.size}",
+                f"  %i1 = add nsw i64 %i, {n}",
+                "  br label %check",
+                "singles:",
+                "  %j = phi i64 [%i, %check], [%j1, %single]",
+                "  %more = icmp slt i64 %j, %n",
+                "  br i1 %more, label %single, label %done",
+                "single:",
+                "  %jat = mul i64 %j, 2",
+                f"  %jp = getelementptr {element}, ptr %x, i64 %jat",
+                f"  %jv = load {element}, ptr %jp, align {self.size}",
+                f"  %jq = getelementptr {element}, ptr %out, i64 %j",
+                f"  store {element} %jv, ptr %jq, align {self.size}",
+                "  %j1 = add nsw i64 %j, 1",
+                "  br label %singles",
+                "done:",
+                "  ret void",
+                "}",
+            ]
+        )
 
 
 class Spaced:
@@ -230,33 +246,43 @@ class Spaced:
         n, channels, padded = self.lanes, self.given, self.held
         vector, positions = f"<{n} x i16>", self.lanes // padded
         mask = ", ".join(f"i32 {i // padded * channels + i % padded if i % padded < channels else n}" for i in range(n))
-        return "\n".join([
-            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
-            "entry:",
-            f"  %most = sub i64 %n, {-(-n // channels)}",  # a vector covers more than the positions computed from it
-            "  br label %check", "check:",
-            "  %i = phi i64 [0, %entry], [%i1, %loop]",
-            "  %go = icmp sle i64 %i, %most",
-            "  br i1 %go, label %loop, label %singles", "loop:",
-            f"  %at = mul i64 %i, {2 * channels}",
-            "  %p = getelementptr i8, ptr %x, i64 %at",
-            f"  %v = load {vector}, ptr %p, align 2",
-            f"  %s = shufflevector {vector} %v, {vector} zeroinitializer, <{n} x i32> <{mask}>",
-            f"  %to = mul i64 %i, {2 * padded}",
-            "  %q = getelementptr i8, ptr %out, i64 %to",
-            f"  store {vector} %s, ptr %q, align 2",
-            f"  %i1 = add nsw i64 %i, {positions}",
-            "  br label %check", "singles:",
-            "  %j = phi i64 [%i, %check], [%j1, %single]",
-            "  %more = icmp slt i64 %j, %n",
-            "  br i1 %more, label %single, label %done", "single:",
-            f"  %jat = mul i64 %j, {2 * channels}", "  %jp = getelementptr i8, ptr %x, i64 %jat",
-            f"  %jto = mul i64 %j, {2 * padded}", "  %jq = getelementptr i8, ptr %out, i64 %jto",
-            *(line for c in range(padded) for line in self._single(c)),
-            "  %j1 = add nsw i64 %j, 1",
-            "  br label %singles", "done:",
-            "  ret void", "}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
+                "entry:",
+                f"  %most = sub i64 %n, {-(-n // channels)}",  # a vector covers more than the positions computed from it
+                "  br label %check",
+                "check:",
+                "  %i = phi i64 [0, %entry], [%i1, %loop]",
+                "  %go = icmp sle i64 %i, %most",
+                "  br i1 %go, label %loop, label %singles",
+                "loop:",
+                f"  %at = mul i64 %i, {2 * channels}",
+                "  %p = getelementptr i8, ptr %x, i64 %at",
+                f"  %v = load {vector}, ptr %p, align 2",
+                f"  %s = shufflevector {vector} %v, {vector} zeroinitializer, <{n} x i32> <{mask}>",
+                f"  %to = mul i64 %i, {2 * padded}",
+                "  %q = getelementptr i8, ptr %out, i64 %to",
+                f"  store {vector} %s, ptr %q, align 2",
+                f"  %i1 = add nsw i64 %i, {positions}",
+                "  br label %check",
+                "singles:",
+                "  %j = phi i64 [%i, %check], [%j1, %single]",
+                "  %more = icmp slt i64 %j, %n",
+                "  br i1 %more, label %single, label %done",
+                "single:",
+                f"  %jat = mul i64 %j, {2 * channels}",
+                "  %jp = getelementptr i8, ptr %x, i64 %jat",
+                f"  %jto = mul i64 %j, {2 * padded}",
+                "  %jq = getelementptr i8, ptr %out, i64 %jto",
+                *(line for c in range(padded) for line in self._single(c)),
+                "  %j1 = add nsw i64 %j, 1",
+                "  br label %singles",
+                "done:",
+                "  ret void",
+                "}",
+            ]
+        )
 
     def _single(self, c: int) -> list[str]:
         """One element of a position."""
@@ -308,6 +334,7 @@ class Apart:
         chosen = ", ".join(f"i32 {at // step}" if at % step == 0 else "i32 poison" for at in positions)
         there = ", ".join(f"i1 {int(at % step == 0)}" for at in positions)
         return [
-            f"  %s{k} = shufflevector {vector} %z, {vector} poison, <{n} x i32> <{chosen}>", f"  %q{k} = getelementptr i8, ptr %q, i64 {k * n * size}",
+            f"  %s{k} = shufflevector {vector} %z, {vector} poison, <{n} x i32> <{chosen}>",
+            f"  %q{k} = getelementptr i8, ptr %q, i64 {k * n * size}",
             f"  call void {masked}({vector} %s{k}, ptr %q{k}, i32 {size}, <{n} x i1> <{there}>)",
-        ]  # fmt: skip
+        ]

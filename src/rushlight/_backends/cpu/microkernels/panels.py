@@ -98,10 +98,15 @@ class Cast:
         while width:
             after = f"few{width // 2}" if width > 1 else "done"
             lines += [
-                f"few{width}:", f"  %bit{width} = and i64 %n, {width}", f"  %has{width} = icmp ne i64 %bit{width}, 0",
-                f"  br i1 %has{width}, label %some{width}, label %{after}", f"some{width}:", f"  %at{width} = and i64 %n, {-2 * width}",
-                *self._convert(module, width, f"%at{width}", f"some{width}"), f"  br label %{after}",
-            ]  # fmt: skip
+                f"few{width}:",
+                f"  %bit{width} = and i64 %n, {width}",
+                f"  %has{width} = icmp ne i64 %bit{width}, 0",
+                f"  br i1 %has{width}, label %some{width}, label %{after}",
+                f"some{width}:",
+                f"  %at{width} = and i64 %n, {-2 * width}",
+                *self._convert(module, width, f"%at{width}", f"some{width}"),
+                f"  br label %{after}",
+            ]
             width //= 2
         return "\n".join([str(module), *lines, "done:", "  ret void", "}"])
 
@@ -112,10 +117,11 @@ class Cast:
         converted = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
         return [
             f"  %p{name} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 {start}",
-            f"  %x{name} = load {source}, ptr %p{name}, align {self.source.itemsize}", *em.lines,
+            f"  %x{name} = load {source}, ptr %p{name}, align {self.source.itemsize}",
+            *em.lines,
             f"  %q{name} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 {start}",
             f"  store {target} {converted}, ptr %q{name}, align {self.target.itemsize}",
-        ]  # fmt: skip
+        ]
 
 
 class Pairs:
@@ -161,16 +167,29 @@ class Pairs:
 
     @property
     def text(self) -> str:
-        return "\n".join([
-            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{", "entry:",
-            f"  %steps = sdiv i64 %n, {self.width}", "  br label %loop", "loop:",
-            "  %k = phi i64 [0, %entry], [%k1, %body]",
-            "  %more = icmp slt i64 %k, %steps", "  br i1 %more, label %body, label %done", "body:",
-            f"  %at = mul i64 %k, {self.width * self.source.itemsize}", "  %from = getelementptr i8, ptr %x, i64 %at",
-            f"  %offset = mul i64 %k, {self.width * self.bytes}", "  %to = getelementptr i8, ptr %out, i64 %offset",
-            *(self._split() if self.side == "a" else self._twist()),
-            "  %k1 = add nuw nsw i64 %k, 1", "  br label %loop", "done:", "  ret void", "}",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
+                "entry:",
+                f"  %steps = sdiv i64 %n, {self.width}",
+                "  br label %loop",
+                "loop:",
+                "  %k = phi i64 [0, %entry], [%k1, %body]",
+                "  %more = icmp slt i64 %k, %steps",
+                "  br i1 %more, label %body, label %done",
+                "body:",
+                f"  %at = mul i64 %k, {self.width * self.source.itemsize}",
+                "  %from = getelementptr i8, ptr %x, i64 %at",
+                f"  %offset = mul i64 %k, {self.width * self.bytes}",
+                "  %to = getelementptr i8, ptr %out, i64 %offset",
+                *(self._split() if self.side == "a" else self._twist()),
+                "  %k1 = add nuw nsw i64 %k, 1",
+                "  br label %loop",
+                "done:",
+                "  ret void",
+                "}",
+            ]
+        )
 
     def _vector(self, n: int) -> str:
         return f"<{n} x i{4 * self.source.itemsize}>"
@@ -209,9 +228,10 @@ class Pairs:
         vector = self._vector(n)
         for v in range(2 * self.width // n):
             lines += [
-                f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * real}", f"  %a{v} = load {vector}, ptr %p{v}, align {real}",
+                f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * real}",
+                f"  %a{v} = load {vector}, ptr %p{v}, align {real}",
                 f"  %b{v} = {_shuffled(vector, f'%a{v}', 'poison', [i ^ 1 for i in range(n)])}",
-            ]  # fmt: skip
+            ]
             straight = f"%a{v}"
             if self.conjugated:
                 line, straight = self._flipped(straight, n, lambda i: i % 2 == 1)
@@ -238,12 +258,14 @@ def transpose_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
     vector, whole = f"<{n * parts} x {word}>", f"[{parts} x {word}]"
     lines = [
         f"define void @{symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
-        "entry:", "  br label %loop", "loop:",
+        "entry:",
+        "  br label %loop",
+        "loop:",
         "  %n = phi i64 [0, %entry], [%n1, %loop]",
         f"  %from = getelementptr {whole}, ptr %x, i64 %n",
         "  %offset = mul i64 %n, %step",
         f"  %to = getelementptr {whole}, ptr %out, i64 %offset",
-    ]  # fmt: skip
+    ]
     for i in range(n):
         lines += [
             f"  %i{i} = mul i64 %row, {i * element_bytes}",
@@ -284,13 +306,14 @@ def zip_text(symbol: str, n: int, group: int, element_bytes: int) -> str:
         f"  %next = mul i64 %row, {element_bytes}",
         f"  %skip = mul i64 %next, {group}",
         f"  %ahead = mul i64 %step, {size}",
-        "  br label %loop", "loop:",
+        "  br label %loop",
+        "loop:",
         "  %n = phi i64 [0, %entry], [%n1, %loop]",
         "  %to = phi ptr [%out, %entry], [%to1, %loop]",
         "  %p0 = phi ptr [%x, %entry], [%from1, %loop]",
         *(f"  %p{g} = getelementptr i8, ptr %p{g - 1}, i64 %next" for g in range(1, group)),
         *(f"  %v{g} = load <{n} x {element}>, ptr %p{g}, align {element_bytes}" for g in range(group)),
-    ]  # fmt: skip
+    ]
     vectors, width = [f"%v{g}" for g in range(group)], n
     while len(vectors) > 1:  # neighbours first: after the last round each word has its elements in order
         half, zipped = len(vectors) // 2, []
@@ -307,8 +330,10 @@ def zip_text(symbol: str, n: int, group: int, element_bytes: int) -> str:
         "  %n1 = add nuw nsw i64 %n, 1",
         "  %more = icmp slt i64 %n1, %k",
         "  br i1 %more, label %loop, label %done",
-        "done:", "  ret void", "}",
-    ]  # fmt: skip
+        "done:",
+        "  ret void",
+        "}",
+    ]
     return "\n".join(lines)
 
 

@@ -41,10 +41,13 @@ KINDS = {
 _INSTRUCTIONS = {
     ("bf16", "vdpbf16ps"): ({64: "llvm.x86.avx512bf16.dpbf16ps.512"}, "bfloat"),
     ("bf16", "bfdot"): ({16: "llvm.aarch64.neon.bfdot.v4f32.v8bf16"}, "bfloat"),
-    ("i16", "vpmaddwd"): ({64: "llvm.x86.avx512.pmaddw.d.512", 32: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.sse2.pmadd.wd"}, "i16"),
+    ("i16", "vpmaddwd"): (
+        {64: "llvm.x86.avx512.pmaddw.d.512", 32: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.sse2.pmadd.wd"},
+        "i16",
+    ),
     ("i8", "vpdpbusd"): ({64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256"}, "i8"),
     ("i8", "sdot"): ({16: "llvm.aarch64.neon.sdot.v4i32.v16i8"}, "i8"),
-}  # fmt: skip
+}
 _SUMS = ("vpdpbusd", "sdot", "vdpbf16ps", "bfdot")  # instructions that add to an accumulator
 
 
@@ -209,16 +212,20 @@ class RegisterTile:
         for name in ("write", "join"):
             p = name[0]
             lines += [
-                f"{name}:", f"  %{p}i = phi i64 [0, %entry], [%{p}n, %{name}]",
-                f"  %{p}at = mul i64 %{p}i, {self.columns}", f"  %{p}from = getelementptr {element}, ptr %aside, i64 %{p}at",
-                f"  %{p}offset = mul i64 %{p}i, %row", f"  %{p}to = getelementptr {element}, ptr %C, i64 %{p}offset",
-            ]  # fmt: skip
+                f"{name}:",
+                f"  %{p}i = phi i64 [0, %entry], [%{p}n, %{name}]",
+                f"  %{p}at = mul i64 %{p}i, {self.columns}",
+                f"  %{p}from = getelementptr {element}, ptr %aside, i64 %{p}at",
+                f"  %{p}offset = mul i64 %{p}i, %row",
+                f"  %{p}to = getelementptr {element}, ptr %C, i64 %{p}offset",
+            ]
             for j in range(self.vectors):
                 v, mask = f"%{p}v{j}", f"<{n} x i1> %mask{j}"
                 lines += [
-                    f"  %{p}p{j} = getelementptr {element}, ptr %{p}from, i64 {j * n}", f"  {v} = load {vector}, ptr %{p}p{j}, align {size}",
+                    f"  %{p}p{j} = getelementptr {element}, ptr %{p}from, i64 {j * n}",
+                    f"  {v} = load {vector}, ptr %{p}p{j}, align {size}",
                     f"  %{p}q{j} = getelementptr {element}, ptr %{p}to, i64 {j * n}",
-                ]  # fmt: skip
+                ]
                 if name == "join":
                     lines += [
                         f"  %old{j} = call {vector} @llvm.masked.load.{bits}(ptr %{p}q{j}, i32 {size}, {mask}, {vector} zeroinitializer)",
@@ -227,9 +234,10 @@ class RegisterTile:
                     v = f"%sum{j}"
                 lines.append(f"  call void @llvm.masked.store.{bits}({vector} {v}, ptr %{p}q{j}, i32 {size}, {mask})")
             lines += [
-                f"  %{p}n = add nuw nsw i64 %{p}i, 1", f"  %{p}more = icmp slt i64 %{p}n, %rows",
+                f"  %{p}n = add nuw nsw i64 %{p}i, 1",
+                f"  %{p}more = icmp slt i64 %{p}n, %rows",
                 f"  br i1 %{p}more, label %{name}, label %done",
-            ]  # fmt: skip
+            ]
         return [*lines, "done:", "  ret void", "}"]
 
     def _beginning(self, total: str, size: int) -> list[str]:
@@ -245,9 +253,10 @@ class RegisterTile:
     def _position(self, i: int) -> list[str]:
         """Load the offset of a listed row in each step: fewer general registers than rows are available."""
         return [
-            f"  %listed{i} = getelementptr i64, ptr %positions, i64 {i}", f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
+            f"  %listed{i} = getelementptr i64, ptr %positions, i64 {i}",
+            f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
             f"  %pa{i} = getelementptr i8, ptr %a, i64 %there{i}",
-        ]  # fmt: skip
+        ]
 
     def _declared(self, total: str, size: int) -> list[str]:
         """The LLVM functions that the steps call."""
@@ -270,9 +279,11 @@ class RegisterTile:
         if self.kind == "bf16":
             floats = f"<{self.lanes} x float>"
             return [
-                low, f"  %{name}m = and {vector} %{name}, splat (i32 -65536)",
-                f"  %{name}f = bitcast {vector} %{name}l to {floats}", f"  %{name}s = bitcast {vector} %{name}m to {floats}",
-            ]  # fmt: skip
+                low,
+                f"  %{name}m = and {vector} %{name}, splat (i32 -65536)",
+                f"  %{name}f = bitcast {vector} %{name}l to {floats}",
+                f"  %{name}s = bitcast {vector} %{name}m to {floats}",
+            ]
         if self.kind == "i16":
             return [
                 low,
@@ -296,12 +307,16 @@ class RegisterTile:
             ]
         if self.kind == "i16":
             return [
-                f"  %m{tag} = mul {total} %x{i}f, %y{j}f", f"  %w{tag} = mul {total} %x{i}s, %y{j}s",
-                f"  %z{tag} = add {total} %m{tag}, %w{tag}", f"  %s{tag} = add {total} {sums}, %z{tag}",
-            ]  # fmt: skip
+                f"  %m{tag} = mul {total} %x{i}f, %y{j}f",
+                f"  %w{tag} = mul {total} %x{i}s, %y{j}s",
+                f"  %z{tag} = add {total} %m{tag}, %w{tag}",
+                f"  %s{tag} = add {total} {sums}, %z{tag}",
+            ]
         if self.kind == "bf16":
-            return [*self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", sums, total, size),
-                    *self._added(f"s{tag}", f"%x{i}f", f"%y{j}f", f"%q{tag}", total, size)]  # fmt: skip
+            return [
+                *self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", sums, total, size),
+                *self._added(f"s{tag}", f"%x{i}f", f"%y{j}f", f"%q{tag}", total, size),
+            ]
         if self.kind in ("i32", "i64"):
             return [f"  %m{tag} = mul {total} %x{i}, %y{j}", f"  %s{tag} = add {total} {sums}, %m{tag}"]
         return self._added(f"s{tag}", f"%x{i}", f"%y{j}", sums, total, size)
@@ -330,9 +345,10 @@ class RegisterTile:
             if j == 0:
                 lines += [f"  %o{i} = mul i64 %row, {i}", f"  %r{i} = getelementptr {element}, ptr %C, i64 %o{i}"]
             lines += [
-                f"  %p{i}_{j} = getelementptr {element}, ptr %r{i}, i64 {j * self.lanes}", f"  %n{i}_{j} = fptrunc {total} %s{i}_{j} to {narrow}",
+                f"  %p{i}_{j} = getelementptr {element}, ptr %r{i}, i64 {j * self.lanes}",
+                f"  %n{i}_{j} = fptrunc {total} %s{i}_{j} to {narrow}",
                 f"  store {narrow} %n{i}_{j}, ptr %p{i}_{j}, align 2",
-            ]  # fmt: skip
+            ]
         return [*lines, "  ret void"]
 
     def _out(

@@ -106,11 +106,20 @@ class Winograd:
                 lines.append(f"  %y{k} = getelementptr i8, ptr %y{k - 1}, i64 %apart")
             lines.append(f"  store {vector} %f{k // 4}{k % 4}, ptr %y{k}, align 4")
         return [
-            *lines, "  %m1 = add nuw nsw i64 %m, 1", "  %again = icmp slt i64 %m1, %n", "  br i1 %again, label %loop, label %next", "next:",
-            "  %here1 = getelementptr i8, ptr %here, i64 %channel", "  %there1 = getelementptr i8, ptr %there, i64 %width",
-            "  %c1 = add nuw nsw i64 %c, 1", "  %more = icmp slt i64 %c1, %channels", "  br i1 %more, label %channels_, label %done",
-            "done:", "  ret void", "}",
-        ]  # fmt: skip
+            *lines,
+            "  %m1 = add nuw nsw i64 %m, 1",
+            "  %again = icmp slt i64 %m1, %n",
+            "  br i1 %again, label %loop, label %next",
+            "next:",
+            "  %here1 = getelementptr i8, ptr %here, i64 %channel",
+            "  %there1 = getelementptr i8, ptr %there, i64 %width",
+            "  %c1 = add nuw nsw i64 %c, 1",
+            "  %more = icmp slt i64 %c1, %channels",
+            "  br i1 %more, label %channels_, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
 
     def _weight(self) -> list[str]:
         vector, size = f"<{self.lanes} x float>", 4 * self.rows
@@ -137,10 +146,16 @@ class Winograd:
                 lines.append(f"  %r{p}{k} = getelementptr i8, ptr {base}, i64 {offset}")
                 lines.append(f"  store {vector} %u{p}{k // 4}{k % 4}, ptr %r{p}{k}, align 4")
         return [
-            *lines, "  %here1 = getelementptr i8, ptr %here, i64 %channel", f"  %there1 = getelementptr i8, ptr %there, i64 {size}",
-            "  %c1 = add nuw nsw i64 %c, 1", "  %more = icmp slt i64 %c1, %channels", "  br i1 %more, label %loop, label %done",
-            "done:", "  ret void", "}",
-        ]  # fmt: skip
+            *lines,
+            "  %here1 = getelementptr i8, ptr %here, i64 %channel",
+            f"  %there1 = getelementptr i8, ptr %there, i64 {size}",
+            "  %c1 = add nuw nsw i64 %c, 1",
+            "  %more = icmp slt i64 %c1, %channels",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+            "  ret void",
+            "}",
+        ]
 
     def _result(self) -> list[str]:
         n = self.lanes
@@ -176,16 +191,27 @@ class Winograd:
             seen = f"%seen{k + 1}"
         word = f"<{n} x i32>"
         lines += [
-            f"  %here = mul i64 %v, {n}", "  %left = sub i64 %tiles, %here", "  %few = trunc i64 %left to i32",
-            f"  %first = insertelement {word} poison, i32 %few, i64 0", f"  %limit = shufflevector {word} %first, {word} poison, {word} zeroinitializer",
+            f"  %here = mul i64 %v, {n}",
+            "  %left = sub i64 %tiles, %here",
+            "  %few = trunc i64 %left to i32",
+            f"  %first = insertelement {word} poison, i32 %few, i64 0",
+            f"  %limit = shufflevector {word} %first, {word} poison, {word} zeroinitializer",
             f"  %there = icmp sgt {word} %limit, <{', '.join(f'i32 {k}' for k in range(n))}>",
             f"  %kept = select <{n} x i1> %there, {vector} %seen4, {vector} %seen",
-        ]  # fmt: skip
+        ]
         return [
-            *lines, "  %v1 = add nuw nsw i64 %v, 1", "  %more = icmp slt i64 %v1, %vectors", "  br i1 %more, label %loop, label %done", "done:",
-            f"  %odd = fcmp uno {vector} %kept, zeroinitializer", f"  %bits = bitcast <{n} x i1> %odd to i{n}",
-            f"  %any = icmp ne i{n} %bits, 0", "  %flag = zext i1 %any to i64", "  ret i64 %flag", "}",
-        ]  # fmt: skip
+            *lines,
+            "  %v1 = add nuw nsw i64 %v, 1",
+            "  %more = icmp slt i64 %v1, %vectors",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+            f"  %odd = fcmp uno {vector} %kept, zeroinitializer",
+            f"  %bits = bitcast <{n} x i1> %odd to i{n}",
+            f"  %any = icmp ne i{n} %bits, 0",
+            "  %flag = zext i1 %any to i64",
+            "  ret i64 %flag",
+            "}",
+        ]
 
 
 def _combined(vector: str, heads: list[str], x: list[str]) -> list[str]:
@@ -200,16 +226,22 @@ def _weighted(vector: str, names: list[str], g: list[str]) -> list[str]:
     """G g: the outer elements unchanged, half of the sum of all, half of that with the middle one subtracted."""
     half, tag = "splat (float 0.5)", names[0][1:]
     return [
-        f"  {names[0]} = fadd {vector} {g[0]}, splat (float -0.0)", f"  {names[3]} = fadd {vector} {g[2]}, splat (float -0.0)",
-        f"  %a{tag} = fadd {vector} {g[0]}, {g[2]}", f"  %b{tag} = fadd {vector} %a{tag}, {g[1]}", f"  %c{tag} = fsub {vector} %a{tag}, {g[1]}",
-        f"  {names[1]} = fmul {vector} %b{tag}, {half}", f"  {names[2]} = fmul {vector} %c{tag}, {half}",
-    ]  # fmt: skip
+        f"  {names[0]} = fadd {vector} {g[0]}, splat (float -0.0)",
+        f"  {names[3]} = fadd {vector} {g[2]}, splat (float -0.0)",
+        f"  %a{tag} = fadd {vector} {g[0]}, {g[2]}",
+        f"  %b{tag} = fadd {vector} %a{tag}, {g[1]}",
+        f"  %c{tag} = fsub {vector} %a{tag}, {g[1]}",
+        f"  {names[1]} = fmul {vector} %b{tag}, {half}",
+        f"  {names[2]} = fmul {vector} %c{tag}, {half}",
+    ]
 
 
 def _summed(vector: str, names: list[str], m: list[str]) -> list[str]:
     """A' m."""
     tag = names[0][1:]
     return [
-        f"  %s{tag} = fadd {vector} {m[0]}, {m[1]}", f"  {names[0]} = fadd {vector} %s{tag}, {m[2]}",
-        f"  %t{tag} = fsub {vector} {m[1]}, {m[2]}", f"  {names[1]} = fsub {vector} %t{tag}, {m[3]}",
-    ]  # fmt: skip
+        f"  %s{tag} = fadd {vector} {m[0]}, {m[1]}",
+        f"  {names[0]} = fadd {vector} %s{tag}, {m[2]}",
+        f"  %t{tag} = fsub {vector} {m[1]}, {m[2]}",
+        f"  {names[1]} = fsub {vector} %t{tag}, {m[3]}",
+    ]

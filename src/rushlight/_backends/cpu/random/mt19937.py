@@ -43,7 +43,7 @@ from rushlight._native import (
     u32,
     u64,
     unlikely,
-)  # fmt: skip
+)
 
 __all__ = [
     "ITEMSIZE", "bfloat_bits", "draw", "draw_unit", "half_bits", "int53", "mt_restore", "mt_save", "mt_take", "put_float", "put_int", "take", "unit24", "unit53",

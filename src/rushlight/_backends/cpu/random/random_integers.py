@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.random.mt19937 import ITEMSIZE, draw, int53, put_int, take, unit24, unit53
 from rushlight._host.random_state import HALF, SCRATCH, SCRATCH_AT
-from rushlight._native import (
-    NativeFunction,
-    ceil,
-    f32,
-    f64,
-    i64,
-    load,
-    mulhi,
-    native,
-    select,
-    store,
-    u8,
-    u16,
-    u32,
-    u64,
-)  # fmt: skip
+from rushlight._native import NativeFunction, ceil, f32, f64, i64, load, mulhi, native, select, store, u8, u16, u32, u64
 
 __all__ = ["make_bernoulli", "make_bernoulli_each", "make_integers", "make_outside_unit", "make_permutation"]
 

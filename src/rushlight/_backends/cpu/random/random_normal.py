@@ -18,7 +18,7 @@ from rushlight._native import (
     sqrt,
     stack,
     u32,
-)  # fmt: skip
+)
 
 __all__ = ["draw_normal", "make_normal", "make_normal_serial"]
 

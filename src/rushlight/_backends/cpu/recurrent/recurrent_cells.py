@@ -136,9 +136,11 @@ def forward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]
         v.line(f"br label %{tag}next")
         lines += v.em.lines
         lines += [
-            f"{tag}next:", f"  %{tag}r1 = add nuw nsw i64 %{tag}r, 1", f"  %{tag}more = icmp slt i64 %{tag}r1, %rows",
+            f"{tag}next:",
+            f"  %{tag}r1 = add nuw nsw i64 %{tag}r, 1",
+            f"  %{tag}more = icmp slt i64 %{tag}r1, %rows",
             f"  br i1 %{tag}more, label %{tag}row, label %done",
-        ]  # fmt: skip
+        ]
     return symbol, "\n".join([*lines, "done:", "  ret void", "}", str(module)])
 
 
@@ -182,8 +184,11 @@ def _plain_step(v: _Lanes, row: str, mode: str) -> tuple[list[Any], Any]:
 
 
 _FORWARD_STEPS: dict[str, Callable[[_Lanes, str, str], tuple[list[Any], Any]]] = {
-    "lstm": _lstm_step, "gru": _gru_step, "tanh": _plain_step, "relu": _plain_step,
-}  # fmt: skip
+    "lstm": _lstm_step,
+    "gru": _gru_step,
+    "tanh": _plain_step,
+    "relu": _plain_step,
+}
 
 
 # ***** backward *****

@@ -34,17 +34,26 @@ def _default_threads() -> int:
 
 
 POOL_CAP_MB: Knob[int] = Knob(
-    "pool_cap_mb", env="RUSHLIGHT_POOL_CAP_MB", kind=int, default=_default_cap,
+    "pool_cap_mb",
+    env="RUSHLIGHT_POOL_CAP_MB",
+    kind=int,
+    default=_default_cap,
     doc="Most megabytes of freed CPU memory to keep for reuse (default: a quarter of the machine's memory).",
-)  # fmt: skip
+)
 MEMORY_LIMIT_MB: Knob[int] = Knob(
-    "memory_limit_mb", env="RUSHLIGHT_MEMORY_LIMIT_MB", kind=int, default=0,
+    "memory_limit_mb",
+    env="RUSHLIGHT_MEMORY_LIMIT_MB",
+    kind=int,
+    default=0,
     doc="Most megabytes of CPU memory to hold in all; 0 for no limit but the system's.",
-)  # fmt: skip
+)
 NUM_THREADS: Knob[int] = Knob(
-    "num_threads", env="RUSHLIGHT_NUM_THREADS", kind=int, default=_default_threads,
+    "num_threads",
+    env="RUSHLIGHT_NUM_THREADS",
+    kind=int,
+    default=_default_threads,
     doc="Threads that run a kernel (default: OMP_NUM_THREADS, else the cores this process may use).",
-)  # fmt: skip
+)
 
 _SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
 _QUANTUM_SECONDS = 3e-3  # no scheduler's slice is much shorter; where one is, the pool adapts

@@ -85,9 +85,12 @@ def wave_piece(table, wave, piece):
             high = middle
     step = steps + STEP_BYTES * low
     return call_ptr(
-        "i32(ptr, ptr, i64)", step[WAVE_STEP.fn], table + step[WAVE_STEP.bufs], step[WAVE_STEP.ints],
+        "i32(ptr, ptr, i64)",
+        step[WAVE_STEP.fn],
+        table + step[WAVE_STEP.bufs],
+        step[WAVE_STEP.ints],
         piece - step[WAVE_STEP.first],
-    )  # fmt: skip
+    )
 
 
 @native("i32(ptr, ptr)")

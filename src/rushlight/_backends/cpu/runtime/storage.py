@@ -64,10 +64,18 @@ def memory_stats() -> dict[str, int]:
     """
     s, p = _runtime.runtime().state, pool_native
     return {
-        "allocated": s[p.ALLOCATED], "cached": s[p.CACHED], "peak_allocated": s[p.PEAK], "peak_held": s[p.PEAK_HELD],
-        "live": s[p.LIVE], "cached_blocks": s[p.CACHED_BLOCKS], "allocations": s[p.TOTAL],
-        "system_calls": s[p.SYSTEM_CALLS], "trims": s[p.TRIMS], "cap": s[p.CAP], "limit": s[p.LIMIT],
-    }  # fmt: skip
+        "allocated": s[p.ALLOCATED],
+        "cached": s[p.CACHED],
+        "peak_allocated": s[p.PEAK],
+        "peak_held": s[p.PEAK_HELD],
+        "live": s[p.LIVE],
+        "cached_blocks": s[p.CACHED_BLOCKS],
+        "allocations": s[p.TOTAL],
+        "system_calls": s[p.SYSTEM_CALLS],
+        "trims": s[p.TRIMS],
+        "cap": s[p.CAP],
+        "limit": s[p.LIMIT],
+    }
 
 
 def reset_peak() -> None:

@@ -54,7 +54,7 @@ from rushlight._native import (
     ticks,
     u64,
     unlikely,
-)  # fmt: skip
+)
 from rushlight._native.target import host_target
 
 __all__ = [

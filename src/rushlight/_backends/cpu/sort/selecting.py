@@ -24,7 +24,7 @@ from rushlight._native import (
     u16,
     u32,
     u64,
-)  # fmt: skip
+)
 
 __all__ = ["PIECE", "compactors", "count_true", "list_true", "unravel"]
 

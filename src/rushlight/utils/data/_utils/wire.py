@@ -70,8 +70,11 @@ class Sender:
         self._data = bytearray()
         self._leases: list[int] = []
         own: dict[Any, Any] = {
-            Tensor: self._reduce_tensor, MEMORY.Storage: self._reduce_storage, UntypedStorage: _reduce_untyped, Parameter: _reduce_parameter,
-        }  # fmt: skip
+            Tensor: self._reduce_tensor,
+            MEMORY.Storage: self._reduce_storage,
+            UntypedStorage: _reduce_untyped,
+            Parameter: _reduce_parameter,
+        }
         # Looked up live: what the program registers later is found too.
         self._table = ChainMap(own, ForkingPickler._extra_reducers, copyreg.dispatch_table)  # type: ignore[attr-defined]
 

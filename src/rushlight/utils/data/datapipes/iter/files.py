@@ -31,9 +31,15 @@ class FileListerIterDataPipe(IterDataPipe[str]):
     """The paths of the files in folders, sorted; `masks` are patterns such as "*.txt"."""
 
     def __init__(
-        self, root: Any = ".", masks: str | list[str] = "", *, recursive: bool = False, abspath: bool = False, non_deterministic: bool = False,
+        self,
+        root: Any = ".",
+        masks: str | list[str] = "",
+        *,
+        recursive: bool = False,
+        abspath: bool = False,
+        non_deterministic: bool = False,
         length: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.datapipe: Iterable[str] = [os.fspath(root)] if isinstance(root, (str, os.PathLike)) else root
         self.masks = masks
         self.recursive = recursive

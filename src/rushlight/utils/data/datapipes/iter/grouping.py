@@ -85,9 +85,16 @@ class GrouperIterDataPipe(IterDataPipe[Any]):
     """
 
     def __init__(
-        self, datapipe: Any, group_key_fn: Callable[[Any], Any], *, keep_key: bool = False, buffer_size: int = 10000, group_size: int | None = None,
-        guaranteed_group_size: int | None = None, drop_remaining: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        datapipe: Any,
+        group_key_fn: Callable[[Any], Any],
+        *,
+        keep_key: bool = False,
+        buffer_size: int = 10000,
+        group_size: int | None = None,
+        guaranteed_group_size: int | None = None,
+        drop_remaining: bool = False,
+    ) -> None:
         if group_size is not None and not 0 < group_size <= buffer_size:
             raise AssertionError("group_size must be > 0 and <= buffer_size")
         if guaranteed_group_size is not None and (group_size is None or not 0 < guaranteed_group_size <= group_size):

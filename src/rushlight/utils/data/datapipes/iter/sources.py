@@ -47,9 +47,12 @@ class SamplerIterDataPipe(IterDataPipe[Any]):
     """What a sampler over another pipe yields."""
 
     def __init__(
-        self, datapipe: Any, sampler: Any = SequentialSampler, sampler_args: tuple[Any, ...] | None = None,
+        self,
+        datapipe: Any,
+        sampler: Any = SequentialSampler,
+        sampler_args: tuple[Any, ...] | None = None,
         sampler_kwargs: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.datapipe = datapipe
         self.sampler_args = sampler_args or ()
         self.sampler_kwargs = {**(sampler_kwargs or {}), "data_source": datapipe}
