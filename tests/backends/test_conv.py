@@ -519,13 +519,16 @@ FOLLOWED = {
     "spread unevenly": ((2, 1, 20, 9, 10), (1, 17, 20, 3, 4), {"lo": (1, 3), "size": (9, 30), "spread": (1, 3)}),
     "a sequence": ((2, 1, 20, 90), (1, 17, 20, 5), {"lo": (2,), "size": (90,)}),
     "few places": ((1, 1, 300, 5, 5), (1, 20, 300, 3, 3), {"lo": (1, 1), "size": (5, 5)}),
-}
+    "few places, spread": ((1, 1, 300, 3, 2, 2), (1, 20, 300, 1, 3, 3), {"lo": (0, 1, 1), "size": (3, 4, 4), "spread": (1, 2, 2)}),
+    "few places, spread unevenly": ((2, 1, 300, 4, 2), (1, 20, 300, 3, 4), {"lo": (1, 1), "size": (4, 5), "spread": (1, 3)}),
+    "spread, many places": ((2, 2, 128, 10, 10), (2, 128, 128, 3, 3), {"lo": (1, 1), "size": (10, 20), "spread": (1, 2)}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_what_follows_is_one_call_for_every_kind_of_convolution(monkeypatch, name, last):
-    if name == "few places":  # the steps are cut into chunks, whose sums are added up before
+    if name.startswith("few places"):  # the steps are cut into chunks, whose sums are added up before
         monkeypatch.setattr(conv, "GRAIN", 1 << 12)
     x, w, given = FOLLOWED[name]
     params = {key: (1,) * len(given["size"]) for key in ("stride", "spread", "dilation")} | {"flip": False, **given}

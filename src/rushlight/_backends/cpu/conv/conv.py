@@ -318,7 +318,7 @@ def _in_chunks(
     desc = whole.desc
     n, g, o, d, h, w = (desc[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # whether images are the innermost dim of the sums
-    desc |= {"chunks": chunks, "images_inside": inside, "epilogue_at": W_BYTES}
+    desc |= {"chunks": chunks, "images_inside": inside, "epilogue_at": W_BYTES, "apart": whole.spread["w"]}
     second = [*_head(g * o, 1, sizes), *W.listed(desc), *after]
     desc |= {"operand": 1, "epilogue": NO_EPILOGUE}
     if inside:

@@ -282,7 +282,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, transpose_line: Na
                     for i in range(some):
                         store(real, lines, o * LINE + i, load(real, acc, i * acc_position + o))
             status = status | run_epilogue(
-                bufs, constants, piece, lines, i64(LINE), image, channel, first + p, outs, some
+                bufs, constants, piece, lines, i64(LINE), image, channel, first + p * desc.i64[W.y_w], outs, some
             )
         return status
 
@@ -799,6 +799,44 @@ def make_conv(form: ConvForm) -> NativeFunction:
     return conv
 
 
+def _make_put_sums(kind: str, target: str) -> NativeFunction:
+    """Give the sums of one channel and image to the epilogue, as rectangles of one channel."""
+    real = f64 if kind == "f64" else f32
+    size = real.itemsize
+
+    @native("i32(ptr, ptr, i64, ptr, i64, i64, i64)", name=f"put_rectangle_{kind}_{target}")
+    def put_rectangle(desc, bufs, piece, sums, image, first, count):
+        """Give `count` positions from `first` on."""
+        at = desc + desc.i64[W.epilogue_at]
+        if desc.i64[W.epilogue] == POSITION_ROWS:
+            return run_epilogue(bufs, at, piece, sums, i64(1), image, first, piece, count, i64(1))
+        return run_epilogue(bufs, at, piece, sums, count, image, piece, first, i64(1), count)
+
+    @native("i32(ptr, ptr, i64, ptr, i64)", name=f"put_sums_{kind}_{target}")
+    def put_sums(desc, bufs, piece, sums, image):
+        """Give all positions of an image; those of a rectangle are `apart`, and are collected first."""
+        apart, wide = desc.i64[W.apart], desc.i64[W.w]
+        positions = desc.i64[W.d] * desc.i64[W.h] * wide
+        if apart <= 1:
+            return put_rectangle(desc, bufs, piece, sums, image, i64(0), positions)
+        run = positions if wide % apart == 0 else wide  # across rows, positions are evenly apart only there
+        slot = borrow(size * run)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        line, status = borrowed(slot), i32(0)
+        for row in range(positions // max(run, 1)):
+            begin = row * run
+            for phase in range(min(apart, run)):
+                count = (run - phase + apart - 1) // apart
+                for i in range(count):
+                    store(real, line, i, load(real, sums, begin + phase + i * apart))
+                status = status | put_rectangle(desc, bufs, piece, line, image, begin + phase, count)
+        give_back(slot)
+        return status
+
+    return put_sums
+
+
 def make_sum_chunks(kind: str, target: str) -> NativeFunction:
     """Add the results of the chunks, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or
     (second order) give the sums to the epilogue; a piece is one output channel."""
@@ -827,6 +865,8 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
                 else:
                     store(real, y, (first + i) * y_step, load(real, total, i) + bias)
 
+    put_sums = _make_put_sums(kind, target)
+
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
         desc = ints + 64
@@ -849,15 +889,7 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
             sum_run(sums, x, all_, i64(0), chunks, step, bias)
             status: i32 = 0
             for n in range(images):
-                of = sums + size * n * positions
-                if desc.i64[W.epilogue] == POSITION_ROWS:
-                    status = status | run_epilogue(
-                        bufs, desc + desc.i64[W.epilogue_at], piece, of, i64(1), n, i64(0), piece, positions, i64(1)
-                    )
-                else:
-                    status = status | run_epilogue(
-                        bufs, desc + desc.i64[W.epilogue_at], piece, of, positions, n, piece, i64(0), i64(1), positions
-                    )
+                status = status | put_sums(desc, bufs, piece, sums + size * n * positions, n)
             give_back(slot)
             return status
         inside = desc.i64[W.images_inside] != 0
