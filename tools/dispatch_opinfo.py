@@ -77,14 +77,17 @@ def main() -> None:
     there, here = opinfo.Lib(torch, True), opinfo.Lib(rushlight, False)
     bind_there, bind_here = opinfo.Rebinder(torch, torch, oracle=True), opinfo.Rebinder(torch, rushlight)
     agreed = {"forward": [0, 0], "backward": [0, 0]}
+    different: dict[str, list[str]] = {"forward": [], "backward": []}
     for op in op_db:
         name = op.name + (f"/{op.variant_test_name}" if op.variant_test_name else "")
         if not re.search(options.only, name) or opinfo.PRIVATE.search(op.name):
             continue
         dtypes = {str(d).split(".")[-1] for d in op.supported_dtypes("cpu")}
-        dtype = next(
-            d for d in ["float32", "int64", "bool", "complex64", "float64", "float16", *sorted(dtypes)] if d in dtypes
-        )
+        order = ["float32", "int64", "bool", "complex64", "float64", "float16", *sorted(dtypes)]
+        dtype = next((d for d in order if d in dtypes), None)
+        if dtype is None:
+            print(f"{name}: not compared (it has no dtypes on the CPU)")
+            continue
         wants = op.supports_autograd and dtype in {str(d).split(".")[-1] for d in op.supported_backward_dtypes("cpu")}
         torch.manual_seed(0), random.seed(0), np.random.seed(0)
         same: dict[str, bool] = {}
@@ -117,8 +120,11 @@ def main() -> None:
         for part, equal in same.items():
             agreed[part][0] += equal
             agreed[part][1] += 1
+            if not equal:
+                different[part].append(name)
     for part, (equal, count) in agreed.items():
         print(f"{part}: {equal} of {count} operators ({100 * equal / max(1, count):.1f} %)")
+        print(f"  not: {' '.join(different[part])}")
 
 
 if __name__ == "__main__":

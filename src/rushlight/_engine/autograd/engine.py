@@ -32,6 +32,7 @@ __all__ = ["accumulate_into", "filled", "queue_callback", "run_backward", "task_
 
 
 _ACCUMULATING = free_after_fork(RLock())
+_WATCHED = GRAD | FUNCTION_MODE
 
 
 def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
@@ -40,14 +41,17 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
     """
     meta = meta_of(variable)
     if grad is not None and variable._rg:  # a leaf that has left the graph meanwhile gets nothing
+        if meta.grad_dtype is not ... and meta.grad_dtype is not None and grad._spec.dtype is not meta.grad_dtype:
+            grad = grad.to(meta.grad_dtype)
         _ACCUMULATING.acquire()  # threads may share a leaf
         try:
             held = meta.grad
-            word = STATE.word
-            if word & GRAD:  # create_graph
+            if held is None and not STATE.word & _WATCHED and (not dispatch_classes or type(grad) is Tensor):
+                meta.grad = _own(variable, grad)
+            elif STATE.word & GRAD:  # create_graph
                 meta.grad = grad if held is None else _joined(held, grad)
             elif held is None:
-                own = HOOKS.own_below if word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
+                own = HOOKS.own_below if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
                 meta.grad = own(variable, grad)
             elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
                 meta.grad = OPS["add"](grad, held)

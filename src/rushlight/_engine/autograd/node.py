@@ -494,9 +494,6 @@ class AccumulateGrad(Node):
         grad = grads.pop()
         variable = self._variable()
         if variable is not None:
-            wanted = variable._autograd_meta.grad_dtype if variable._autograd_meta is not None else ...
-            if grad is not None and wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
-                grad = grad.to(wanted)
             HOOKS.accumulate(variable, grad)
         return ()
 
