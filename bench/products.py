@@ -13,8 +13,8 @@ from typing import Any
 
 import rushlight as rl
 from rushlight._backends.cpu.gemm.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.gemm.product_choice import product_call
 from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
-from rushlight._backends.cpu.gemm.products import product_call
 from rushlight._backends.cpu.launches import joined
 from rushlight._native.target import host_target
 from rushlight._types import dtype as dtypes

@@ -107,7 +107,7 @@ _FROM_PAGES = {
         "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_shape_as_tensor",
     ), "_surface.checks"),
-    **dict.fromkeys(("dsmm", "smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
+    **dict.fromkeys(("dsmm", "smm", "spmm", "sspaddmm", "hspmm"), "sparse.matrix_products"),
     **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy",
                      "resize_as_sparse_"),
                     "sparse.members"),

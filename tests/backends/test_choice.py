@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight._backends.cpu.gemm import blas, choice, products
+from rushlight._backends.cpu.gemm import blas, choice, product_choice
 from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 from rushlight._native import cache
 from rushlight._types.dtype import BFLOAT16, FLOAT32
@@ -25,7 +25,7 @@ def empty(tmp_path, monkeypatch):
 
 
 def test_a_class_is_measured_once_and_kept(empty, monkeypatch):
-    found = choice.entry(CLASS, products._maker)
+    found = choice.entry(CLASS, product_choice._maker)
     assert found.own_rate > 0 < found.library
     monkeypatch.setattr(choice, "_KNOWN", {})  # as another process finds it
     monkeypatch.setattr(choice, "CLOSE", 1.0)
@@ -33,7 +33,7 @@ def test_a_class_is_measured_once_and_kept(empty, monkeypatch):
         choice._keep(choice._key(CLASS, "again"), CLASS, choice.Entry(found.own, found.own_rate, found.library))
         choice._KNOWN.clear()
     monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured twice"))
-    again = choice.entry(CLASS, products._maker)
+    again = choice.entry(CLASS, product_choice._maker)
     assert (again.own, again.own_rate, again.library) == (found.own, found.own_rate, found.library)
     assert str(choice.known(CLASS)) == str(found)
 
@@ -51,7 +51,7 @@ def test_whoever_was_first_is_believed(empty, monkeypatch):
         return found
 
     monkeypatch.setattr(cache.ObjectCache, "get", late)
-    found = choice.entry(CLASS, products._maker)
+    found = choice.entry(CLASS, product_choice._maker)
     assert (found.own, found.own_rate) == (True, 3.0)
 
 
@@ -63,7 +63,7 @@ class Clock:
         monkeypatch.setattr(choice, "clock", lambda: self.now)
 
     def maker(self, kind, sizes, a_strides, b_strides, own):
-        launches = products._maker(kind, sizes, a_strides, b_strides, own)
+        launches = product_choice._maker(kind, sizes, a_strides, b_strides, own)
         first = launches[0].call
 
         def timed(*given):
@@ -116,7 +116,7 @@ def test_looking_longer_ends_with_the_time_for_it(empty, monkeypatch):
 @pytest.mark.parametrize("broken", [0, 1])
 def test_a_wrong_kernel_is_never_chosen(empty, broken):
     def maker(kind, sizes, a_strides, b_strides, own):
-        launches = products._maker(kind, sizes, a_strides, b_strides, own)
+        launches = product_choice._maker(kind, sizes, a_strides, b_strides, own)
         last = launches[-1].call
 
         def fast(*given):
@@ -135,12 +135,12 @@ def test_nothing_is_measured_where_it_cannot_be_kept_or_is_not_wanted(monkeypatc
     monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured"))
     monkeypatch.setattr(choice, "_KNOWN", {})
     with cache.CACHE_DIR.scoped(""), blas.GEMM.scoped("auto"):
-        assert choice.entry(CLASS, products._maker).own == blas.prefers_own("f32")
+        assert choice.entry(CLASS, product_choice._maker).own == blas.prefers_own("f32")
     for wanted, own in (("fixed", None), ("generated", True), ("blas", blas.blas().path is None)):
         with blas.GEMM.scoped(wanted):
-            assert choice.entry(CLASS, products._maker).own == (blas.prefers_own("f32") if own is None else own)
+            assert choice.entry(CLASS, product_choice._maker).own == (blas.prefers_own("f32") if own is None else own)
     with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be auto, fixed, blas or generated"):
-        choice.entry(CLASS, products._maker)
+        choice.entry(CLASS, product_choice._maker)
 
 
 def test_classes():
@@ -153,7 +153,7 @@ def test_classes():
 @pytest.mark.parametrize("size", [s for s in choice.SIZES if s.startswith("few")])
 def test_thin_classes_are_measured_like_others(empty, size):
     for layout in choice.LAYOUTS:
-        found = choice._measured(f"f64, {layout}, {size}", products._maker)
+        found = choice._measured(f"f64, {layout}, {size}", product_choice._maker)
         assert found.own_rate > 0 < found.library
 
 
@@ -162,7 +162,7 @@ def test_explain_tells_who_computed():
         assert "generated tiles of" in str(rl.explain(lambda x: x @ x)(rl.ones(72, 72)))
     if blas.blas().path is not None:
         with blas.GEMM.scoped("blas"):
-            note = products.product_note(ProductTypes(FLOAT32, FLOAT32), ProductShape(72, 72, 72))
+            note = product_choice.product_note(ProductTypes(FLOAT32, FLOAT32), ProductShape(72, 72, 72))
         assert note.startswith("float32 [72, 72] @ [72, 72] by the library")
     a = rl.ones(64, 64, dtype=rl.int8)
     assert "int8 [64, 64] @ [64, 64] by generated tiles" in str(rl.explain(lambda: rl._int_mm(a, a))())
@@ -198,7 +198,7 @@ def tiles(empty, monkeypatch):
 def test_matrix_tiles_are_used_only_where_they_were_seen_to_be_right(tiles, monkeypatch):
     monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(True, 900.0, 200.0))
     assert choice.amx_works("amx_bf16")
-    forms = products._product_forms(BFLOAT16, FLOAT32)
+    forms = product_choice._product_forms(BFLOAT16, FLOAT32)
     assert forms[0].tile.kind == "amx_bf16" and forms[1].tile.kind == "bf16"
     monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(False))
     assert not choice.amx_works("amx_i8")
@@ -221,7 +221,7 @@ def test_what_a_trial_does(kind, monkeypatch):
     """On any machine: both ways without matrix tiles."""
     monkeypatch.setattr(choice, "_ALLOWED", [True])
     monkeypatch.setattr(choice, "MARGIN", 1e9)  # whatever the clock says
-    own, rate, other = choice.tried(f"{kind}, nn, large", lambda *given: products.amx_maker(*given[:-1], False))
+    own, rate, other = choice.tried(f"{kind}, nn, large", lambda *given: product_choice.amx_maker(*given[:-1], False))
     assert own and rate > 0 < other
     monkeypatch.setattr(choice, "_ALLOWED", [False])
-    assert choice.tried(f"{kind}, nn, large", products.amx_maker) == (False, 0.0, 0.0)
+    assert choice.tried(f"{kind}, nn, large", product_choice.amx_maker) == (False, 0.0, 0.0)

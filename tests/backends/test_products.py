@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rushlight._backends.cpu.compile import build
-from rushlight._backends.cpu.gemm import blas, products
+from rushlight._backends.cpu.gemm import blas, product_choice
 from rushlight._backends.cpu.gemm import prepare as product_rules
 from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
@@ -212,7 +212,7 @@ def called(source, result, a, b, **strides):
         **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))},
         **strides,
     )  # fmt: skip
-    multiply = joined(products.product_call(ProductTypes(source, result), shape))
+    multiply = joined(product_choice.product_call(ProductTypes(source, result), shape))
     made = multiply(a.ctypes.data, b.ctypes.data)
     return (
         np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
@@ -222,7 +222,7 @@ def called(source, result, a, b, **strides):
 @pytest.mark.parametrize(("source", "result"), [*PAIRS, (FLOAT32, FLOAT32)], ids=lambda d: d.name)
 @pytest.mark.parametrize("way", ["generated", "auto"])
 def test_large_products_and_batches(source, result, way, monkeypatch):
-    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
+    monkeypatch.setattr(product_choice, "SHARED_WORK", 1 << 23)
     rng = np.random.default_rng(3)
     with blas.GEMM.scoped(way):
         for shape, k, columns in (((300,), 515, 281), ((37,), 1000, 640), ((3, 40), 30, 50), ((2, 1, 5), 9, 3)):
@@ -250,7 +250,7 @@ def test_a_large_product_has_the_same_bits_for_any_number_of_threads():
 
 
 def test_a_result_that_lies_the_other_way_round(monkeypatch):
-    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
+    monkeypatch.setattr(product_choice, "SHARED_WORK", 1 << 23)
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
     with blas.GEMM.scoped("generated"):
@@ -279,7 +279,7 @@ def test_bytes_give_exact_sums(source):
             integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False
         ):
             x, y = laid(a, la), laid(b, lb)
-            multiply = joined(products._shared(forms, ProductShape(m, n, k, x.strides, y.strides)))
+            multiply = joined(product_choice._shared(forms, ProductShape(m, n, k, x.strides, y.strides)))
             got = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
             np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
             np.testing.assert_array_equal(product(forms, x, y, INT32), got)  # a rectangle at a time
@@ -355,7 +355,7 @@ def test_operands_are_packed_for_matrix_tiles(instruction):
         for la, lb in zip(LAYOUTS, LAYOUTS[::-1], strict=True):
             x, y = laid(a, la), laid(b, lb)
             strides = [tuple(s // v.itemsize for s in v.strides) for v in (x, y)]
-            multiply = joined(products._shared([form], ProductShape(m, n, k, *strides)))
+            multiply = joined(product_choice._shared([form], ProductShape(m, n, k, *strides)))
             made = np.frombuffer(
                 multiply(x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name
             )
@@ -536,7 +536,7 @@ def test_memory_that_a_product_reads_is_not_overwritten_by_its_epilogue():
 
 @pytest.mark.parametrize("source", [FLOAT32, BFLOAT16], ids=lambda d: d.name)
 def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_threads(source, monkeypatch):
-    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
+    monkeypatch.setattr(product_choice, "SHARED_WORK", 1 << 23)
     rng = np.random.default_rng(15)
     operands = [(encoded(rng.standard_normal(s), source), source) for s in ((350, 290), (290, 340), (350, 340))]
     before, results = threads.get_num_threads(), []
@@ -712,8 +712,8 @@ def drawn(rng, shape, dtype):
 @pytest.mark.parametrize("shared", [False, True], ids=["blocks", "packed once"])
 def test_complex_products_by_tiles_of_real_numbers(dtype, shared, monkeypatch):
     if shared:
-        monkeypatch.setattr(products, "SHARED_WORK", 1)
-        monkeypatch.setattr(products, "SHARED_SIDE", 1)
+        monkeypatch.setattr(product_choice, "SHARED_WORK", 1)
+        monkeypatch.setattr(product_choice, "SHARED_SIDE", 1)
     rng = np.random.default_rng(21)
     with blas.GEMM.scoped("generated"):
         for shape, k, n in (((1,), 1, 1), ((33,), 70, 51), ((130,), 515, 281), ((40,), 300, 9), ((3, 40), 30, 50)):

@@ -18,7 +18,7 @@ import pytest
 import rushlight as torch
 from rushlight._engine.core.state import clear_plans, plan_counts
 from rushlight._engine.dispatch import native_plans
-from rushlight._engine.dispatch.fast import RUNS, make_learner
+from rushlight._engine.dispatch.native_lookup import RUNS, make_learner
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,

@@ -15,7 +15,7 @@ from rushlight.sparse.semi_structured import SparseSemiStructuredTensor as Spars
 from rushlight.sparse.semi_structured import SparseSemiStructuredTensorCUSPARSELT as SparseSemiStructuredTensorCUSPARSELT
 from rushlight.sparse.semi_structured import SparseSemiStructuredTensorCUTLASS as SparseSemiStructuredTensorCUTLASS
 from rushlight.sparse.construct import TypedSparseTensor as TypedSparseTensor
-from rushlight.sparse.products import addmm as addmm
+from rushlight.sparse.matrix_products import addmm as addmm
 from rushlight.sparse.checking import as_sparse_gradcheck as as_sparse_gradcheck
 from rushlight.sparse.construct import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 from rushlight.sparse import checking as checking
@@ -23,13 +23,13 @@ from rushlight.sparse import construct as construct
 from rushlight.sparse import layouts as layouts
 from rushlight.sparse.reductions import log_softmax as log_softmax
 from rushlight.sparse import members as members
-from rushlight.sparse.products import mm as mm
+from rushlight.sparse.matrix_products import mm as mm
 from rushlight.sparse import moving as moving
 from rushlight.sparse import parts as parts
 from rushlight.sparse import pointwise as pointwise
-from rushlight.sparse import products as products
+from rushlight.sparse import matrix_products as matrix_products
 from rushlight.sparse import reductions as reductions
-from rushlight.sparse.products import sampled_addmm as sampled_addmm
+from rushlight.sparse.matrix_products import sampled_addmm as sampled_addmm
 from rushlight.sparse import semi_structured as semi_structured
 from rushlight.sparse.reductions import softmax as softmax
 from rushlight.sparse.reductions import spdiags as spdiags

@@ -44,7 +44,7 @@ class Recorder(Protocol):
     """What writes a program down, over values of some kind: those of graphs, or tensors.
 
     The recorders are `GraphBuilder` (bodies of operators), `ProgramBuilder` (whole programs: traced callables and fx
-    graphs) and the plan sequences of `_engine.dispatch.fast` (what runs for a call of a composite function).
+    graphs) and the plan sequences of `_engine.dispatch.native_lookup` (what runs for a call of a composite function).
     """
 
     def input(self, *described: Any) -> Any:

@@ -11,10 +11,10 @@ from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, p
 # The families, in the order of their dependencies.  Importing a family declares its primitives.
 from rushlight._prims import create, pointwise, arithmetic, stepwise, logic, complexes  # isort: skip
 from rushlight._prims import (
+    contraction,
     diagonal,
     indexed,
     ordering,
-    products,
     recurrent,
     reduce,
     resample,

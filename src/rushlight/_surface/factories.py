@@ -20,7 +20,7 @@ from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, ST
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import scalar
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
-from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.native_plans import fresh_plan
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms

@@ -6,10 +6,10 @@ Importing this package says what each operator does with the types in `tensors.p
 from __future__ import annotations
 
 import rushlight
-from rushlight.sparse import members, moving, pointwise, products, reductions
+from rushlight.sparse import matrix_products, members, moving, pointwise, reductions
 from rushlight.sparse.checking import as_sparse_gradcheck
 from rushlight.sparse.construct import TypedSparseTensor, check_sparse_tensor_invariants
-from rushlight.sparse.products import addmm, mm, sampled_addmm
+from rushlight.sparse.matrix_products import addmm, mm, sampled_addmm
 from rushlight.sparse.reductions import log_softmax, softmax, spdiags, spsolve, sum
 from rushlight.sparse.semi_structured import (
     SparseSemiStructuredTensor,
@@ -39,4 +39,4 @@ for _word, _dtype in {
         f"{_word}Tensor", (), {"dtype": _dtype, "__module__": "torch.sparse"}
     )
 
-_LOADED = (members, moving, pointwise, products, reductions)
+_LOADED = (members, moving, pointwise, matrix_products, reductions)

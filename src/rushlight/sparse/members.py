@@ -11,7 +11,7 @@ from rushlight._interface.autograd import record
 from rushlight._interface.kinds import describe_sparse
 from rushlight._interface.operators import composite
 from rushlight._interface.tensors import as_shape
-from rushlight.sparse import layouts, parts, products
+from rushlight.sparse import layouts, matrix_products, parts
 from rushlight.sparse.construct import emptied, empty_parts
 from rushlight.sparse.parts import by_rows, is_sparse, like, masked, values_of, with_parts
 from rushlight.sparse.tensors import (
@@ -634,8 +634,8 @@ def _(
 
 # ***** copies of parts, as functions *****
 
-METHODS["smm"] = Tensor.smm = products.smm  # type: ignore[attr-defined]
-METHODS["sspaddmm"] = Tensor.sspaddmm = products.sspaddmm  # type: ignore[attr-defined]
+METHODS["smm"] = Tensor.smm = matrix_products.smm  # type: ignore[attr-defined]
+METHODS["sspaddmm"] = Tensor.sspaddmm = matrix_products.sspaddmm  # type: ignore[attr-defined]
 
 
 def _copy_function(name: str) -> Callable[..., Any]:

@@ -10,8 +10,8 @@ from rushlight._backends.cpu.conv.conv import conv_call
 from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
+from rushlight._backends.cpu.gemm.product_choice import product_call, product_note
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
-from rushlight._backends.cpu.gemm.products import product_call, product_note
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.image.unpool import unpool_call
 from rushlight._backends.cpu.image.weighted_gather import weighted_gather_call

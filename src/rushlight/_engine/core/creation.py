@@ -18,7 +18,7 @@ from rushlight._engine.core.packing import array_types, check_number, is_array, 
 from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
-from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
+from rushlight._engine.dispatch.native_lookup import RUNS, PlanSequence, ran, spoil
 from rushlight._engine.dispatch.native_plans import Results, constants_plan, kernel_plan, native_device, ready
 from rushlight._engine.dispatch.plan_store import packing, program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate

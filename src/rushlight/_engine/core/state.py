@@ -40,7 +40,9 @@ __all__ = [
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
-LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.fast`
+LEARNING = (
+    128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.native_lookup`
+)
 RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
 # `_engine.dispatch.autocast`).

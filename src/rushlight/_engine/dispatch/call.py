@@ -17,10 +17,10 @@ from rushlight._engine.dispatch.autocast import casting_plan
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
-from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
+from rushlight._engine.dispatch.native_lookup import make_dispatch
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, cache_plan, cache_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall

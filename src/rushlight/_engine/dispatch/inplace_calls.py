@@ -19,7 +19,6 @@ from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, plan_for, unordered
 from rushlight._engine.dispatch.executables import executable
-from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Slot, differentiate, trace_operator
 from rushlight._engine.dispatch.lowered_call import (
@@ -29,6 +28,7 @@ from rushlight._engine.dispatch.lowered_call import (
     on_one_device,
     operator_backward_spec,
 )
+from rushlight._engine.dispatch.native_lookup import make_dispatch
 from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
 from rushlight._engine.dispatch.node_recording import watch
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target

@@ -13,9 +13,9 @@ from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import bind, flatten, only_tensors
 from rushlight._engine.dispatch.executables import executable
-from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._engine.dispatch.lowered_call import common_device
+from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.native_plans import out_plan
 from rushlight._engine.dispatch.plan import number_words
 from rushlight._engine.dispatch.plan_templates import KernelTemplate

@@ -15,10 +15,10 @@ from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
-from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
+from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.native_plans import Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
 from rushlight._engine.dispatch.plan_store import further_note, keep, packing, part_key, view_key

@@ -21,7 +21,7 @@ from rushlight._engine.core.memory import empty_spec, has_memory, own, zeros_spe
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.indexing.inplace import check_captured, check_writable, rebase
 from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator, fill_order

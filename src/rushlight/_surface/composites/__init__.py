@@ -8,6 +8,7 @@ __all__ = ["TOPICS", "register_composites"]
 
 TOPICS = (
     "attention",
+    "calculus",
     "copies",
     "factors",
     "fourier",
@@ -17,13 +18,13 @@ TOPICS = (
     "lowrank",
     "lu",
     "measures",
-    "places",
     "pooling",
     "selecting",
     "shapes",
     "spectra",
     "statistics",
     "targets",
+    "writes",
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight._base.errors import warn_once, warn_user
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.fast import spoil
+from rushlight._engine.dispatch.native_lookup import spoil
 from rushlight._engine.dispatch.out import write_out
 from rushlight._engine.indexing import dynamic
 from rushlight._engine.kinds.kinds import Kind
@@ -352,47 +352,6 @@ def corrcoef(input: Tensor) -> Tensor:
 def real_part(x: Tensor) -> Any:
     """The real part of a tensor that may be real."""
     return T["real"](x) if x._spec.dtype.is_complex else x
-
-
-_AREAS = (
-    "(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor",
-    "(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor",
-)
-
-
-@composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
-@forms(*_AREAS)
-def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
-    return _areas(y, x, dx, dim).sum(dim)
-
-
-@composite("cumulative_trapezoid", refuses="b", learns=True)
-@forms(*_AREAS)
-def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """The running integral of y along dim by trapezoids."""
-    return _areas(y, x, dx, dim).cumsum(dim)
-
-
-def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
-    at = wrap_dim(dim, y._spec.ndim)
-    if not y._spec.ndim:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    size = y._spec.shape[at]
-    if size == 0:
-        return y
-    later, earlier = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)
-    if x is None:
-        return (later + earlier) * (0.5 * (1.0 if dx is None else dx))
-    if x._spec.ndim == 1:
-        gaps = function_of("diff")(x, 1, 0)
-        if x._spec.shape[0] != size:
-            raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
-        gaps = gaps.reshape([-1 if d == at else 1 for d in range(y._spec.ndim)])
-    else:
-        x = x.reshape((1,) * (y._spec.ndim - x._spec.ndim) + tuple(x._spec.shape))
-        gaps = function_of("diff")(x, 1, at)
-    return (later + earlier) * gaps / 2.0
 
 
 # ***** counting *****

@@ -6,14 +6,16 @@ from typing import Any
 
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.fast import RUNS
+from rushlight._engine.dispatch.native_lookup import RUNS
 from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
 
 __all__: list[str] = []
+
+T = SPACES["torch"]
 
 
 def _extreme(name: str) -> None:
@@ -123,3 +125,22 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)
     return convert.answer(convert.call("all", close)) if close.numel() else True
+
+
+@composite("nonzero_static", method=True)
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any = None) -> Tensor:
+    """`nonzero` with `size` rows: cut, or filled up with `fill_value`."""
+    if out is not None and out._spec.dtype is not INT64:
+        raise RuntimeError(
+            f"nonzero_static: Expected out tensor to have scalar type Long but got scalar type {out._spec.dtype.scalar}"
+        )
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    found = dynamic.nonzero(input)
+    rows = found._spec.shape[0]
+    if rows >= size:
+        found = found.narrow(0, 0, size)
+    else:
+        more = T["full"]((size - rows, found._spec.shape[1]), fill_value, dtype=INT64)
+        found = T["cat"]([found, more], 0)
+    return into(out, convert.call("clone_contiguous", found))

@@ -8,10 +8,12 @@ from typing import Any
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import composite
-from rushlight._types.layout import infer_size, view_strides, wrap_dim
+from rushlight._surface.registry import SPACES, composite
+from rushlight._types.layout import contiguous_strides, infer_size, view_strides, wrap_dim
 
 __all__: list[str] = []
+
+T = SPACES["torch"]
 
 
 @composite("reshape", method=True, learns=("input", "shape"), alike=True)
@@ -78,3 +80,22 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """`input`, with the shape of another tensor; new elements are undefined."""
     return input.resize_as_(the_template, memory_format=memory_format)
+
+
+@composite("empty_permuted")
+@forms("(size: Sequence[int], physical_layout: Sequence[int], *, **options: Like) -> Tensor")
+def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
+    """Fresh memory whose dims lie in the order `physical_layout`, from outermost to innermost."""
+    size, order = tuple(size), tuple(physical_layout)
+    if len(size) == len(order) and len(set(order)) < len(order):
+        raise RuntimeError("Duplicate dim not allowed")
+    if len(size) != len(order) or sorted(order) != list(range(len(size))):
+        raise RuntimeError(
+            f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {len(size)} "
+            f"is not equal to len(physical_layout) = {len(order)}"
+        )
+    steps = contiguous_strides([size[d] for d in order])
+    strides = [0] * len(size)
+    for step, d in zip(steps, order, strict=True):
+        strides[d] = step
+    return T["empty_strided"](size, strides, **options)

@@ -1,4 +1,4 @@
-"""Overloads of statistics: `var(x, unbiased)`, `median`, what sums to a size; histograms of points, reductions of pieces."""
+"""Statistics: overloads of `var` and `median`, order statistics, histograms, reductions of segments, norms with moments."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import as_shape
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.results import result_type_of
+from rushlight._engine.dispatch.modes import no_grad
+from rushlight._engine.dispatch.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
+from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
-from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64
+from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT32, INT64
 from rushlight._types.layout import numel, wrap_dim
 
 __all__: list[str] = []
+
+T = SPACES["torch"]
 
 
 def _spread(name: str) -> None:
@@ -254,3 +258,143 @@ def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
             )
     ends = lengths.cumsum(-1)
     return SPACES["torch"]["cat"]([SPACES["torch"]["zeros"]((*lengths.shape[:-1], 1), dtype=ends.dtype), ends], -1)
+
+
+@composite("nanmedian", method=True, learns=True)
+@forms(
+    "(input: Tensor) -> Tensor",
+    "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.nanmedian",
+)
+def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """`median` of the elements that are not NaN (NaN where there are none)."""
+    if dim is None:
+        if not input._spec.numel:
+            return T["full"]((), float("nan"), dtype=input.dtype)
+        return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])
+    values, indices = _nanmedian_along(input, dim, keepdim)
+    return _named("nanmedian", (values, indices), out)
+
+
+def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] = ("values", "indices")) -> Any:
+    if out is None:
+        return result_type_of(name, fields)(found)
+    if len(out) != len(found):
+        raise TypeError(f"{name}(): expected tuple of {len(found)} elements as 'out' but got {len(out)}")
+    return result_type_of(name + OUT, fields)([into(o, v, name, exact=True) for o, v in zip(out, found, strict=True)])
+
+
+def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    if not x._spec.dtype.is_floating_point:
+        return function_of("median_dim")(x, dim, keepdim)
+    lines = x if x._spec.ndim else x.reshape(1)
+    at = wrap_dim(dim, lines._spec.ndim)
+    if lines._spec.shape[at] == 0:
+        raise IndexError(f"median(): Expected reduction dim {at} to have non-zero size.")
+    values, indices = function_of("sort")(lines, at, False, True)
+    count = T["logical_not"](T["isnan"](lines)).sum(at, keepdim=True)
+    rank = ((count - 1).clamp(min=0) // 2).to(INT64)
+    found = [v.gather(at, rank) for v in (values, indices)]
+    if not x._spec.ndim:
+        found = [v.reshape(()) for v in found]
+    elif not keepdim:
+        found = [v.squeeze(at) for v in found]
+    return found[0], found[1]
+
+
+@composite("mode", method=True, learns=True)
+@forms(
+    "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode"
+)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
+    """The most frequent value along dim (the least of several), and a place where it stands."""
+    lines = input if input._spec.ndim else input.reshape(1)
+    at = wrap_dim(dim, lines._spec.ndim)
+    if lines._spec.shape[at] == 0:
+        raise IndexError(f"mode(): Expected reduction dim {at} to have non-zero size.")
+    rows = lines.movedim(at, -1)
+    ordered, order = function_of("sort")(rows, -1, False, True)
+    size = ordered._spec.shape[-1]
+    place = T["arange"](size).expand(ordered._spec.shape)
+    first = T["ones_like"](ordered.narrow(-1, 0, 1), dtype=BOOL)
+    begins = T["cat"]([first, ordered.narrow(-1, 1, size - 1) != ordered.narrow(-1, 0, size - 1)], -1)
+    starts = function_of("cummax")(T["where"](begins, place, 0), -1)[0]
+    length = place - starts + 1
+    best = function_of("argmax")(length, -1, True)
+    indices = order.gather(-1, best)
+    values = rows.gather(-1, indices)
+    values, indices = (v.movedim(-1, at) if keepdim else v.squeeze(-1) for v in (values, indices))
+    if not input._spec.ndim:
+        values, indices = values.reshape(()), indices.reshape(())
+    return _named("mode", (values, indices), out)
+
+
+@composite("histogram", method=True, refuses="bui")
+@forms(
+    "(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.histogram"
+)
+def histogram(
+    input: Tensor, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
+) -> Any:
+    """(counts, edges): how many elements, or how much weight, each range holds; `bins` is a number or the edges."""
+    for what, other in (("bins", bins), ("weight", weight)):
+        if isinstance(other, Tensor) and other._spec.dtype is not input._spec.dtype:
+            raise RuntimeError(
+                f"torch.histogramdd: input tensor and {what} tensors should have the same dtype, but got input with dtype {input.dtype} and "
+                f"{what} with dtype {other.dtype}"
+            )
+    x = input.reshape(-1)
+    if isinstance(bins, Tensor):
+        if bins._spec.ndim != 1:
+            raise RuntimeError(
+                f"torch.histogramdd: bins tensor should have one dimension, but got {bins._spec.ndim} dimensions in the bins tensor for dimension 0"
+            )
+        edges = bins
+    else:
+        if bins <= 0:
+            raise RuntimeError(f"torch.histogramdd(): bins {bins} must be > 0")
+        low, high = _range_of(x, range)
+        edges = T["linspace"](low, high, bins + 1, dtype=input.dtype)
+    count = edges._spec.shape[0] - 1
+    inside = T["logical_and"](x >= edges[0], x <= edges[-1])
+    place = (function_of("bucketize_core")(x, edges, True) - 1).clamp(0, count - 1)
+    share = inside.to(input.dtype)
+    if weight is not None:
+        share = share * weight.reshape(-1)
+    found = T["zeros"](count, dtype=input.dtype).scatter_add(0, place, share)
+    if density:
+        found = found / found.sum() / function_of("diff")(edges, 1, 0)
+    return _named("histogram", (found, edges), out, ("hist", "bin_edges"))
+
+
+def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
+    if given is not None:
+        low, high = float(given[0]), float(given[1])
+        if low > high:
+            raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high}")
+    elif x._spec.numel:
+        low, high = (float(convert.item(function_of(name)(x))) for name in ("min_all", "max_all"))
+    else:
+        low, high = 0.0, 1.0
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+@composite("native_layer_norm", learns=True)
+def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
+    """(layer norm, mean, 1 / deviation) of each row."""
+    out = function_of("layer_norm")(input, normalized_shape, weight, bias, eps)
+    lead = input._spec.ndim - len(tuple(normalized_shape))
+    dims = tuple(range(lead, input._spec.ndim))
+    with no_grad():
+        variance, middle = function_of("var_mean")(input, dims, correction=0.0, keepdim=True)
+        return out, middle, T["rsqrt"](variance + eps)
+
+
+@composite("native_group_norm", learns=True)
+def native_group_norm(
+    input: Tensor, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """(group norm, mean, 1 / deviation) of each group."""
+    out = function_of("group_norm")(input, group, weight, bias, eps)
+    rows = input.reshape(N, group, numel((C // group, HxW)))
+    variance, middle = function_of("var_mean")(rows, (2,), correction=0.0)
+    return out, middle, T["rsqrt"](variance + eps)

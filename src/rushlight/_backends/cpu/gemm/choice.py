@@ -65,7 +65,7 @@ clock = time.perf_counter
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
     "_backends/cpu/gemm/gemm_form.py", "_backends/cpu/gemm/gemm_native.py", "_backends/cpu/gemm/gemm_shared_native.py", "_backends/cpu/gemm/pack_native.py",
-    "_backends/cpu/gemm/products.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/exact_products.py",
+    "_backends/cpu/gemm/product_choice.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/exact_products.py",
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
@@ -191,8 +191,8 @@ _ALLOWED: list[bool] = []
 _TRIAL = """
 import sys
 sys.path[:] = {path!r}
-from rushlight._backends.cpu.gemm import choice; from rushlight._backends.cpu.gemm import products
-print(*choice.tried({name!r}, products.amx_maker))
+from rushlight._backends.cpu.gemm import choice; from rushlight._backends.cpu.gemm import product_choice
+print(*choice.tried({name!r}, product_choice.amx_maker))
 """
 
 

@@ -1,7 +1,7 @@
 """The choice of kernels for a matrix product: our own around register tiles, or the BLAS library.
 
 >>> from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
->>> from rushlight._backends.cpu.gemm.products import product_call
+>>> from rushlight._backends.cpu.gemm.product_choice import product_call
 >>> from rushlight._types.dtype import BFLOAT16
 >>> from rushlight._backends.cpu.launches import joined
 >>> types, shape = ProductTypes(BFLOAT16, BFLOAT16), ProductShape(64, 64, 64)

@@ -1,0 +1,147 @@
+"""Writes at indices, masks and diagonals, made of simpler operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._surface.composites.measures import into
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.dtype import BOOL, INT32, INT64
+from rushlight._types.layout import broadcast_shapes, numel, wrap_dim
+
+__all__: list[str] = []
+
+T = SPACES["torch"]
+
+
+# ***** writing *****
+
+
+@composite("masked_scatter", method=True, once=True)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """`input` with the first elements of source where the mask holds, in order."""
+    if mask._spec.dtype is not BOOL:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    if input._spec.dtype is not source._spec.dtype:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}"
+        )
+    if not source._spec.numel:
+        shape = broadcast_shapes(input._spec.shape, mask._spec.shape)
+        if numel(shape) and mask.any():
+            raise _too_few()
+        return convert.clone(input.expand(shape))
+    found, count = function_of("masked_scatter_core")(input, mask, source)
+    if count._storage is not None and convert.item(count) > source._spec.numel:
+        raise _too_few()
+    return found
+
+
+def _too_few() -> RuntimeError:
+    return RuntimeError("Number of elements of source < number of ones in mask")
+
+
+def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """`masked_scatter` in place."""
+    return self.copy_(masked_scatter(self, mask, source))
+
+
+Tensor.masked_scatter_ = _masked_scatter_  # type: ignore[attr-defined]
+
+
+def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Write one number on the main diagonal, in place; with `wrap` a tall matrix's diagonal starts again below each block.
+
+    RuntimeError for fewer than two dims, and for more than two of unequal sizes.
+    """
+    shape = self._spec.shape
+    if len(shape) < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    starts = range(0, shape[0], shape[1] + 1) if wrap and len(shape) == 2 else (0,)
+    for start in starts:
+        line: Any = self.narrow(0, start, shape[0] - start) if start else self
+        while line.ndim > 1:
+            line = line.diagonal(0, 0, -1)
+        line.fill_(fill_value)
+    return self
+
+
+Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
+
+
+@composite("index_reduce", method=True, refuses="bc", learns=True)
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True, out: Any = None
+) -> Tensor:
+    """`input` reduced with source at the places listed along dim: "prod", "mean", "amax" or "amin"."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    if index._spec.dtype not in (INT32, INT64):
+        raise RuntimeError("index_reduce(): Expected dtype int32/int64 for index")
+    if input._spec.dtype is not source._spec.dtype:
+        raise RuntimeError("index_reduce(): self and source expected to have the same dtype")
+    if index._spec.ndim > 1:
+        raise IndexError(f"index_reduce_(): Index is supposed to be a vector, but got dim: {index._spec.ndim}")
+    at = wrap_dim(dim, input._spec.ndim)
+    if index._spec.numel != (source._spec.shape[at] if source._spec.ndim else 1):
+        raise RuntimeError(
+            f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim)"
+        )
+    wanted = (*input._spec.shape[:at], index._spec.numel, *input._spec.shape[at + 1 :]) if input._spec.ndim else ()
+    if tuple(source._spec.shape) != wanted:
+        raise RuntimeError(
+            f"index_reduce_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(input.shape)} source.shape = {list(source.shape)}"
+        )
+    shape = [1] * max(source._spec.ndim, 1)
+    shape[at] = index._spec.numel
+    places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
+    if not input._spec.ndim:
+        found = function_of("scatter_reduce")(
+            input.reshape(1), 0, places.reshape(-1), source.reshape(-1), reduce, include_self=include_self
+        ).reshape(())
+    else:
+        found = function_of("scatter_reduce")(input, at, places, source, reduce, include_self=include_self)
+    return into(out, found, "index_reduce", exact=True)
+
+
+def _index_reduce_(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`index_reduce` in place."""
+    reduced = index_reduce(convert.clone(self), dim, index, source, reduce, include_self=include_self)
+    return self.copy_(reduced)
+
+
+Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
+
+
+@composite("as_strided_scatter", method=True, learns=True)
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """`input` with src where `as_strided` with this size, stride and offset would look."""
+    places = T["arange"](input._spec.numel).as_strided(size, stride, storage_offset)
+    if tuple(places._spec.shape) != tuple(src._spec.shape):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. "
+            f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
+        )
+    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))
+
+
+# ***** order statistics *****
+
+
+# ***** slopes of sampled functions *****
+
+
+# ***** histograms, places of a known number *****
+
+
+# ***** normalisation with its statistics *****
