@@ -22,12 +22,12 @@ from rushlight.sparse import checking as checking
 from rushlight.sparse import construct as construct
 from rushlight.sparse import layouts as layouts
 from rushlight.sparse.reductions import log_softmax as log_softmax
+from rushlight.sparse import matrix_products as matrix_products
 from rushlight.sparse import members as members
 from rushlight.sparse.matrix_products import mm as mm
 from rushlight.sparse import moving as moving
 from rushlight.sparse import parts as parts
 from rushlight.sparse import pointwise as pointwise
-from rushlight.sparse import matrix_products as matrix_products
 from rushlight.sparse import reductions as reductions
 from rushlight.sparse.matrix_products import sampled_addmm as sampled_addmm
 from rushlight.sparse import semi_structured as semi_structured
