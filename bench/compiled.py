@@ -361,10 +361,9 @@ def limit_of(name: str, copy: dict[int, float]) -> str:
 
 def copying() -> dict[int, float]:
     """Bytes a second of copying, by footprint."""
-    import limits
+    from rushlight._backends.cpu.program.peak import copy_rates
 
-    found: dict[int, float] = limits.measure_copy(os.cpu_count() or 1)
-    return found
+    return copy_rates(os.cpu_count() or 1)
 
 
 def main() -> None:

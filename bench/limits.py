@@ -12,26 +12,12 @@ The routines take the same thread pool as our kernels; the figures are the best 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import math
 import operator
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import rushlight as rl
-from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._backends.cpu.runtime import stubs
-from rushlight._backends.cpu.runtime.runtime import runtime
-from rushlight._native import extern, jit, memcpy, native
-from rushlight._native.compiled import compile_native, compile_text
+from rushlight._backends.cpu.program.peak import Peak, best, copy_rates, flop_rate
 from rushlight._native.target import host_target
-
-FOOTPRINTS = (1 << 18, 1 << 22, 1 << 24, 1 << 26, 1 << 29)  # bytes that are read and written together
-_DEPTH = 256
-_ROUNDS = 400
 
 
 @dataclass(frozen=True)
@@ -44,77 +30,7 @@ class Limits:
 
     def seconds(self, flops: float, moved: float, dtype: str = "float32") -> float:
         """The least time for so much work: arithmetic or memory, whichever takes longer."""
-        footprint = next((f for f in FOOTPRINTS if f >= moved), FOOTPRINTS[-1])
-        return max(flops / self.flops[dtype], moved / self.copy[footprint], self.call)
-
-
-def best(run: Callable[[], Any], seconds: float = 0.3) -> float:
-    """The shortest of the runs that fit into a while."""
-    run()
-    shortest, end = math.inf, time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        run()
-        shortest = min(shortest, time.perf_counter() - began)
-    return shortest
-
-
-def _loaded(function: Any, symbol: str, imports: dict[str, int]) -> Any:
-    image = jit.load(compile_native([function]), [symbol], {**runtime().symbols, **imports})
-    return stubs.make_kernel_callable(image[symbol], symbol), image
-
-
-def _constants(pieces: int, *words: int) -> Any:
-    return (ctypes.c_int64 * (8 + len(words)))(pieces, 0, 0, 0, 0, 0, 0, 0, *words)
-
-
-def measure_flops(threads: int, kind: str) -> float:
-    """Floating point operations a second of a kind's tile on panels that stay in the first cache."""
-    tile = host_tiles(kind)[0]
-    steps = 2 if kind == "bf16" else 1  # of k in a word
-    step = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-    cell = 8 if kind == "f64" else 4
-    panels = cell * _DEPTH * (tile.rows + tile.columns)
-
-    @native("i32(ptr, ptr, i64)", name="peak_flops")
-    def peak_flops(bufs, ints, piece):  # type: ignore[no-untyped-def]
-        a = bufs.ptr[0] + piece * ints.i64[8]
-        for _ in range(ints.i64[9]):
-            step(a, a + ints.i64[10], a + ints.i64[11], ints.i64[12], ints.i64[13], 0)
-        return 0
-
-    image = jit.load(compile_text(tile.text), (tile.symbol, tile.transpose_symbol))
-    kernel, kept = _loaded(peak_flops, "peak_flops", {tile.symbol: image[tile.symbol]})
-    each = panels + cell * tile.rows * tile.columns + 4096
-    memory = rl.zeros(each * threads // 4 + 1024)
-    ints = _constants(threads, each, _ROUNDS, cell * _DEPTH * tile.rows, panels, tile.columns, _DEPTH)
-    took = best(lambda: kernel(ctypes.addressof(ints), memory.data_ptr()))
-    assert kept is not None  # the code that runs
-    return 2.0 * steps * threads * _ROUNDS * _DEPTH * tile.rows * tile.columns / took
-
-
-def measure_copy(threads: int) -> dict[int, float]:
-    """Bytes read and written a second, for each footprint."""
-
-    @native("i32(ptr, ptr, i64)", name="peak_copy")
-    def peak_copy(bufs, ints, piece):  # type: ignore[no-untyped-def]
-        n = ints.i64[8]
-        for _ in range(ints.i64[9]):
-            memcpy(bufs.ptr[0] + piece * n, bufs.ptr[1] + piece * n, n)
-        return 0
-
-    kernel, kept = _loaded(peak_copy, "peak_copy", {})
-    found = {}
-    for footprint in FOOTPRINTS:
-        each = footprint // 2 // threads
-        to, source = (rl.zeros(footprint // 8 + 1024) for _ in range(2))
-        to.fill_(1), source.fill_(1)
-        rounds = max(1, (1 << 24) // footprint)
-        ints = _constants(threads, each, rounds)
-        seconds = best(partial(kernel, ctypes.addressof(ints), to.data_ptr(), source.data_ptr()))
-        found[footprint] = 2.0 * each * threads * rounds / seconds
-    assert kept is not None
-    return found
+        return max(Peak(self.flops, self.copy).seconds(flops, moved, dtype), self.call)
 
 
 def measure_call() -> float:
@@ -134,10 +50,10 @@ def measure(threads: int) -> Limits:
     rl.set_num_threads(threads)
     try:
         flops = {
-            name: measure_flops(threads, kind)
+            name: flop_rate(threads, kind)
             for name, kind in (("float32", "f32"), ("float64", "f64"), ("bfloat16", "bf16"))
         }
-        return Limits(flops, measure_copy(threads), measure_call())
+        return Limits(flops, copy_rates(threads), measure_call())
     finally:
         rl.set_num_threads(before)
 

@@ -61,7 +61,7 @@ MARGIN = 1.1
 CLOSE = 1.25  # factor around the rate where the choice changes, within which a second look may find otherwise
 ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; more where they are close,
 MORE_SECONDS = 0.05  # within this many seconds
-clock = time.perf_counter
+clock = time.thread_time  # the pieces run on this thread: others on the same cores change nothing
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
     "_backends/cpu/gemm/gemm_form.py", "_backends/cpu/gemm/gemm_native.py", "_backends/cpu/gemm/gemm_shared_native.py", "_backends/cpu/gemm/pack_native.py",

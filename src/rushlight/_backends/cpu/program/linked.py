@@ -59,7 +59,7 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_address", "_keep", "_run", "buffers", "held", "launches", "linked", "native", "notes", "offsets", "outputs", "peak", "reports", "waves", "words",
+        "_address", "_keep", "_run", "buffers", "described", "head", "held", "launches", "linked", "native", "notes", "offsets", "outputs", "peak", "reports", "waves", "words",
     )  # fmt: skip
 
     kernel = None
@@ -71,6 +71,8 @@ class LinkedExecutable:
         self.buffers: list[int] = []  # bytes of each
         self.launches: list[_Launched] = []
         self.reports: list[Step] = []
+        self.described: list[tuple[int, Any]] = []  # for each report its cluster, and the step
+        self.head: Any = None  # the words of LINKED
         self.words = _words_of(linked)
         kernels_ahead(k for c in _different(linked.clusters) for k in kernels_in(c.program.steps))
         self._lay()
@@ -89,13 +91,13 @@ class LinkedExecutable:
         inputs = {id(v): k for k, v in enumerate(graph.inputs)}
         for v, k in inputs.items():
             where[v] = "word", self.words[k], 0
-        for cluster in self.linked.clusters:
-            self._lay_cluster(cluster, where)
+        for number, cluster in enumerate(self.linked.clusters):
+            self._lay_cluster(number, cluster, where)
         for value in self.linked.outputs:
             if value is not None:
                 self.outputs.append(where.get(id(value), ("number", 0, 0)))
 
-    def _lay_cluster(self, cluster: LinkedCluster, where: dict[int, Place]) -> None:
+    def _lay_cluster(self, at_cluster: int, cluster: LinkedCluster, where: dict[int, Place]) -> None:
         unit, program = cluster.unit, cluster.compiled.program
         places: list[Place] = []
         numbers: list[Place] = []
@@ -115,6 +117,7 @@ class LinkedExecutable:
             if at >= 0:
                 step = program.steps[at]
                 self.reports.append(Step(step_name(step), step_moved(step)))
+                self.described.append((at_cluster, step))
             for launch, words, count, bytes_of in laid:
                 given = [places[w] for w in words]
                 fresh = list(range(len(self.buffers), len(self.buffers) + count))
@@ -220,9 +223,10 @@ class LinkedExecutable:
         words = {
             "n_words": n_words, "n_results": len(self.outputs), "block": self.peak + 8 * (table + 1), "table": self.peak,
             "n_fills": len(fills) // len(FILL), "fills": self._kept(fills), "n_waves": len(self.waves), "waves": self._kept(waves),
-            "unlock": int(unlock), "sizes": self._kept(sizes),
+            "unlock": int(unlock), "sizes": self._kept(sizes), "times": 0,
         }  # fmt: skip
         address = self._address = self._kept([words[name] for name in _LINKED_NAMES])
+        self.head = self._keep[-1]
         made: Callable[..., Any] = runtime().make_callable(
             address, b"program", tuple(self._keep), -1, runtime().program_stub
         )

@@ -29,7 +29,7 @@ from rushlight._host.python_native import (
 )
 from rushlight._host.storage_native import S_PTR, storage_new
 from rushlight._host.tensor_native import new_tensor, slot
-from rushlight._native import Record, call_ptr, i64, native, ptr, stack, u64, unlikely
+from rushlight._native import Record, call_ptr, extern, i32, i64, native, ptr, stack, u64, unlikely
 
 __all__ = ["FILL", "LINKED", "MADE", "OVER_TENSORS", "SOURCE", "WAVE", "WAVE_STEP", "over_tensors_stub", "program_stub"]
 
@@ -45,6 +45,7 @@ LINKED = Record(
     ("waves", ptr, "for each: its WAVE"),
     ("unlock", i64, "whether other Python threads run meanwhile"),
     ("sizes", ptr, "bytes of the results"),
+    ("times", ptr, "the number of a clock, then for each wave the nanoseconds of all calls so far; null: not measured"),
 )
 FILL = Record(
     "fill",
@@ -68,6 +69,8 @@ WAVE_STEP = Record(
 )
 STEP_BYTES, WAVE_BYTES, FILL_BYTES = 8 * len(WAVE_STEP), 8 * len(WAVE), 8 * len(FILL)
 STACK_BASES = 120
+
+clock_gettime = extern("clock_gettime", "i32(i32, ptr)")
 
 
 @native("i32(ptr, ptr, i64)")
@@ -107,11 +110,23 @@ def run_serial(table, wave):
     return 0
 
 
+@native("i64(ptr)")
+def nanoseconds(times):
+    """Those of the clock whose number `times` begins with."""
+    spec = stack(16)
+    clock_gettime(i32(times.i64[0]), spec)
+    return spec.i64[0] * 1_000_000_000 + spec.i64[1]
+
+
 @native("i32(ptr, ptr, ptr)")
 def run_waves(linked, table, failed):
     """All waves.  The status of a kernel that failed, whose words `failed` gets, or 0."""
     wave = linked[LINKED.waves]
-    for _k in range(linked[LINKED.n_waves]):
+    times = linked[LINKED.times]
+    began = i64(0)
+    for k in range(linked[LINKED.n_waves]):
+        if unlikely(times is not None):
+            began = nanoseconds(times)
         step = wave[WAVE.steps]
         count = wave[WAVE.count]
         for _j in range(count):
@@ -137,6 +152,8 @@ def run_waves(linked, table, failed):
                     return status
                 step += STEP_BYTES
             return status
+        if unlikely(times is not None):
+            times.i64[1 + k] += nanoseconds(times) - began
         wave += WAVE_BYTES
     return 0
 
