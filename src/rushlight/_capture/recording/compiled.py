@@ -155,16 +155,16 @@ class CompiledProgram:
         wrt: Sequence[int],
         residuals: Sequence[Value],
         wanting: Sequence[int],
-        count: int,
         variant: Any,
+        several: Sequence[int],
     ) -> None:
         """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the
         program, then residuals.
         """
         places = list(range(len(wrt)))
         what = Backward(logical, backward, list(saved), list(places))
-        mask = [j in wanting for j in range(count)]
-        self._backward = ProgramBackwardSpec(what, wrt, mask, variant)
+        mask = [j in wanting for j in range(len(logical.outputs) - len(residuals))]
+        self._backward = ProgramBackwardSpec(what, wrt, mask, variant, several)
         self._residuals = [Spec.of(v.dtype, CPU, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
         self._wrt = [self._sources[n][1] for n in wrt]

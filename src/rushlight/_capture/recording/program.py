@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
+from itertools import count as count_from
 from typing import Any
 
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
@@ -211,32 +212,55 @@ class _Build:
         reached = [k for k, g in enumerate(found) if g is not None]
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
+        self.several = self._reached_by_several()
 
-    def _gradients_of(self, chosen: Sequence[int], edges: Sequence[GradientEdge]) -> list[Tensor | None]:
-        """Recorded gradients that come from some of the outputs that want one."""
+    def _reached_by_several(self) -> list[int]:
+        """The edges to inputs (numbers in `edges`) to which more than one edge of the recorded history leads."""
+        count = {edge.node: 0 for edge in self.edges}
+        stack = [self.outputs[j]._node for j in self.wanting]
+        seen = set(stack)
+        while stack:
+            for edge in stack.pop()._edges:
+                if edge is None:
+                    continue
+                node = edge[0] if type(edge) is tuple else edge
+                if node in count:
+                    count[node] += 1
+                elif node not in seen:
+                    seen.add(node)
+                    stack.append(node)
+        return [k for k, edge in enumerate(self.edges) if count[edge.node] > 1]
+
+    def _gradients_of(self, chosen: Sequence[int], edges: Sequence[GradientEdge], apart: bool = False) -> list[Any]:
+        """Recorded gradients that come from some of the outputs that want one (see `run_backward`)."""
         roots = [self.outputs[self.wanting[k]] for k in chosen]
-        return list(run_backward(roots, [self.cotangents[k] for k in chosen], True, False, edges, accumulate=False))
+        cotangents = [self.cotangents[k] for k in chosen]
+        return list(run_backward(roots, cotangents, True, False, edges, accumulate=False, apart=apart))
 
-    def _variant(self, assembler: Assembler, logical: Graph, mask: Sequence[bool], sources: Sequence[Any]) -> Variant:
-        """The backward where only some outputs have a gradient, from the values that are saved for all."""
+    def _variant(
+        self, assembler: Assembler, logical: Graph, mask: Sequence[bool], apart: bool, sources: Sequence[Any]
+    ) -> Variant:
+        """The backward where only some outputs have a gradient, from the values that are saved for all; with `apart`
+        what an input gets is not added up.
+        """
         recording, before = self.recording, len(self.recording.log)
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
-            found = self._gradients_of(chosen, self.edges)
+            found = self._gradients_of(chosen, self.edges, apart)
+        parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
         assembler.run(recording.log[before:])
         with assembler.builder:
-            values = {k: self._read(g, assembler) for k, g in enumerate(found) if g is not None}
+            gradients = [self._read(g, assembler) for each in parts for g in each]
         ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
         cotangents = [self._cotangent(k, ends) for k in chosen]
-        gradients = list(values.values())
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
         only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
         _, graph, saved = partition(joint, only=only)
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
-        order = {k: n for n, k in enumerate(values)}
-        return graph, saved, [order.get(k) for k in range(len(self.edges))]
+        number = count_from(0)
+        return graph, saved, [tuple(next(number) for _ in each) for each in parts]
 
     def versions(self) -> list[tuple[int, int]]:
         """Inputs whose storages were changed, one for each storage, and how often."""
@@ -332,8 +356,8 @@ class _Build:
         forward = Graph(order, live_nodes(builder.nodes, [*physical, *residuals]), [*physical, *residuals])
         program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
         program.differentiable(
-            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting, len(values),
-            lambda mask: self._variant(assembler, logical, mask, saved),
+            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting,
+            lambda mask, apart: self._variant(assembler, logical, mask, apart, saved), self.several,
         )  # fmt: skip
         return program
 

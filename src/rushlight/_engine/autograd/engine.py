@@ -119,7 +119,8 @@ class _Task:
     """The state of one backward call."""
 
     __slots__ = (
-        "__weakref__", "after", "buffers", "captures", "create_graph", "dependencies", "depth", "keep", "needed", "notes", "results", "roots", "run",
+        "__weakref__", "after", "apart", "buffers", "captures", "create_graph", "dependencies", "depth", "keep", "needed", "notes", "results", "roots",
+        "run",
     )  # fmt: skip
 
     def __init__(self, keep: bool, create_graph: bool) -> None:
@@ -130,7 +131,9 @@ class _Task:
         # number, place).
         self.needed: set[Any] | None = None
         self.captures: dict[Any, list[tuple[int, int]]] = {}
-        self.results: list[Tensor | None] = []
+        self.results: list[Any] = []
+        # Gradients after the first one for what `captures` names, where they are not to be added up.
+        self.apart: dict[tuple[Any, int], list[Tensor]] | None = None
         self.depth = 0  # how many backward calls it runs inside of
         self.roots: set[Any] = set()
         self.run: Any = _run
@@ -191,7 +194,10 @@ class _Task:
         elif number >= len(buffer):
             buffer.extend([None] * (number + 1 - len(buffer)))
         held = buffer[number]
-        buffer[number] = grad if held is None else _joined(held, grad)
+        if held is not None and self.apart is not None and node in self.captures:
+            self.apart.setdefault((node, number), []).append(grad)
+        else:
+            buffer[number] = grad if held is None else _joined(held, grad)
         return node
 
 
@@ -247,11 +253,13 @@ def run_backward(
     create_graph: bool,
     inputs: Sequence[Tensor | GradientEdge] | None = None,
     accumulate: bool = True,
-) -> list[Tensor | None]:
+    apart: bool = False,
+) -> list[Any]:
     """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate`
-    their gradients are returned.
+    their gradients are returned: with `apart` as a tuple of what would be added up, where that is more than one.
     """
     task = _Task(keep_graph, create_graph)
+    task.apart = {} if apart else None
     if HOOKS.asks and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
@@ -381,7 +389,8 @@ def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> boo
             run_tensor_hooks(node._extra, grads)
     for number, place in task.captures.get(node, ()):
         if number < len(grads):
-            task.results[place] = grads[number]
+            more = task.apart.get((node, number)) if task.apart else None
+            task.results[place] = grads[number] if more is None else (grads[number], *more)
     return runs
 
 
