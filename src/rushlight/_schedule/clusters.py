@@ -94,6 +94,7 @@ class _Clustering:
         self.clusters: dict[int, Cluster] = {}
         self._joins: dict[Any, Verdict] = {}
         self.spread: set[int] = set()  # calls that are computed where they are read
+        self.backward = len(units.units)  # the first cluster that may wait for one with a higher number
 
     def run(self, fuse: bool, constants: bool) -> list[Cluster]:
         if constants:
@@ -262,10 +263,12 @@ class _Clustering:
             self.home[k] = then.number
         more = 1 << made.number | made.before
         either = bit | 1 << made.number
-        for k in range(parts[0] + 1, len(self.home)):
+        for k in range(min(parts[0] + 1, self.backward), len(self.home)):
             other = self.clusters.get(k)
             if other is not None and other is not made and other.before & either:
                 other.before = other.before & ~bit | more
+                if more >> k:
+                    self.backward = min(self.backward, k)
         return made
 
     def sorted(self) -> list[Cluster]:

@@ -99,4 +99,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
-    HOOKS.inlined = (*HOOKS.inlined, "rushlight._higher_order_ops.")
+    HOOKS.inlined = (
+        *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
+        "rushlight.compiler.optimized_module",
+    )  # fmt: skip

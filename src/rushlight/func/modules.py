@@ -99,13 +99,13 @@ def swapped(module: Any, tensors: dict[str, Any], tie_weights: bool, strict: boo
 
 def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: dict[str, Any]) -> dict[str, Any]:
     """What the other names of tied parameters get."""
-    groups: dict[int, list[str]] = {}
+    groups: dict[Tensor, list[str]] = {}
     for name, (table, key) in places.items():
-        groups.setdefault(id(table[key]), []).append(name)
+        groups.setdefault(table[key], []).append(name)
     found = {}
     for names in groups.values():
         given = [n for n in names if n in tensors]
-        if len({id(tensors[n]) for n in given}) > 1:
+        if any(tensors[n] is not tensors[given[0]] for n in given):
             raise ValueError(
                 f"functional_call got multiple values for keys {sorted(given)}, which are tied. Consider using tie_weights=False"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._capture.recording.errors import RecordingError
 from rushlight._engine.autograd.node import Node
 
 __all__ = ["InputBackward", "Memory"]
@@ -13,6 +14,12 @@ class InputBackward(Node):
     """Stands for the history of a tensor that a program is given: gradients end here."""
 
     __slots__ = ()
+
+    def apply(self, grads: Any) -> Any:
+        """RecordingError: what is behind is no part of the program."""
+        raise RecordingError(
+            "backward through the history of a tensor from outside cannot be part of a recorded program"
+        )
 
 
 class Memory:

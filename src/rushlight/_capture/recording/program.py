@@ -86,8 +86,6 @@ class _Build:
         self.grads: list[tuple[int, int | None]] = []
         for i, x in enumerate(self.standing):
             held = None if x._autograd_meta is None else x._autograd_meta.grad
-            if i in self.recording.hooked and (held is not self.first_grads[i] or self._is_changed(held)):
-                raise RecordingError("a gradient is accumulated in a program whose hooks would have to run")
             if held is self.first_grads[i]:
                 continue
             if held is None:
@@ -96,13 +94,6 @@ class _Build:
                 raise RecordingError("a tensor that was not recorded became a gradient")
             else:
                 self.grads.append((i, self._output(held)))
-
-    def _is_changed(self, x: Tensor | None) -> bool:
-        """Whether the memory of a stand-in was written."""
-        if x is None:
-            return False
-        number = next(i for i, other in enumerate(self.standing) if other is x)
-        return bool(x._storage.version != self.recording.first_versions[number])
 
     def _note_output_grads(self) -> None:
         """Outputs that have gradients, which are further outputs: (output, output of its gradient)."""
@@ -120,8 +111,7 @@ class _Build:
         self.flags: list[tuple[int, bool]] = []  # leaves that want gradients from now on, or none any longer
         for i, x in enumerate(self.standing):
             node, meta = x._node, x._autograd_meta
-            hooked = meta is not None and (meta.hooks or meta.post_hooks or meta.retains)
-            if hooked or (type(node) is InputBackward and node._extra is not None):
+            if self._is_hooked(i, node, meta):
                 raise RecordingError("a hook was put on a tensor that the program was given")
             if (node is None) is not (self.inputs[i]._node is None) and node is None:
                 raise RecordingError("a tensor that the program was given was detached in place")
@@ -131,6 +121,25 @@ class _Build:
                 if self.inputs[i]._autograd_meta is not None and self.inputs[i]._autograd_meta.base is not None:
                     raise RecordingError("a view that the program was given got another history")
                 self.histories.append((i, self._output(x)))
+
+    def _is_hooked(self, i: int, node: Any, meta: Any) -> bool:
+        """Whether an input has other hooks than it came with; those are taken away: its own tensor has them."""
+        held = self.inputs[i]._autograd_meta
+        hooks = 0 if held is None else len(held.hooks or ())
+        extra = node._extra if type(node) is InputBackward else None
+        now = extra.tensor_hooks.get(0, ()) if extra is not None and extra.tensor_hooks else ()
+        if meta is not None:
+            if meta.retains or len(meta.post_hooks or ()) != min(
+                1 if not self.recording.keeps_hooks else 99, len((held and held.post_hooks) or ())
+            ):
+                return True
+            now = now or meta.hooks or ()
+            meta.hooks = meta.post_hooks = None
+        if extra is not None:
+            if extra.pre_hooks or extra.post_hooks or extra.retain:
+                return True
+            extra.tensor_hooks = None
+        return len(now) != hooks
 
     def _note_bases(self) -> None:
         """What outputs are views of: inputs, outputs, or tensors that the program keeps for itself, which are made

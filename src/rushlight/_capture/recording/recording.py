@@ -43,6 +43,11 @@ from rushlight._types.spec import Spec, check_memory
 __all__ = ["Recording"]
 
 
+def _unrun(x: Any) -> None:
+    """Stands for a hook behind the accumulation of a gradient, which must not be in the program then."""
+    raise RecordingError("a gradient is accumulated in a program whose hooks would have to run")
+
+
 class Recording:
     """See the module's text.  A recording belongs to the thread that entered it, and is entered and left any number of
     times.
@@ -62,7 +67,7 @@ class Recording:
         self._memories: list[Memory] = []
         self._roots: dict[int, tuple[Memory, Any]] = {}
         self._storages: dict[int, tuple[Any, Any]] = {}
-        self.hooked: list[int] = []  # inputs with hooks behind the accumulation of their gradient
+        self.keeps_hooks = False  # whether who records gives the hooks of tensors to their stand-ins
         self.first_grads: list[Tensor | None] = []
         self.first_edges: dict[int, Any] = {}
         self.first_versions: list[int] = []
@@ -245,10 +250,10 @@ class Recording:
             meta_of(made).grad = self.first_grads[number] = self.stand_in(meta.grad, ("grad", number))
         if meta.inference:
             meta_of(made).inference = True
-        if meta.hooks:
-            raise RecordingError("a tensor with hooks is given to a recorded program")
-        if meta.post_hooks:  # they run where the program's gradient is accumulated, which must not be in the program
-            self.hooked.append(number)
+        if (meta.hooks or meta.post_hooks) and not self.keeps_hooks:
+            if meta.hooks:
+                raise RecordingError("a tensor with hooks is given to a recorded program")
+            meta_of(made).post_hooks = {0: _unrun}
 
     def _storage(self, storage: Any) -> Any:
         """The storage that stands for a real one."""

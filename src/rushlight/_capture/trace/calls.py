@@ -18,12 +18,16 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import library
 from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS
+from rushlight._engine.autograd.api import zero_gradients
+from rushlight._engine.autograd.function import Function
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -55,8 +59,11 @@ _ADDRESSES = frozenset(("data_ptr", "untyped_storage", "storage", "const_data_pt
 _CHANGING = frozenset((
     "manual_seed", "seed", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
     "set_default_tensor_type", "use_deterministic_algorithms", "set_printoptions", "set_flush_denormal", "set_float32_matmul_precision", "compile",
-    "initial_seed", "share_memory_", "pin_memory", "register_hook", "register_post_accumulate_grad_hook",
+    "initial_seed", "share_memory_", "pin_memory",
 ))  # fmt: skip
+
+
+_HOOKING = frozenset(("register_hook", "register_prehook", "register_post_accumulate_grad_hook"))
 
 
 def is_leaf(function: types.FunctionType) -> bool:
@@ -141,8 +148,15 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")
-        if function.__name__ in _CHANGING:
+        if function.__name__ in _HOOKING and len(args) == 2 and is_own(tracer, args[0]):
+            tracer.hooked_at = tracer.hooked_at or tracer.place
+            return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
+        if function is RemovableHandle.remove and tracer.outside.is_outside(args[0]):
+            raise Break("takes a hook away that was put there outside of the trace")
+        if function.__name__ in _CHANGING or function.__name__ in _HOOKING:
             raise Break(f"calls {function.__name__}(), which changes what later calls do")
+        if function.__closure__ and id(function) in tracer.outside.sources:
+            function = _opened(tracer, function)
         return _run(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
@@ -163,6 +177,40 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if function.__defaults__ or function.__kwdefaults__:
         args, kwargs = _defaults(tracer, function, args, kwargs)
     return Enter(function, args, kwargs)
+
+
+def _holds_users(function: Any, seen: set[int]) -> bool:
+    """Whether a function is a user's, or closes over one, directly or through functions of ours."""
+    if not isinstance(function, types.FunctionType) or id(function) in seen:
+        return False
+    seen.add(id(function))
+    return not is_leaf(function) or any(_holds_users(_contents(cell), seen) for cell in function.__closure__ or ())
+
+
+def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
+    """A function of ours from outside that closes over functions of a user, as `func.grad(f)` does: those are followed."""
+    if not _holds_users(function, set()):
+        return function
+    cells = list(function.__closure__ or ())
+    place = tracer.reads.source("{}.__closure__", tracer.constant_source(function))
+    for number, cell in enumerate(cells):
+        held = _contents(cell)
+        if held is not function and _holds_users(held, {id(function)}):
+            inner = tracer.outside.wrap(held, tracer.reads.source(f"{{}}[{number}].cell_contents", place))
+            cells[number] = types.CellType(_opened(tracer, inner) if is_leaf(inner) else Followed(tracer, inner))
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
+    )
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    tracer.kept.append(made)
+    return made
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
 
 
 def note_closure(tracer: Tracer, function: types.FunctionType) -> None:
@@ -247,11 +295,23 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     args, kwargs = _real(tracer, args, kwargs)
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
+    if function is zero_gradients:
+        given[0] = list(given[0])
+        _guard_gradients(tracer, given[0])
     made = tracer.native(function, *given, **named)
     _check_recorded(tracer, function, made)
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
     return made
+
+
+def _guard_gradients(tracer: Tracer, tensors: Any) -> None:
+    """Require that tensors from outside have a gradient or none as they do: native code asks for it."""
+    for x in tensors:
+        known = tracer.outside.tensors.get(id(x))
+        if known is not None:
+            real, source = known
+            tracer.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
 
 
 def _check_recorded(tracer: Tracer, function: Any, made: Any) -> None:
@@ -279,6 +339,8 @@ def _handed(tracer: Tracer, value: Any, function: Any) -> Any:
         and not tracer.outside.internal(value)
         and not isinstance(value, enum.Enum)
     ):
+        if callable(value) and function is Function.apply.__func__:  # type: ignore[attr-defined]
+            return Followed(tracer, value)  # `Function.apply` of a module, as in a checkpoint
         name = getattr(function, "__qualname__", repr(function))
         raise Break(f"{name}() is given a {kind.__name__} from outside")
     return value
@@ -291,6 +353,8 @@ def _is_ours(value: Any) -> bool:
 
 class Followed:
     """A function that native code calls, followed when it does."""
+
+    __slots__ = ("__name__", "function", "tracer")  # `functools.wraps` copies what is in a `__dict__`
 
     def __init__(self, tracer: Tracer, function: Any) -> None:
         self.tracer, self.function = tracer, function
@@ -679,6 +743,16 @@ def _repr(tracer: Tracer, obj: Any) -> Any:
     return tracer.native(repr, obj)
 
 
+def _id(tracer: Tracer, obj: Any) -> int:
+    """The identity of an object from outside, which the trace belongs to from now on."""
+    if isinstance(obj, (Tensor, HostNumber)) or is_plain(obj) or not tracer.outside.is_outside(obj):
+        raise Break(f"calls id() of a {type(obj).__name__} that is not the same object at every call")
+    source = tracer.outside.sources[id(obj)]
+    if not source.is_constant:
+        tracer.reads.check(source, f"{{}} is {tracer.constants.name(obj)}")
+    return id(obj)
+
+
 def _vars(tracer: Tracer, *args: Any) -> Any:
     if not args:
         raise Break("vars() without an object")
@@ -687,5 +761,5 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
 
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
-    len: _len, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
+    id: _id, len: _len, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
 }  # fmt: skip

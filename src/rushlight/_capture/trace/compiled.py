@@ -225,6 +225,8 @@ class CompiledFunction:
                         return None
                     stop_at, reason = found.count, found.reason
                     continue
+                if hasattr(made.program, "compile"):  # here its errors let the function run as it is
+                    made.program.compile()
                 COUNTERS["stats"]["unique_graphs"] += made.program is not None
                 tell("graph", made.text, segment=made)
                 tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
@@ -436,6 +438,7 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
     caller: Any = space["caller"]
     functools.update_wrapper(caller, function, updated=())
     del caller.__wrapped__
+    caller._torchdynamo_orig_callable, caller._torchdynamo_wrapper_id = compiled.function, id(caller)
     return caller
 
 

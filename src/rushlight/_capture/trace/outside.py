@@ -156,6 +156,7 @@ class Outside:
         self.numbers: dict[str, float] = {}  # places and values of those that are
         self.hosted: dict[str, tuple[Source, Any]] = {}
         self.host_number: Callable[[float], Any] = float
+        self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
         self.kept: list[Any] = []
 
     # ***** coming in *****
@@ -308,6 +309,7 @@ class Outside:
         made = self.stand_in(value)
         self.kept.append(made)
         self.tensors[id(made)] = (value, source)
+        self.hooks(value, made, source)
         return made
 
     def _wrap_container(self, value: Any, source: Source) -> Any:

@@ -204,7 +204,7 @@ class Rebuild:
         return name
 
     def function(self, value: types.FunctionType) -> str:
-        if id(value) not in self.tracer.made_functions:
+        if id(value) not in self.tracer.made_functions and not self._holds_values(value):
             return self.constant(value)
         cells = "".join(f"{self.value(cell)}, " for cell in value.__closure__ or ())
         name = self.variable(
@@ -221,6 +221,27 @@ class Rebuild:
             for attribute, held in value.__dict__.items():
                 self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
         return name
+
+    def _holds_values(self, function: types.FunctionType) -> bool:
+        """Whether native code made a function in the trace that closes over values of the trace: `func.grad(f)`."""
+        todo, seen = list[Any](function.__closure__ or ()), set[int]()
+        while todo:
+            held = todo.pop()
+            if id(held) in seen:
+                continue
+            seen.add(id(held))
+            if type(held) is types.CellType:
+                try:
+                    todo.append(held.cell_contents)
+                except ValueError:
+                    continue
+            elif type(held) is Followed or (isinstance(held, Tensor) and self.tracer.rec.is_recorded(held)):
+                return True
+            elif type(held) in (tuple, list):
+                todo += held
+            elif type(held) is types.FunctionType and id(held) not in self.outside.sources:
+                todo += held.__closure__ or ()
+        return False
 
     def cell(self, value: Any) -> str:
         name = self.variable(f"{self.constant(types.CellType)}()", value)

@@ -122,7 +122,7 @@ def trace(
 
     Retry where it has to end earlier.  `resume`, if given, goes on where the segment stops; else it gives `Stopped`.
     """
-    outer = STATE.word
+    outer, hooks = STATE.word, list(STATE.saved_hooks)
     with Recording() as rec:
         word = STATE.word
         tracer = (
@@ -146,9 +146,18 @@ def trace(
             start(interpreter, values)
             _follow(interpreter, tracer, stop_at)
             after = STATE.word
-            segment = _finish(tracer, rec, interpreter, reason, word, after, resume, passed)
+            tracer.closed = True
+            try:
+                segment = _finish(tracer, rec, interpreter, reason, word, after, resume, passed)
+            except (Unbuildable, RecordingError) as error:
+                if tracer.hooked_at is None:
+                    raise
+                clean, place = tracer.hooked_at
+                raise Retry(
+                    clean, f"puts a hook where the trace cannot run it: {error}", "break", place, None
+                ) from None
         finally:
-            STATE.word = word
+            STATE.word, STATE.saved_hooks[:] = word, hooks
             rec.release()
     return segment
 
@@ -177,6 +186,7 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
             clean = count
         count += 1
         place = top.code, top.ip
+        tracer.place = clean, place
         try:
             step()
         except Break as found:

@@ -17,6 +17,7 @@ from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operation
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
@@ -133,6 +134,11 @@ class Tracer(Operations):
         self.constants = Constants()
         self.reads = Reads(self.constants)
         self.outside = Outside(self.reads, rec.stand_in, internal)
+        self.outside.hooks = functools.partial(given_hooks, self, self.outside)
+        rec.keeps_hooks = True
+        self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
+        self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
+        self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
         self.budget = 1_000_000
@@ -170,6 +176,11 @@ class Tracer(Operations):
             raise Break(f"{error}", kind="data") from None
         except RecordingError as error:
             raise Break(f"{error}") from None
+
+    def check_open(self, reason: str) -> None:
+        """Break where the trace has ended, and its program is being made."""
+        if self.closed:
+            raise Break(reason)
 
     def nested(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """Interpret a call inside of one instruction, as native code that calls back needs it."""

@@ -1,0 +1,209 @@
+"""Autograd in compiled functions: hooks, checkpoints, functions of functions, beside the same calls without `compile`."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+from rushlight.nn import functional as F
+from rushlight.utils.checkpoint import checkpoint
+
+counters = torch._dynamo.utils.counters
+
+
+def _bits(x):
+    if isinstance(x, torch.Tensor):
+        return x.dtype, tuple(x.shape), x.detach().reshape(-1).view(torch.uint8).tolist() if x.numel() else []
+    return [_bits(i) for i in x] if isinstance(x, (list, tuple)) else repr(x)
+
+
+def _same(make, breaks=0, calls=3):
+    """Calls with and without `compile` give the same bits; `make()` gives a function and a function of its arguments."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        function, arguments = make()
+        torch.manual_seed(1)
+        torch._dynamo.reset()
+        counters.clear()
+        run = torch.compile(function) if compiled else function
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append([_bits(run(*arguments(k))) for k in range(calls)])
+    assert found[0] == found[1]
+    assert len(counters["graph_break"]) == breaks, counters["graph_break"]
+    assert not counters["failures"]
+
+
+def _gradient_of(loss):
+    """A function that gives a loss and the gradient of its argument."""
+
+    def step(x):
+        y = loss(x)
+        y.backward()
+        gradient, x.grad = x.grad.clone(), None
+        return y.detach(), gradient
+
+    return step
+
+
+def _leaf(*shape):
+    return torch.randn(*shape or (5,), requires_grad=True)
+
+
+def test_gradients_dropped_before_a_break_are_dropped_at_every_call():
+    def make():
+        layer = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = layer(x).pow(2).mean()
+            torch._dynamo.graph_break()
+            loss.backward()
+            return loss.detach(), layer.weight.grad.clone()
+
+        return step, lambda k: (torch.randn(4, 3),)
+
+    _same(make, breaks=2)  # the second: backward into what another segment has computed
+
+
+def test_hooks_on_tensors_of_the_trace():
+    def loss(x):
+        y = x.sin()
+        y.register_hook(lambda g: g * 3)
+        y.grad_fn.register_hook(lambda given, made: (given[0] * 2,))
+        y.grad_fn.register_prehook(lambda made: (made[0] + 1,))
+        return (y * y).sum()
+
+    _same(lambda: (_gradient_of(loss), lambda k: (_leaf(),)))
+
+
+def test_a_hook_that_outlives_the_trace_ends_it():
+    seen = []
+
+    def forward(x):
+        y = x.sin()
+        y.register_hook(lambda g: seen.append(1))
+        return (y * y).sum()
+
+    compiled = torch.compile(forward)
+    for number in range(1, 4):
+        compiled(_leaf()).backward()
+        assert len(seen) == number
+    with pytest.raises(Exception, match="register_hook|puts a hook"):
+        torch._dynamo.reset()
+        torch.compile(forward, fullgraph=True)(_leaf())
+
+
+def test_hooks_that_a_tensor_brings_along():
+    def make():
+        seen = []
+        factors = [2.0, 2.0, 5.0]
+
+        def arguments(k):
+            x = _leaf()
+            x.register_hook(lambda g: g * factors[k])
+            x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.sum().detach()))
+            return (x,)
+
+        step = _gradient_of(lambda x: (x * x).sum())
+        return (lambda x: (*step(x), len(seen))), arguments
+
+    _same(make)
+
+
+def test_steps_of_optimizers_in_hooks_behind_accumulation():
+    def make():
+        layer = nn.Linear(3, 2)
+        optimizers = {p: torch.optim.SGD([p], 0.1, momentum=0.9) for p in layer.parameters()}
+
+        def hook(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        for p in layer.parameters():
+            p.register_post_accumulate_grad_hook(hook)
+
+        def step(x):
+            loss = layer(x).pow(2).mean()
+            loss.backward()
+            return loss.detach(), layer.weight.detach().clone()
+
+        return step, lambda k: (torch.randn(4, 3),)
+
+    _same(make)
+
+
+def test_hooks_of_modules():
+    def make():
+        layer = nn.Linear(3, 3)
+        layer.register_full_backward_hook(
+            lambda module, given, made: tuple(g * 2 if g is not None else None for g in given)
+        )
+        layer.register_full_backward_pre_hook(lambda module, made: tuple(g + 1 for g in made))
+        return _gradient_of(lambda x: layer(x).sum()), lambda k: (_leaf(5, 3),)
+
+    _same(make)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints(reentrant):
+    def make():
+        model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 1))
+        return _gradient_of(lambda x: checkpoint(model, x, use_reentrant=reentrant).sum()), lambda k: (_leaf(5, 3),)
+
+    _same(make)
+
+
+def test_a_compiled_module_in_a_checkpoint():
+    def make():
+        model = torch.compile(nn.Sequential(nn.Linear(3, 8), nn.Tanh()))
+        return _gradient_of(lambda x: checkpoint(model, x, use_reentrant=False).sum()), lambda k: (_leaf(5, 3),)
+
+    _same(make)
+
+
+def test_functional_call_under_transforms():
+    def make():
+        layer = nn.Linear(3, 2)
+        held = {name: p.detach() for name, p in layer.named_parameters()}
+
+        def loss(tensors, x, y):
+            return F.mse_loss(torch.func.functional_call(layer, tensors, (x,)), y)
+
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
+        return (lambda x, y: tuple(each(held, x, y).values())), lambda k: (torch.randn(4, 3), torch.randn(4, 2))
+
+    _same(make)
+
+
+def test_a_transformed_function_outlives_the_segment_that_made_it():
+    def make():
+        def step(x, scale):
+            gradient = torch.func.grad(lambda a: (a * scale).sin().sum())
+            torch._dynamo.graph_break()
+            return (gradient(x),)
+
+        return step, lambda k: (torch.randn(4), torch.randn(4))
+
+    _same(make, breaks=1)
+
+
+def test_selective_checkpoints():
+    def policy(context, operator, *args, **kwargs):
+        kinds = torch.utils.checkpoint.CheckpointPolicy
+        return kinds.MUST_SAVE if operator is torch.ops.aten.addmm.default else kinds.PREFER_RECOMPUTE
+
+    contexts = functools.partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, policy)
+
+    def make():
+        model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+        run = functools.partial(checkpoint, model, use_reentrant=False, context_fn=contexts)
+        return _gradient_of(lambda x: run(x).sum()), lambda k: (_leaf(5, 3),)
+
+    _same(make)
