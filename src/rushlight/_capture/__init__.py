@@ -1,10 +1,4 @@
-"""Whole programs: what a callable or an fx graph does, recorded as a graph with effects, and run again.
+"""Whole programs: what a callable does with tensors, recorded as one graph of primitives and run as one executable.
 
-`record_program(function, *args)` runs a callable on traced tensors and returns a `Program`; `program_caller(program)`
-makes a function of tensors of it.  See docs/graph.md.
+See `_capture.recording` for programs, `_capture.bytecode` for the interpreter, `_capture.trace` for `torch.compile`.
 """
-
-from rushlight._capture.record import RecordedProgram, record_program
-from rushlight._capture.run import program_caller
-
-__all__ = ["RecordedProgram", "program_caller", "record_program"]

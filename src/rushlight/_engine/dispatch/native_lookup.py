@@ -504,8 +504,7 @@ _FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a p
 class SequenceBuilder:
     """Writes a plan sequence down, in places: those of its inputs, then one for each tensor that a plan gives.
 
-    A recorder of programs (see `_graph.program.Recorder`) over tensors.  A plan that changes a tensor gives that
-    tensor, which is in the place of the result from then on.
+    A plan that changes a tensor gives that tensor, which is in the place of the result from then on.
     """
 
     def __init__(self, numbers: bool) -> None:
