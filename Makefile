@@ -7,6 +7,9 @@ OUT    ?= rushlight-demo
 # test processes: each wants a core and about a gigabyte
 JOBS   ?= 2
 
+# The tests start hundreds of interpreters, which share what the first of them compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
