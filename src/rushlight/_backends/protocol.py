@@ -283,6 +283,21 @@ class Backend:
         """
         raise self._missing("programs that can be kept")
 
+    def unpacked_linked(
+        self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None], compile_now: Callable[[], Any]
+    ) -> Executable | None:
+        """The same for the executable of a graph with borders, whose inputs have these specs (None: a number).
+
+        `results_bytes` are those of its outputs, None for one that lies in an input. `compile_now()` compiles the graph
+        for who wants to look inside.
+        """
+        raise self._missing("programs that can be kept")
+
+    @property
+    def choices(self) -> str:
+        """What programs depend on beside their graphs and the machine, as text."""
+        return ""
+
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """How many kernels and library calls a graph becomes."""
         raise self._missing("schedule")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._graph.core import Graph, Node, Reference, Value
-from rushlight._prims.record import PRIMITIVES
+from rushlight._prims.record import EFFECTS, PRIMITIVES
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.symbols import is_symbolic
 
@@ -162,8 +162,8 @@ def _unpacked_input(row: Any) -> Value:
 
 def _unpacked_node(row: Any, held: Sequence[Value]) -> Node:
     name, operands, params, results = _parts(row, 4)
-    prim = PRIMITIVES.get(name) if type(name) is str else None
-    if prim is None:
+    prim = PRIMITIVES.get(name) or EFFECTS.get(name) if type(name) is str else None
+    if prim is None or prim.effect is not None:
         raise RecordError(f"no primitive is called {name!r}")
     named: dict[str, Any] = {}
     for pair in _list(params):

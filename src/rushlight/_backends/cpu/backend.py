@@ -104,6 +104,13 @@ class CpuBackend(Backend):
         """This machine, as graphs are scheduled for it."""
         return host()
 
+    @property
+    def choices(self) -> str:
+        """The ways of products and convolutions that were asked for, and how many threads there are."""
+        gemm, winograd = require("rushlight._backends.cpu.gemm.blas"), require("rushlight._backends.cpu.conv.winograd")
+        threads = require("rushlight._backends.cpu.runtime.threads").get_num_threads()
+        return f"{gemm.GEMM.get()} {gemm.BLAS_LIBRARY.get()} {winograd.WINOGRAD.get()} {threads}"
+
     # ***** memory *****
 
     def allocate(self, nbytes: int, device: Device) -> Any:
@@ -174,6 +181,8 @@ class CpuBackend(Backend):
 
     def packed(self, program: Any, texts: bool = False) -> Any:
         """See `program.records`; a template is packed once."""
+        if hasattr(program, "wiring"):
+            return _wiring().packed_wiring(program.wiring, texts)
         if isinstance(program, ProgramTemplate):
             source, program.source = program.source, None
         else:
@@ -182,13 +191,21 @@ class CpuBackend(Backend):
 
     def packed_text(self, data: Any) -> str:
         """The steps, with the numbers of the call in the texts of kernels."""
-        text: str = records.literal(data)
+        text: str = _wiring().wiring_text(data) if type(data) is dict else records.literal(data)
         return text
 
     def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
         """An executable of kernels that are at hand."""
         made: Executable | None = records.unpacked_program(data, tensors, numbers, results_bytes)
         return made
+
+    def unpacked_linked(
+        self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None], compile_now: Callable[[], Any]
+    ) -> Any:
+        """A linked program of kernels that are at hand."""
+        found = _wiring().unpacked_wiring(data, in_specs, results_bytes)
+        kind = require("rushlight._backends.cpu.program.linked").LinkedExecutable
+        return None if found is None else kind.kept(found, lambda: compile_now().linked)
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""
@@ -256,3 +273,7 @@ class CpuBackend(Backend):
     def empty_cache(self, device: Device) -> None:
         """Give the pool's freed blocks back."""
         storage.empty_cache()
+
+
+def _wiring() -> Any:
+    return require("rushlight._backends.cpu.program.wiring")

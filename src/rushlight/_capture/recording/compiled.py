@@ -12,6 +12,7 @@ from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
+from rushlight._capture.recording.kept import Laid, kept_executable, program_key, text_of
 from rushlight._capture.recording.log import Draw
 from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import Node, next_sequence
@@ -176,14 +177,20 @@ class CompiledProgram:
         if self._exe is None and self.graph.outputs:
             layouts = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
             layouts += [s.strides for s in self._residuals]
-            self._exe = backend_of(CPU).compile(
-                self.graph,
-                [None if s is None else s.strides for s in self._in_specs],
-                layouts,
-                CPU,
-                aliases=self._aliases,
-                options=self._options,
-            )
+            laid = Laid(self._in_specs, self.graph, layouts, self._aliases, self._options)
+
+            def compile_now() -> Any:
+                return backend_of(CPU).compile(
+                    self.graph,
+                    [None if s is None else s.strides for s in self._in_specs],
+                    layouts,
+                    CPU,
+                    aliases=self._aliases,
+                    options=self._options,
+                )
+
+            text = text_of(self.graph)
+            self._exe = compile_now() if text is None else kept_executable(program_key(text, laid), laid, compile_now)
             self._direct = self._over_tensors()
         return self._exe
 

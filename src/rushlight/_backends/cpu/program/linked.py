@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from struct import pack, unpack
 from typing import Any
 
-from rushlight._backends.cpu.compile import BufferNumbers, kernels_in, step_moved, step_name
+from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
+from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
 from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, WAVE, WAVE_STEP
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step
-from rushlight._host.device_records import FRESH_SIZES, HEADER, LAUNCH, MAY_UNLOCK
+from rushlight._host.device_records import HEADER, LAUNCH, MAY_UNLOCK
 from rushlight._native import jit
-from rushlight._transforms.units import Operand
-from rushlight._types.dtype import FLOAT64, DType
 
 __all__ = ["LinkedExecutable"]
 
@@ -59,65 +57,83 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_address", "_keep", "_run", "buffers", "described", "head", "held", "launches", "linked", "native", "notes", "offsets", "outputs", "peak", "reports", "waves", "words",
+        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
     )  # fmt: skip
 
     kernel = None
     ints = 0
 
     def __init__(self, linked: LinkedProgram) -> None:
-        self.linked, self.notes = linked, linked.notes
+        kernels_ahead(k for c in _different(linked.clusters) for k in kernels_in(c.program.steps))
+        self._linked: LinkedProgram | None = linked
+        self._derive: Callable[[], LinkedProgram] | None = None
+        self._begin(wired(linked))
+
+    @classmethod
+    def kept(cls, wiring: Wiring, derive: Callable[[], LinkedProgram]) -> LinkedExecutable:
+        """The executable of a wiring that was kept; `derive` gives its program, for who wants to look inside."""
+        made = cls.__new__(cls)
+        made._begin(wiring)
+        made._linked, made._derive = None, derive
+        return made
+
+    def _begin(self, wiring: Wiring) -> None:
+        self.wiring = wiring
         self._keep: list[Any] = []
         self.buffers: list[int] = []  # bytes of each
         self.launches: list[_Launched] = []
         self.reports: list[Step] = []
-        self.described: list[tuple[int, Any]] = []  # for each report its cluster, and the step
         self.head: Any = None  # the words of LINKED
-        self.words = _words_of(linked)
-        kernels_ahead(k for c in _different(linked.clusters) for k in kernels_in(c.program.steps))
         self._lay()
         self._divide()
         self._plan()
         self.native = all(x.launch.ints is not None for x in self.launches)
         self._run: Callable[..., Any] = self._native() if self.native else self._stepwise
 
+    @property
+    def linked(self) -> LinkedProgram:
+        """The program with its graph and clusters."""
+        if self._linked is None:
+            assert self._derive is not None
+            self._linked, self._derive = self._derive(), None
+        return self._linked
+
+    @property
+    def notes(self) -> list[str]:
+        """What passes did, and why calls were not fused."""
+        return self.linked.notes
+
+    @property
+    def described(self) -> list[tuple[int, Any]]:
+        """For each report its cluster, and the step."""
+        return [
+            (k, step)
+            for k, cluster in enumerate(self.linked.clusters)
+            for step in cluster.compiled.program.steps
+            if not (isinstance(step, ExternStep) and step.name == "allocate")
+        ]
+
     # ***** launches *****
 
     def _lay(self) -> None:
         """List the launches of all clusters, and where their words are."""
-        graph = self.linked.graph
-        self.outputs: list[Place] = []
-        where: dict[int, Place] = {}
-        inputs = {id(v): k for k, v in enumerate(graph.inputs)}
-        for v, k in inputs.items():
-            where[v] = "word", self.words[k], 0
-        for number, cluster in enumerate(self.linked.clusters):
-            self._lay_cluster(number, cluster, where)
-        for value in self.linked.outputs:
-            if value is not None:
-                self.outputs.append(where.get(id(value), ("number", 0, 0)))
+        where: list[Place] = [("word", word, 0) for word in self.wiring.words]
+        for cluster in self.wiring.clusters:
+            self._lay_cluster(cluster, where)
+        self.outputs: list[Place] = [where[v] for v in self.wiring.outputs if v >= 0]
 
-    def _lay_cluster(self, at_cluster: int, cluster: LinkedCluster, where: dict[int, Place]) -> None:
-        unit, program = cluster.unit, cluster.compiled.program
+    def _lay_cluster(self, cluster: Wired, where: list[Place]) -> None:
+        part = cluster.part
         places: list[Place] = []
-        numbers: list[Place] = []
-        for operand, value in zip(unit.operands, unit.graph.inputs, strict=True):
-            if isinstance(operand, Operand):
-                kind, number, offset = where[id(operand.base)]
-                places.append((kind, number, offset + operand.offset * value.dtype.itemsize))
-            elif operand.base is not None:
-                kind, number, offset = where[id(operand.base)]
-                numbers += [(kind, number + k, offset) for k in range(2 if value.dtype.kind == "c" else 1)]
-            else:
-                numbers += [("number", word, 0) for word in _bits(operand.content, value.dtype)]
-        aliased = {_key(places[_tensor(unit.layouts, k)]) for k in cluster.aliases.values()}
-        places += numbers
-        mine: set[Any] = set(aliased)
-        for at, laid in _laid(cluster.compiled):
+        for value, step in cluster.tensors:
+            kind, number, offset = where[value]
+            places.append((kind, number, offset + step))
+        mine: set[Any] = {_key(places[k]) for k in cluster.aliases.values()}
+        tensors = list(places)
+        places += cluster.numbers
+        for at, laid in part.laid():
             if at >= 0:
-                step = program.steps[at]
-                self.reports.append(Step(step_name(step), step_moved(step)))
-                self.described.append((at_cluster, step))
+                self.reports.append(part.steps[at])
             for launch, words, count, bytes_of in laid:
                 given = [places[w] for w in words]
                 fresh = list(range(len(self.buffers), len(self.buffers) + count))
@@ -129,13 +145,13 @@ class LinkedExecutable:
                     made = _Launched(launch, given, fresh, written, len(self.reports) - 1)
                     made.moved = self.reports[-1].moved // len(laid)
                     self.launches.append(made)
-        fresh_results = iter(program.results)
-        for j, result in enumerate(unit.results):
+        fresh_results = iter(part.program.results)
+        for j in range(cluster.results):
             if j in cluster.aliases:
-                where[id(result)] = places[_tensor(unit.layouts, cluster.aliases[j])]
+                where.append(tensors[cluster.aliases[j]])
                 continue
-            number = _renumbered(cluster.compiled, next(fresh_results))
-            where[id(result)] = places[number] if number >= 0 else ("number", 0, 0)
+            number = part.renumbered(next(fresh_results))
+            where.append(places[number] if number >= 0 else ("number", 0, 0))
 
     # ***** waves and memory *****
 
@@ -149,7 +165,7 @@ class LinkedExecutable:
             writes = x.written | {("buffer", b) for b in x.fresh}
             last = self.waves[-1] if self.waves else None
             apart = (
-                last is None or not self.linked.on["waves"] or len(last) >= MOST_TOGETHER or x.pieces > FEW_PIECES or last[-1].pieces > FEW_PIECES
+                last is None or not self.wiring.on["waves"] or len(last) >= MOST_TOGETHER or x.pieces > FEW_PIECES or last[-1].pieces > FEW_PIECES
                 or reads & written or writes & read or writes & written or x.launch.ints is None
                 or last[-1].launch.ints is None
             )  # fmt: skip
@@ -169,7 +185,7 @@ class LinkedExecutable:
         for x in self.launches:
             for number in (*x.fresh, *(p[1] for p in x.words if p[0] == "buffer")):
                 lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
-        if not self.linked.on["memory_plan"]:
+        if not self.wiring.on["memory_plan"]:
             lives = {b: [0, len(self.waves)] for b in lives}
         results = {p[1] for p in self.outputs if p[0] == "buffer"}
         inside = [b for b in lives if b not in results]
@@ -181,7 +197,7 @@ class LinkedExecutable:
 
     def _native(self) -> Callable[..., Any]:
         """The native function of the program."""
-        n_words = _count_of_words(self.linked)
+        n_words = self.wiring.n_words
         slots = {p[1]: k for k, p in enumerate(self.outputs) if p[0] == "buffer"}
         block = 1 + n_words + len(self.outputs)
         fills: list[int] = []
@@ -357,67 +373,9 @@ def _different(clusters: Sequence[LinkedCluster]) -> list[Compiled]:
     return list(dict.fromkeys(c.compiled for c in clusters))
 
 
-def _count_of_words(linked: LinkedProgram) -> int:
-    pairs = zip(linked.graph.inputs, linked.layouts, strict=True)
-    return sum(2 if strides is None and value.dtype.kind == "c" else 1 for value, strides in pairs)
-
-
-def _words_of(linked: LinkedProgram) -> list[int]:
-    """The number of each input's (first) argument: tensors come first, then numbers."""
-    words, at = [0] * len(linked.layouts), 0
-    for numbers in (False, True):
-        for k, (value, strides) in enumerate(zip(linked.graph.inputs, linked.layouts, strict=True)):
-            if (strides is None) is numbers:
-                words[k] = at
-                at += 2 if numbers and value.dtype.kind == "c" else 1
-    return words
-
-
 def _key(place: Place) -> tuple[str, int]:
     return place[:2]
 
 
-def _tensor(layouts: Sequence[Any], operand: int) -> int:
-    """The number of an operand among those that are tensors."""
-    return sum(s is not None for s in layouts[:operand])
-
-
-def _bits(content: Any, dtype: DType) -> list[int]:
-    """A number as the words that a kernel takes for it."""
-    if dtype.kind == "c":
-        return [*_bits(complex(content).real, FLOAT64), *_bits(complex(content).imag, FLOAT64)]
-    if dtype.kind == "f":
-        return [unpack("<q", pack("<d", float(content)))[0]]
-    return [int(content)]
-
-
 def _signed(word: int) -> int:
     return word - (1 << 64) if word >= 1 << 63 else word
-
-
-def _laid(compiled: Compiled) -> list[Any]:
-    """For each step of a program its number and (launch, words, how many buffers it fills first, their bytes) of each
-    launch.
-    """
-    if compiled.laid is None:
-        program = compiled.program
-        places = BufferNumbers(program.n_inputs + program.n_args)
-        found: list[Any] = []
-        for at, step in enumerate(program.steps):
-            if isinstance(step, ExternStep) and step.name == "allocate":
-                places.made(len(step.sizes), len(step.sizes))
-                found.append((-1, [(None, [], len(step.sizes), list(step.sizes))]))
-                continue
-            launches: list[Any] = []
-            for launch, words, count in places.laid(step):
-                sizes = step.sizes if launch.ints is None else launch.ints[FRESH_SIZES : FRESH_SIZES + count]
-                launches.append((launch, words, count, list(sizes)))
-            found.append((at, launches))
-        compiled.laid = found, list(places.now)
-    laid: list[Any] = compiled.laid[0]
-    return laid
-
-
-def _renumbered(compiled: Compiled, number: int) -> int:
-    """The number of a program's buffer among those of its launches."""
-    return number if number < 0 else compiled.laid[1][number]

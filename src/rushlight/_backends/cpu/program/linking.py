@@ -37,7 +37,7 @@ MOST_COMPILED = 1 << 14
 class Compiled:
     """A graph's program, and what it costs."""
 
-    __slots__ = ("kernels", "laid", "moved", "orders", "program")
+    __slots__ = ("kernels", "moved", "orders", "part", "program")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -59,7 +59,7 @@ class Compiled:
             for part in step.parts:
                 orders += orders_of(part.step.kernel.sections)
         self.orders = tuple(orders)
-        self.laid: Any = None  # the launches, once they are known
+        self.part: Any = None  # its launches, once they are known
 
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:

@@ -36,7 +36,7 @@ from rushlight._graph.packing import (
 )
 from rushlight._native.objectcode import FILE_BYTES
 
-__all__ = ["literal", "packed_program", "unpacked_program"]
+__all__ = ["literal", "packed_program", "read_steps", "unpacked_program"]
 
 _SYMBOL_LENGTH, _FILE_LENGTH = 25, 2 * FILE_BYTES
 _HEAD = 8  # words of a kernel's constants before its slots
@@ -138,9 +138,29 @@ def unpacked_program(data: Any, tensors: int, numbers: int, results_bytes: Seque
     RecordError where the data are not those of a program that takes so many tensors and numbers and makes results of
     so many bytes.
     """
-    n_inputs, n_args, results, rows = _parts(data, 4)
-    if n_inputs != tensors or not numbers <= _count(n_args) <= 2 * numbers:  # a complex number has two words
+    read = _read(data)
+    if read is None:
+        return None
+    program, held = read
+    # a complex number has two words
+    if program.n_inputs != tensors or not numbers <= program.n_args <= 2 * numbers:
         raise RecordError("a program of another call")
+    if len(program.results) != len(results_bytes):
+        raise RecordError("a program with other results")
+    for place, nbytes in zip(program.results, results_bytes, strict=True):
+        if nbytes and (place < held.first or held.sizes[place - held.first] < nbytes):
+            raise RecordError("a result that does not fit where it should lie")
+    return Executable(program)
+
+
+def read_steps(data: Any) -> Program | None:
+    """The program of a cluster, not yet callable; None where a kernel is no longer kept."""
+    read = _read(data)
+    return None if read is None else read[0]
+
+
+def _read(data: Any) -> tuple[Program, _Held] | None:
+    n_inputs, n_args, results, rows = _parts(data, 4)
     held = _Held(_count(n_inputs) + _count(n_args))
     steps: list[Step] = []
     for row in _list(rows):
@@ -150,12 +170,7 @@ def unpacked_program(data: Any, tensors: int, numbers: int, results_bytes: Seque
         steps.append(step)
     places = list(unpacked_ints(results, -1))
     held.check(places, -1)
-    if len(places) != len(results_bytes):
-        raise RecordError("a program with other results")
-    for place, nbytes in zip(places, results_bytes, strict=True):
-        if nbytes and (place < held.first or held.sizes[place - held.first] < nbytes):
-            raise RecordError("a result that does not fit where it should lie")
-    return Executable(Program(None, steps, places, n_inputs, n_args, []))
+    return Program(None, steps, places, n_inputs, n_args, []), held
 
 
 class _Held:
