@@ -707,7 +707,8 @@ def _places(program: Program) -> Iterator[tuple[Block, int]]:
 
     def of(block: Block) -> Iterator[tuple[Block, int]]:
         for index in range(len(block.statements) - 1, -1, -1):
-            yield block, index
+            if not re.fullmatch(r"w\d+ -= 1", block.statements[index].text):  # or a loop would not end
+                yield block, index
             for _, part in block.statements[index].parts:
                 yield from of(part)
 

@@ -149,9 +149,20 @@ def warns_always() -> bool:
 
 def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
     """`warn_user`, once in a program unless `set_warn_always(True)`."""
-    if _warns_always or text not in _SAID:
-        _SAID.add(text)
+    if warns_again(text):
         warn_user(text, category)
+
+
+def warns_again(text: str) -> bool:
+    """Whether `warn_once` would give this warning now; it has been given then."""
+    again = _warns_always or text not in _SAID
+    _SAID.add(text)
+    return again
+
+
+def forget_warning(text: str) -> None:
+    """Let `warn_once` give this warning again."""
+    _SAID.discard(text)
 
 
 def describe_code(location: tuple[Any, int] | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again, throw
-from rushlight._capture.bytecode.operations import Enter, Operations
+from rushlight._capture.bytecode.operations import Enter, Interrupt, Operations
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.tracebacks import program_part
 
@@ -106,6 +106,10 @@ class Generator:
     def ended(self) -> None:
         """The frame returned."""
         self.running, self.frame = False, None
+
+    def forget(self) -> None:
+        """End without a step: nothing of the frame runs any more."""
+        self.running, self.frame, self.closed = False, None, True
 
     def failed(self, error: BaseException) -> BaseException:
         """The frame raised: the exception as the one who went on with it sees it."""
@@ -211,7 +215,10 @@ class Generator:
 
     def __del__(self) -> None:
         if self.frame is not None and self.started and not self.running:
-            self.close()
+            try:
+                self.close()
+            except Interrupt as found:  # which would be lost here
+                self.operations.interrupt(found)
 
     def _waits_for(self) -> Any:
         """The iterator of the `yield from` or `await` in which the frame waits, or None."""

@@ -80,6 +80,9 @@ class Operations:
         """The value itself, where operations hand out placeholders for values that may never be looked at."""
         return value
 
+    def interrupt(self, found: Interrupt) -> None:
+        """A generator that was let go of could not run to its end."""
+
     # ***** names *****
 
     def load_global(self, frame: Any, name: str) -> Any:

@@ -104,7 +104,8 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if kind is types.FunctionType:
         return _function(tracer, function, args, kwargs)
     if kind is Append:
-        function.lazy.appended.append(*args)
+        lazy = function.lazy  # which somebody may have looked at since
+        (lazy.appended if lazy.value is ABSENT else lazy.value).append(*args)
         return None
     if kind is types.MethodType:
         return call(tracer, function.__func__, (function.__self__, *args), kwargs)
@@ -399,6 +400,8 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class of containers, numbers or iterators."""
+    if kind is weakref.ref and args and not tracer.outside.is_outside(args[0]):
+        raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
     given: list[Any] = []
     for x in args:
         if isinstance(x, (types.FunctionType, types.MethodType)) and kind in (map, filter):
@@ -464,6 +467,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
     new = new.__func__ if isinstance(new, staticmethod) else new
     if getattr(kind, "__abstractmethods__", None):
         return kind(*args, **kwargs)  # raises the TypeError
+    if type_attribute(kind, "__del__") is not ABSENT:
+        raise Break(f"makes an object of {kind.__name__}, which has a __del__")
     if isinstance(new, types.FunctionType):
         tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))
         tracer.adopt(new)

@@ -274,9 +274,8 @@ class CompiledFunction:
     def resume(self, stopped: Stopped) -> Any:
         """Go on where a segment stopped."""
         interpreter = Interpreter(PLAIN)
-        frames: list[Frame] = stopped.frames()
         while True:
-            interpreter.frames[:] = frames
+            interpreter.frames[:] = stopped.take()
             interpreter.step()
             try:
                 found = self._continued(interpreter)
@@ -284,7 +283,7 @@ class CompiledFunction:
                 found = self._unwound(interpreter, error)
             if type(found) is not Stopped:
                 return found
-            frames = found.frames()
+            stopped = found
 
     def _continued(self, interpreter: Interpreter) -> Any:
         """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the

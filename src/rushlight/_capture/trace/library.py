@@ -7,7 +7,6 @@ What is read of the process, as its environment, is guarded.  Functions of plain
 from __future__ import annotations
 
 import copy
-import functools
 import importlib.metadata
 import importlib.util
 import inspect
@@ -15,7 +14,6 @@ import logging
 import os
 import os.path
 import re
-import sys
 import types
 import warnings
 from collections import OrderedDict, defaultdict, deque
@@ -24,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, is_plain
+from rushlight._capture.trace.warned import caller, warn
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
 __all__ = ["instead", "memoized"]
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,62 +137,6 @@ def _is_fixed(value: Any) -> bool:
     return isinstance(value, tuple) and all(_is_fixed(x) for x in value)
 
 
-def _caller(tracer: Tracer, level: int) -> tuple[str, int, str, dict[str, Any]] | None:
-    """File, line, name and globals of the frame so many calls above; None beyond the compiled function."""
-    frames = [frame for interpreter in tracer.interpreters for frame in interpreter.frames]
-    if level > len(frames):
-        return None
-    frame = frames[-level]
-    return frame.code.co_filename, frame.line or frame.code.co_firstlineno, frame.code.co_name, frame.globals
-
-
-def _warn(
-    tracer: Tracer, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **rest: Any
-) -> None:
-    if rest or not isinstance(message, str) or not (category is None or isinstance(category, type)):
-        raise Break("calls warnings.warn() with an object")
-    category = category or UserWarning
-    if may_be_error(category):
-        raise Break("calls warnings.warn() where warnings may be errors")
-    tracer.reads.check(tracer.reads.constant(may_be_error), f"not {{}}({tracer.constants.name(category)})")
-    place = _caller(tracer, max(stacklevel, 1))
-    if place is None:
-        frames = sum(len(interpreter.frames) for interpreter in tracer.interpreters)
-        _effect(tracer, "warns with", _warn_above, message, category, stacklevel - frames)
-        return
-    filename, line, _, space = place
-    tracer.kept.append(space)
-    tracer.effects.append((functools.partial(_warn_here, space), (message, category, filename, line)))
-
-
-def may_be_error(category: type[Warning]) -> bool:
-    """Whether a warning of this category may be raised, by the filters as they are now."""
-    for action, message, kind, module, line in warnings.filters:
-        if issubclass(category, kind):
-            if action == "error":
-                return True
-            if message is None and module is None and not line:
-                return False
-    return False
-
-
-def _warn_here(space: dict[str, Any], message: str, category: type[Warning], filename: str, line: int) -> None:
-    """Warn as a line of the program."""
-    registry = space.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, filename, line, space.get("__name__", "<unknown>"), registry, space)
-
-
-def _warn_above(message: str, category: type[Warning], level: int) -> None:
-    """Warn as the line that called the compiled function, or one of those above."""
-    depth, frame = 1, sys._getframe(1)
-    while frame is not None and (
-        frame.f_code.co_filename in ("<compiled segment>", "<caller of a compiled function>")
-        or str(frame.f_globals.get("__name__", "")).startswith(f"{_PACKAGE}._capture")
-    ):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=depth + level)
-
-
 _LEVELS = {
     logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
     logging.Logger.error: logging.ERROR,
@@ -208,7 +149,7 @@ def _logs(level: int | None) -> Callable[..., None]:
         if rest or extra is not None or type(logger) not in (logging.Logger, logging.RootLogger):
             raise Break("logs an exception or the like")
         used, args = (args[0], args[1:]) if level is None else (level, args)
-        place = _caller(tracer, stacklevel)
+        place = caller(tracer, stacklevel)
         if place is None:
             raise Break("logs as a line outside of the compiled function")
         _effect(tracer, "logs", _log, logger, used, args[0], args[1:], *place[:3])
@@ -318,7 +259,7 @@ def _names(tracer: Tracer, value: Any) -> list[str]:
 
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     inspect.signature: _signature, importlib.util.find_spec: _find_spec, importlib.metadata.version: _as_it_is(importlib.metadata.version),
-    os.getenv: _getenv, warnings.warn: _warn, copy.copy: _copy, copy.deepcopy: _deepcopy, logging.Logger.isEnabledFor: _is_enabled,
+    os.getenv: _getenv, warnings.warn: warn, copy.copy: _copy, copy.deepcopy: _deepcopy, logging.Logger.isEnabledFor: _is_enabled,
     logging.Logger.getEffectiveLevel: _effective_level, logging.Logger.log: _logs(None),
     **{function: _logs(level) for function, level in _LEVELS.items()},
     **{function: _as_it_is(function) for function in (

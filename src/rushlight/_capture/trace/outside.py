@@ -17,10 +17,12 @@ import enum
 import functools
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from rushlight._capture.bytecode import Generator
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.sources import Reads, Source
 from rushlight._engine.core.tensor import Tensor
@@ -35,6 +37,8 @@ __all__ = [
     "Outside",
     "Shadow",
     "autograd_facts",
+    "has_end",
+    "is_suspended",
     "is_plain",
     "Instead",
     "type_attribute",
@@ -72,6 +76,18 @@ def is_native_kind(kind: type) -> bool:
     return False
 
 
+def is_suspended(value: Any) -> bool:
+    """Whether a value is a generator or the like that waits somewhere behind its beginning."""
+    if type(value) is Generator:
+        return value.started and value.frame is not None
+    return isinstance(value, types.GeneratorType) and type(value) is types.GeneratorType and bool(value.gi_frame)
+
+
+def has_end(value: Any) -> bool:
+    """Whether an object does something when it is let go of."""
+    return is_suspended(value) or hasattr(type(value), "__del__")
+
+
 def autograd_facts(x: Tensor) -> int:
     """What a trace relies on of a tensor's part in autograd besides its flags.
 
@@ -87,15 +103,21 @@ def autograd_facts(x: Tensor) -> int:
 class Lazy:
     """A value from outside that nobody has looked at: it is wrapped, and guarded, when somebody does.
 
-    What was appended to a list meanwhile is in `appended`: to append, nobody has to know what a list holds.
+    What was appended to a list meanwhile is in `appended`: to append, nobody has to know what a list holds.  `dropped`,
+    if not None, is called when the program lets go of the value.
     """
 
-    __slots__ = ("appended", "outside", "real", "source", "value")
+    __slots__ = ("__weakref__", "appended", "dropped", "outside", "real", "source", "value")
 
     def __init__(self, outside: Outside, real: Any, source: Source) -> None:
         self.outside, self.real, self.source = outside, real, source
         self.value: Any = ABSENT
         self.appended: list[Any] = []
+        self.dropped: Callable[[Any], None] | None = None
+
+    def __del__(self) -> None:
+        if self.dropped is not None:
+            self.dropped(self.real)
 
     def realise(self) -> Any:
         """What the trace works on in its place, from now on."""
@@ -158,6 +180,19 @@ class Outside:
         self.host_number: Callable[[float], Any] = float
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
         self.kept: list[Any] = []
+        # Of objects that do something when they are let go of: `dropped` is called when the trace does.
+        self.ending: weakref.WeakValueDictionary[int, Lazy] = weakref.WeakValueDictionary()
+        self.dropped: Callable[[Any], None] | None = None
+
+    def release(self) -> None:
+        """Forget all that came in."""
+        self.host_number, self.dropped = float, None
+        for lazy in list(self.ending.values()):
+            lazy.dropped = None
+        for held in (
+            self.sources, self.values, self.shadows, self.tensors, self.attributes, self.globals, self.lazies, self.kept, self.opaque,
+        ):  # fmt: skip
+            held.clear()
 
     # ***** coming in *****
 
@@ -167,12 +202,17 @@ class Outside:
             return self.wrap(value, source)
         if isinstance(value, _PLAIN):
             return Lazy(self, value, source)
-        known = self.lazies.get(id(value))
+        ends = has_end(value)
+        known = (self.ending if ends else self.lazies).get(id(value))
         if known is None:
             if id(value) in self.values:
                 return self.wrap(value, source)
             self.kept.append(value)
-            known = self.lazies[id(value)] = Lazy(self, value, source)
+            known = Lazy(self, value, source)
+            if ends:
+                known.dropped, self.ending[id(value)] = self.dropped, known
+            else:
+                self.lazies[id(value)] = known
         elif known.source is not source:
             self.reads.load(known.source)
             self.reads.check(source, f"{{}} is {known.source.variable}")
@@ -209,6 +249,8 @@ class Outside:
         kind = type(value)
         if isinstance(value, Tensor):
             return self._wrap_tensor(value, source)
+        if is_suspended(value):
+            raise Break("goes on with a generator from outside")
         if kind in CONTAINERS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             return self._wrap_container(value, source)
         if kind is types.MappingProxyType:

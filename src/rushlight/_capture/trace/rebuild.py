@@ -18,7 +18,7 @@ from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
-from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_plain
 from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
@@ -41,6 +41,11 @@ def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -
     made = Generator(frame, PLAIN)
     made.started = started
     return made
+
+
+def _stays(value: Any) -> bool:
+    """Whether a local that nobody reads any more has to live as long as its frame."""
+    return type(value) is types.CellType or has_end(value.real if type(value) is Lazy else value)
 
 
 def _is_python(kind: type) -> bool:
@@ -277,9 +282,9 @@ class Rebuild:
         )
 
     def frame_values(self, frame: Frame) -> tuple[str, str]:
-        """The locals that are still of use, and the stack."""
+        """The locals that are still of use, or do something when they are let go of, and the stack."""
         live = frame.live_locals()
-        places = [NULL if i not in live and type(x) is not types.CellType else x for i, x in enumerate(frame.locals)]
+        places = [x if i in live or _stays(x) else NULL for i, x in enumerate(frame.locals)]
         return self.row(places), self.row(frame.stack)
 
     def row(self, values: Sequence[Any]) -> str:

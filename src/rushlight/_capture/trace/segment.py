@@ -8,8 +8,9 @@ they are where the trace ended.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
@@ -54,13 +55,14 @@ class Stopped:
     def __init__(self, templates: Sequence[Frame], values: Sequence[Any]) -> None:
         self.templates, self.values = templates, values
 
-    def frames(self) -> list[Frame]:
-        """The frames with their values."""
+    def take(self) -> list[Frame]:
+        """The frames with their values, which this object holds no more: they live as long as the program's own."""
         frames = []
         for template, (places, stack, link) in zip(self.templates, self.values, strict=True):
             frame = template.copy()
             frame.locals, frame.stack, frame.link = places, stack, link
             frames.append(frame)
+        self.values = ()
         return frames
 
 
@@ -140,10 +142,9 @@ def trace(
             place = tracer.reads.source("{}[-1]", tracer.reads.constant(state_of_process))
             tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
         try:
-            values = _wrapped(tracer, state)
             interpreter = tracer.interpreter()
             tracer.interpreters.append(interpreter)
-            start(interpreter, values)
+            start(interpreter, _wrapped(tracer, state))
             _follow(interpreter, tracer, stop_at)
             after = STATE.word
             tracer.closed = True
@@ -158,6 +159,7 @@ def trace(
                 ) from None
         finally:
             STATE.word, STATE.saved_hooks[:] = word, hooks
+            tracer.release()
             rec.release()
     return segment
 
@@ -195,6 +197,8 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
             raise Retry(clean, "calls are too deep", "recursion", place, error) from None
         except Exception as error:
             raise Retry(clean, f"{type(error).__name__}: {error}", "exception", place, error) from None
+        if tracer.interrupted is not None:
+            raise Retry(clean, tracer.interrupted.reason, "break", place, None)
 
 
 def _place(interpreter: Interpreter) -> tuple[Any, int]:
@@ -211,8 +215,6 @@ def _finish(
         result = rebuild.value(interpreter.result)
     else:
         result = _stopped(rebuild, interpreter.frames)
-        if resume is not None:
-            result = f"{tracer.constants.name(resume)}({result})"
     rebuild.effects()
     if (after ^ word) & (GRAD | INFERENCE):
         keep = ~(GRAD | INFERENCE)
@@ -223,7 +225,30 @@ def _finish(
         raise Unbuildable("automatic casts or the like begin here and end elsewhere")
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
-    return _assemble(tracer, rebuild, program, graph_module, inputs, result, reason, interpreter.finished, passed)
+    going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
+    segment = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on), passed)
+    segment.finished, segment.graph_module, segment.reason = interpreter.finished, graph_module, reason
+    return segment
+
+
+class _Ending(NamedTuple):
+    """What a segment gives, as expressions: `result`, or what the function named `resume` makes of it."""
+
+    result: str
+    resume: str | None
+
+    def lines(self, lines: Sequence[str]) -> list[str]:
+        """Statements at the end of a segment of these lines.  Its variables are cleared before the program goes on, or
+        they would hold what the program lets go of meanwhile.
+        """
+        if self.resume is None:
+            return [f"    return {self.result}"]
+        names = {found[1] for line in lines if (found := _ASSIGNED.match(line))}
+        cleared = " = ".join(["s", "g", *sorted(names)])
+        return [f"    stopped = {self.result}", f"    {cleared} = None", f"    return {self.resume}(stopped)"]
+
+
+_ASSIGNED = re.compile(r" +([vr]\d+|o) = ")
 
 
 def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
@@ -363,9 +388,8 @@ def is_clean(frames: Sequence[Frame]) -> bool:
 
 
 def _assemble(
-    tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool,
-    passed: Passed,
-) -> Segment:  # fmt: skip
+    tracer: Tracer, rebuild: Rebuild, program: Any, inputs: list[str], ending: _Ending, passed: Passed
+) -> Segment:
     reads, outside = tracer.reads, tracer.outside
     floats = [reads.need(source) for source, _ in outside.hosted.values()]
     wanted = list(inputs) if program is not None else []
@@ -382,12 +406,12 @@ def _assemble(
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
     if program is not None:
         body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
-    body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]
+    body += [f"    {line}" for line in rebuild.lines]
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [
-        "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body,
+        "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body, *ending.lines(body),
         "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", "    settle()",
-        f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
+        f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body, *ending.lines([*checks, *body]),
     ]  # fmt: skip
     text = "\n".join(lines)
     guard = Guard(reads, wanted, {**tracer.constants.space, "ERRORS": _ERRORS})
@@ -402,7 +426,7 @@ def _assemble(
     }
     space["settle"] = functools.partial(_settle, space, program)
     functions(text, space, "compiled segment")
-    segment = Segment(space["run"], space["slow"], text, program, reason, guard)
+    segment = Segment(space["run"], space["slow"], text, program, "", guard)
     segment.numbers = Numbers(outside.numbers, tracer.constants.space)
-    segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
+    segment.inputs = len(inputs)
     return segment

@@ -10,10 +10,11 @@ import operator
 import sys
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operations
+from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
@@ -21,6 +22,7 @@ from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
+from rushlight._capture.trace.warned import Listening
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
@@ -147,6 +149,10 @@ class Tracer(Operations):
         self.kept: list[Any] = []
         self.named: set[int] = set()  # classes whose names are guarded
         self.interpreters: list[Interpreter] = []  # outermost first
+        self.outside.dropped = self.dropped
+        self.interrupted: Break | None = None  # found where no exception could be raised
+        self.generators: list[weakref.ref[Generator]] = []
+        self.listening = Listening(self)
         self.effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # calls that wait for the end of the trace
 
     def begin(self, start: Any) -> None:
@@ -160,6 +166,23 @@ class Tracer(Operations):
         """An interpreter for this trace."""
         return Interpreter(self)
 
+    def dropped(self, value: Any) -> None:
+        """The program lets go of an object that does something then: the real one has to, at this instruction."""
+        self.interrupted = Break(f"lets go of a {type(value).__name__} from outside")
+
+    def interrupt(self, found: Interrupt) -> None:
+        self.interrupted = found if isinstance(found, Break) else self.interrupted
+
+    def release(self) -> None:
+        """Let go, when the trace is over, of the program's objects: what holds the tracer would keep them alive."""
+        for generator in [found for held in self.generators if (found := held()) is not None]:
+            generator.forget()  # or its `finally` would run when it is let go of
+        for interpreter in self.interpreters:
+            interpreter.frames.clear()
+        for held in (self.generators, self.interpreters, self.effects, self.kept, self.made_functions, self.calls):
+            held.clear()
+        self.outside.release()
+
     # ***** helpers *****
 
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -170,12 +193,16 @@ class Tracer(Operations):
                 for part in parts:
                     if id(part) in self.outside.opaque:
                         raise Break(f"uses what is inside of a {type(part).__name__} from outside")
+        listens = self.listening.go_on()
         try:
             return function(*args, **kwargs)
         except DataDependentError as error:
             raise Break(f"{error}", kind="data") from None
         except RecordingError as error:
             raise Break(f"{error}") from None
+        finally:
+            if listens:
+                self.listening.pause()
 
     def check_open(self, reason: str) -> None:
         """Break where the trace has ended, and its program is being made."""
@@ -197,11 +224,14 @@ class Tracer(Operations):
         interpreter.enter(found)
         self.depth += 1
         self.interpreters.append(interpreter)
+        listened = self.listening.pause()
         try:
             return interpreter.run()
         finally:
             self.depth -= 1
             self.interpreters.pop()
+            if listened:
+                self.listening.go_on()
 
     def outside_of_trace(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run native code for what it keeps: nothing that it does to tensors is recorded."""
@@ -357,7 +387,7 @@ class Tracer(Operations):
             if name in held and obj.__dict__.get(name, held[name]) is held[name]:
                 return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
             if name == "grad":
-                self.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
+                self.reads.check(source, grad_condition(real))
             elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
                 self.reads.check(source, f"{name!r} not in {{}}.__dict__")
         found = type_attribute(type(obj), name)
@@ -625,7 +655,9 @@ class Tracer(Operations):
                 return None
             raise Break(f"writes the attribute '{name}' of {obj!r}")
         if not self.is_user_object(obj):
-            setattr(obj, name, value)
+            if self.outside.is_outside(obj):
+                raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} from outside")
+            setattr(obj, name, self.real(value))
             return None
         setter = type_attribute(type(obj), "__setattr__")
         self.guard_names(type(obj))
@@ -932,6 +964,10 @@ class Tracer(Operations):
     def build_string(self, parts: Sequence[Any]) -> str:
         return "".join([self.real(x) for x in parts])
 
+    def make_generator(self, generator: Generator) -> Generator:
+        self.generators.append(weakref.ref(generator))
+        return generator
+
     def make_function(self, function: types.FunctionType) -> Any:
         self.made_functions[id(function)] = function
         return function
@@ -941,6 +977,16 @@ class Tracer(Operations):
 
 
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments
+
+
+def grad_condition(x: Tensor) -> str:
+    """What says of a tensor, without the warning of `x.grad`, that it has a gradient or none."""
+    if x._node is None:
+        return f"({{}}.grad is None) is {x.grad is None}"
+    meta = x._autograd_meta
+    if meta is None or meta.grad is None:
+        return "{}._autograd_meta is None or {}._autograd_meta.grad is None"
+    return "{}._autograd_meta.grad is not None"
 
 
 class _Cached:
