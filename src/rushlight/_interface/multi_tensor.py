@@ -8,12 +8,16 @@ from rushlight._engine.dispatch.multi_tensor import (
     factored_update,
     flat_dtype,
     is_counter,
+    moved,
+    rule_of,
     update_elements,
     update_recorded,
 )
 
 __all__ = [
     "Rule",  # a traced rule for one element
+    "rule_of",  # that of an optimizer's class
+    "moved",  # a step of one array along another
     "update_elements",  # run it over rows of tensors
     "update_recorded",  # the same as one call of a program that is being recorded
     "factored_update",  # Adafactor's step

@@ -33,6 +33,8 @@ from rushlight._interface.multi_tensor import (
     count_steps,
     flat_dtype,
     is_counter,
+    moved,
+    rule_of,
     update_elements,
     update_recorded,
 )
@@ -83,11 +85,6 @@ def check_betas(betas: tuple[Any, Any]) -> None:
 # ***** what rules are made of; a number may be a tensor, by which a differentiable step is differentiated *****
 
 
-def moved(t: Any, start: Any, way: Any, factor: Any) -> Any:
-    """start + factor * way"""
-    return start + way * factor if isinstance(factor, Tensor) else t.add(start, way, alpha=factor)
-
-
 def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
     """start + factor * a * b"""
     return start + a * b * factor if isinstance(factor, Tensor) else t.addcmul(start, a, b, value=factor)
@@ -110,33 +107,6 @@ def takes_lists(group: dict[str, Any]) -> bool:
 
 
 # ***** the frame *****
-
-
-_RULES: dict[tuple[Any, ...], Rule] = {}
-
-
-def _rule_of(
-    cls: type[ElementwiseOptimizer], maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]
-) -> Rule:
-    """A class's rule, after what all have in common: the direction, and weight decay in its two forms."""
-    key = cls, maximize, arrays, numbers
-    found = _RULES.get(key)
-    if found is not None:
-        return found
-
-    def body(t: Any, x: Any, n: Any) -> None:
-        if maximize:
-            x.grad = -x.grad
-        if n.shrink is not None:
-            x.param = x.param * n.shrink
-        if n.penalty is not None:
-            x.grad = moved(t, x.grad, x.param, n.penalty)
-        if n.penalty_apart is not None:
-            x.grad = x.grad + x.param * n.penalty_apart
-        cls._rule(t, x, n)
-
-    rule = _RULES[key] = Rule(body, arrays, numbers)
-    return rule
 
 
 # What a step does to one parameter: parameter, gradient, what is kept for it, and whether nothing was kept before.
@@ -213,9 +183,9 @@ class ElementwiseOptimizer(Optimizer):
         if not group.get("differentiable"):
             given = {name: number(value) for name, value in given.items()}
         numbers = {name: value for name, value in given.items() if value is not None}
-        return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(
-            numbers.values()
-        )
+        assert callable(cls._rule)  # read here, so that who traces a step guards it
+        rule = rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers))
+        return rule, tuple(numbers.values())
 
     @classmethod
     def _decay(cls, group: dict[str, Any], is_complex: bool) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from rushlight._backends.registry import backend_of, host
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import RECORDING, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 from rushlight._types.spec import Spec
 
-__all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "update_elements", "update_recorded"]
+__all__ = [
+    "Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "moved", "rule_of", "update_elements", "update_recorded",
+]  # fmt: skip
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
 PIECE = 1 << 15
@@ -72,6 +75,38 @@ class Rule:
                 lambda size: self.trace(dtype, size), layouts, dict(enumerate(written))
             )
         return address
+
+
+_RULES: dict[tuple[Any, ...], Rule] = {}
+
+
+def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]) -> Rule:
+    """The rule of a class with a `_rule(t, x, n)`, after what all have in common: the direction, and weight decay in its
+    two forms.
+    """
+    own = cls._rule
+    key = own, maximize, arrays, numbers
+    found = _RULES.get(key)
+    if found is not None:
+        return found
+
+    def body(t: Any, x: Any, n: Any) -> None:
+        if maximize:
+            x.grad = -x.grad
+        if n.shrink is not None:
+            x.param = x.param * n.shrink
+        if n.penalty is not None:
+            x.grad = moved(t, x.grad, x.param, n.penalty)
+        if n.penalty_apart is not None:
+            x.grad = x.grad + x.param * n.penalty_apart
+        own(t, x, n)
+
+    return _RULES.setdefault(key, Rule(body, arrays, numbers))
+
+
+def moved(t: Any, start: Any, way: Any, factor: Any) -> Any:
+    """start + factor * way"""
+    return start + way * factor if isinstance(factor, Tensor) else t.add(start, way, alpha=factor)
 
 
 _RECORDED = new_plan_table()  # (rule, spec) -> the executable of a recorded program
