@@ -10,6 +10,7 @@ from typing import Any
 from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.deferred import deferred
 from rushlight._types.dtype import BOOL
 
 __all__ = [
@@ -83,7 +84,8 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: _Mes
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     if cond.dtype is not BOOL:
         raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
-    _check_with(error_type, bool(cond.all().item()), message)
+    if not deferred(cond, lambda held: held.logical_not()):
+        _check_with(error_type, bool(cond.all().item()), message)
 
 
 _check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
@@ -97,12 +99,20 @@ def _assert(condition: Any, message: str) -> None:
         handled, made = HOOKS.override(_assert, (condition, message), {})
         if handled:
             return made
+    if (
+        isinstance(condition, Tensor)
+        and condition._spec.numel == 1
+        and deferred(condition, lambda held: held.logical_not())
+    ):
+        return None
     if not condition:
         raise AssertionError(message)
 
 
 def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     """RuntimeError unless a tensor of one element is not zero; on the CPU at once."""
+    if input._spec.numel == 1 and deferred(input, lambda held: held.logical_not()):
+        return
     if not bool(input):
         raise RuntimeError(assert_msg)
 

@@ -11,6 +11,7 @@ from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.native_lookup import RUNS, ran, unwatched
 from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling
@@ -94,8 +95,16 @@ def normal(
 def _check_std_tensor(std: Any) -> None:
     if std.dtype.is_complex:
         raise RuntimeError("normal expects standard deviation to be non-complex")
+    if deferred(std, lambda x: x.lt(0).logical_or(x.isnan())):
+        return
     if std._spec.numel and std._storage is not None and not std.detach().min().ge(0).item():
         raise RuntimeError("normal expects all elements of std >= 0.0")
+
+
+def _are_no_weights(x: Any) -> Any:
+    """Whether weights of `multinomial` are negative or not finite, or their sum is not positive."""
+    wrong = x.lt(0).logical_or(x.isfinite().logical_not())
+    return wrong.any().logical_or(x.sum(-1).le(0).any())
 
 
 def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | None) -> Tensor:
@@ -231,8 +240,11 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
     weights = (
         input if spec.contiguous and not spec.conj and spec.dtype is dtype else input.detach().to(dtype).contiguous()
     )
+    samples_apart = False  # whether a single sample too is drawn in the way of several
     replacement = replacement and samples > 1  # a single sample is drawn in the way that puts nothing back
-    if replacement:
+    if not replacement and categories and deferred(weights, _are_no_weights):
+        status, samples_apart = 0, True
+    elif replacement:
         status = streams.fill_multinomial(generator, made._ptr, weights._ptr, dtype, rows, categories, samples)
     elif samples == 1 and weights is input:
         status = streams.fill_choice(generator, made._ptr, weights._ptr, dtype, rows, categories)
@@ -242,7 +254,7 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if status == 2 or not categories:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if replacement or samples == 1 and weights is input:
+    if replacement or samples == 1 and weights is input and not samples_apart:
         return
     # the smallest of exponential numbers with these rates comes from each with the right chance; so do the k smallest
     times: Any = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape, like_strides(input, None)))

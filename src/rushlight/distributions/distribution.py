@@ -20,9 +20,9 @@ __all__ = ["Distribution", "ProbsOrLogits", "parametric"]
 Class = TypeVar("Class", bound=type)
 
 
-def holds(checked: Tensor) -> bool:
-    """Whether all elements are true; inside of `vmap`, those of all items."""
-    return bool(root(checked.all()).all())
+def holds(checked: Tensor) -> Tensor:
+    """Whether all elements are true, as a tensor; inside of `vmap`, those of all items."""
+    return root(checked.all()).all()
 
 
 class Distribution:

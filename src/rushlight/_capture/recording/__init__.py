@@ -1,9 +1,9 @@
 """Recording programs on a device without memory that looks like the CPU, and running what was recorded."""
 
 from rushlight._capture.recording.device import shown
-from rushlight._capture.recording.errors import DataDependentError, RecordingError
+from rushlight._capture.recording.errors import CheckFailed, DataDependentError, RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.program import CompiledProgram
 from rushlight._capture.recording.recording import Recording
 
-__all__ = ["CompiledProgram", "DataDependentError", "HostNumber", "Recording", "RecordingError", "shown"]
+__all__ = ["CheckFailed", "CompiledProgram", "DataDependentError", "HostNumber", "Recording", "RecordingError", "shown"]

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
-from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill, Read
+from rushlight._capture.recording.log import Call, Check, Copy, Draw, Entry, Fill, Read
 from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.effects import prim
 from rushlight._transforms.simplify import EXACT
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.layout import contiguous_strides, extent, numel
 
 __all__ = ["Assembler", "Given"]
@@ -79,6 +79,7 @@ class Assembler:
         self.stretches: dict[int, Stretch] = {}
         self.flattened: set[int] = set()
         self.calls = 0
+        self.checks: list[Any] = []  # bools that must be False
 
     # ***** the log *****
 
@@ -95,6 +96,8 @@ class Assembler:
                 elif type(entry) is Read:
                     leaf = entry.leaf
                     leaf.value = self.read(leaf.address, (), (), leaf.dtype)
+                elif type(entry) is Check:
+                    self.checks.append(self.read(entry.address, (), (), BOOL))
                 else:
                     assert type(entry) is Copy
                     self._copy(entry)
@@ -125,6 +128,17 @@ class Assembler:
                 self.write(next(fresh), value.shape, strides[k], result)
             else:
                 self.write(addresses[target], value.shape, strides[k], result)
+
+    def failed(self) -> Stretch:
+        """Whether one of the checks fails, as memory that the program gives."""
+        with self.builder:
+            self.calls += 1
+            found, *rest = [self.operand(value) for value in self.checks]
+            for value in rest:
+                found = prim.bitwise_or(found, value)
+            made = Stretch(0, 1)
+            made.value, made.dtype = _call_of(found), BOOL
+        return made
 
     def operand(self, value: Any) -> Any:
         """A value as the call at hand is given it."""

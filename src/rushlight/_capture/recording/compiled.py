@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
-from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.errors import CheckFailed, RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.kept import Laid, kept_executable, program_key, text_of
 from rushlight._capture.recording.log import Draw
 from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import Node, next_sequence
-from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
@@ -25,6 +25,7 @@ from rushlight._engine.dispatch.node_recording import NOT_SAVED, watch
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
+from rushlight._types.layout import is_dense, numel
 from rushlight._types.spec import Spec
 
 __all__ = ["Changed", "CompiledProgram", "Dress", "Made"]
@@ -96,6 +97,7 @@ class CompiledProgram:
         if any(k >= build.forward_end for k, _ in draws):
             raise RecordingError("the backward of the program draws random numbers")
         self._n_stored = len(stretches)
+        self._failed = self._n_stored - 1 if assembler.checks else None  # which result says that a check fails
         self._layouts = [layout.strides for layout in layouts]
         self._changed = list(changed)
         self._place(build, assembler)
@@ -121,7 +123,11 @@ class CompiledProgram:
     def _place(self, build: Any, assembler: Any) -> None:
         """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
         known = {id(assembler.given[v]): n for n, v in enumerate(self.graph.inputs)}
-        self._aliases = {self._n_stored + k: known[id(c.given)] for k, c in enumerate(self._changed)}
+        self._steps = [  # bytes from the input's first element to the memory that is written
+            (c.given.layout.offset - build._own(c.given.content).offset) * c.given.dtype.itemsize for c in self._changed
+        ]
+        aliases = {self._n_stored + k: known[id(c.given)] for k, c in enumerate(self._changed)}
+        self._aliases = {} if self._failed is not None else aliases
         numbers = {id(d): k for k, d in enumerate(self.draws)}
         self._sources: list[tuple[str, int, int]] = []
         self._in_specs: list[Spec | None] = []
@@ -170,6 +176,16 @@ class CompiledProgram:
         self._wanting = list(wanting)
         self._wrt = [self._sources[n][1] for n in wrt]
 
+    @property
+    def checks(self) -> bool:
+        """Whether a call may end with `CheckFailed`."""
+        return self._failed is not None
+
+    @property
+    def changes_nothing_before_checks(self) -> bool:
+        """Whether everything is as it was where a kernel raises an error, or a check fails."""
+        return self.checks or not (self.draws or self._changed)
+
     # ***** compiling *****
 
     def compile(self) -> Any:
@@ -199,7 +215,7 @@ class CompiledProgram:
         `over_tensors` of executables).
         """
         over = getattr(self._exe, "over_tensors", None)
-        if over is None:
+        if over is None or self._failed is not None:
             return None
         count, sources = 0, []
         for kind, number, step in self._sources:
@@ -236,6 +252,7 @@ class CompiledProgram:
             or self.flags
             or self._dressed
             or self._result_versions
+            or self._failed is not None
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
             found = self._over(self._plain())
         self._run = found
@@ -304,11 +321,14 @@ class CompiledProgram:
         if HOOKS.lazy_clones:
             for change in self._changed:
                 own(inputs[change.given.content])
+        before = [] if self._failed is None else [(d.generator, d.generator.get_state()) for d in self.draws]
         drawn = [self._drawn(draw) for draw in self.draws]
         numbers = () if self._evaluation is None else self._evaluation(inputs)
         found: tuple[Any, ...] = ()
         tensors = None if self._direct is None else self._direct(inputs, self._further_words(drawn, numbers))
-        if tensors is None and exe is not None:
+        if self._failed is not None:
+            found = self._checked(inputs, self._words(inputs, drawn, numbers), before)
+        elif tensors is None and exe is not None:
             made = exe(*self._words(inputs, drawn, numbers))
             found = made if type(made) is tuple else () if made is None else (made,)
         if self._versions:
@@ -345,6 +365,22 @@ class CompiledProgram:
         for place, number in zip(self._number_places, numbers[self._number_words :], strict=True):
             results.insert(place, number)
         return results
+
+    def _checked(self, inputs: Sequence[Tensor], words: list[Any], before: Sequence[Any]) -> tuple[Any, ...]:
+        """The storages that the executable gives; inputs are written once it is known that no check fails."""
+        try:
+            made = self._exe(*words)
+            found: tuple[Any, ...] = made if type(made) is tuple else (made,)
+            failed = memoryview(found[self._failed]).cast("B")[0]
+        except Exception:  # of a kernel; the calls one by one raise it where they stand in the program
+            failed = True
+        if failed:
+            for generator, state in reversed(before):
+                generator.set_state(state)
+            raise CheckFailed
+        for k, change in enumerate(self._changed):
+            _write_back(inputs[change.given.content], change.given, found[self._n_stored + k], self._steps[k])
+        return found
 
     def _set_gradients(self, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         for i, j in self.grads:
@@ -475,6 +511,18 @@ class CompiledProgram:
         if kind == "draw":
             return make(drawn[number], spec, drawn[number].ptr)
         return self._held[number]
+
+
+def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:
+    """Give an input's memory the contents that a program has put elsewhere, in the same layout."""
+    layout, size = given.layout, given.dtype.itemsize
+    if is_dense(layout.shape, layout.strides):
+        backend_of(CPU).copy(x._ptr + step, storage.ptr, numel(layout.shape) * size, CPU)
+        return
+    spec = Spec.of(given.dtype, CPU, layout.shape, layout.strides)
+    target = make(x._storage, spec, x._ptr + step)
+    OPS["copy_"](target, make(storage, spec, storage.ptr))
+    x._storage.version -= 1  # the program counts its changes
 
 
 def _released_node(words: str) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DataDependentError", "RecordingError"]
+__all__ = ["CheckFailed", "DataDependentError", "RecordingError"]
 
 
 class RecordingError(RuntimeError):
@@ -11,3 +11,9 @@ class RecordingError(RuntimeError):
 
 class DataDependentError(RecordingError):
     """A program asked for elements of a tensor, which are not known while it is recorded."""
+
+
+class CheckFailed(Exception):
+    """A call of a program met what the recording has taken not to happen, and changed nothing: an error that the calls
+    would raise one by one.
+    """

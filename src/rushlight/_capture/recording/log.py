@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Copy", "Draw", "Entry", "Fill", "Read"]
+__all__ = ["Call", "Check", "Copy", "Draw", "Entry", "Fill", "Read"]
 
 
 class Call(NamedTuple):
@@ -53,4 +53,10 @@ class Read(NamedTuple):
     leaf: Any
 
 
-Entry = Call | Fill | Copy | Draw | Read
+class Check(NamedTuple):
+    """The bool at an address must be False: where it is not, the program has no results and changes nothing."""
+
+    address: int
+
+
+Entry = Check | Call | Fill | Copy | Draw | Read

@@ -320,12 +320,17 @@ class _Build:
         for each in made:
             if each.stretch is not None and each.stretch not in storages:
                 storages.append(each.stretch)
+        if assembler.checks:
+            storages.append(assembler.failed())
         stored = [s.value for s in storages]
         layouts = [s.layout for s in storages]
         if not self.wanting:
             forward = _graph(assembler, [*stored, *[c.value for c in changed]], changed)
             return CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
+        checks = len(assembler.checks)
         assembler.run(recording.log[self.forward_end :])
+        if len(assembler.checks) > checks:
+            raise RecordingError("the backward of the program checks elements of tensors")
         with assembler.builder:
             gradients = [self._read(g, assembler) for g in self.gradients]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)

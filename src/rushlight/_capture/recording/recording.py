@@ -26,7 +26,7 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.host_numbers import Leaf, host_number
-from rushlight._capture.recording.log import Call, Draw, Entry, Read
+from rushlight._capture.recording.log import Call, Check, Draw, Entry, Read
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.replay import follows_from_counters, known
@@ -37,7 +37,7 @@ from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
 from rushlight._types.device import CPU
-from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
+from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["Recording"]
@@ -111,7 +111,7 @@ class Recording:
         if type(entry) is Call:
             written = [*entry.fresh, *[self.memory_at(entry.words[n]).address for n in entry.exe.aliased]]
         else:
-            written = [] if isinstance(entry, (Call, Read)) else [self.memory_at(entry.address).address]
+            written = [] if isinstance(entry, (Call, Check, Read)) else [self.memory_at(entry.address).address]
         for address in written:
             self.writers.setdefault(address, []).append(len(self.log))
         self.log.append(entry)
@@ -167,6 +167,14 @@ class Recording:
         raise DataDependentError(
             f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"
         )
+
+    def check(self, failed: Tensor) -> None:
+        """Take a recorded bool of one element to be False.  A call of the program in which it is not raises
+        `CheckFailed`, without a result and with everything as it was.
+        """
+        if failed._spec.dtype is not BOOL or failed._spec.numel != 1 or not self.is_recorded(failed):
+            raise RecordingError("a check looks at one recorded bool")
+        self.note(Check(failed._ptr))
 
     def host_number(self, getter: Callable[[], Any]) -> Any:
         """A number that each call of the program asks `getter` for; its type must stay that of `getter()` now, a float

@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._backends.registry import host
 from rushlight._capture.recording.host_numbers import HostNumber
-from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill, Read
+from rushlight._capture.recording.log import Call, Check, Copy, Draw, Entry, Fill, Read
 from rushlight._engine.core.memory import MEMORY
 from rushlight._types.device import CPU
 
@@ -55,7 +55,7 @@ class Replay:
             elif type(entry) is Draw:
                 assert self.draw is not None
                 self.draw(entry, self.address(entry.address))
-            elif type(entry) is Read:
+            elif type(entry) in (Check, Read):
                 pass
             elif type(entry) is Fill:
                 data = bytes(entry.nbytes) if entry.data is None else entry.data

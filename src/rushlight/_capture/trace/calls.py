@@ -28,6 +28,7 @@ from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, 
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
+from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class of containers, numbers or iterators."""
-    if kind is weakref.ref and args and not tracer.outside.is_outside(args[0]):
+    if kind is weakref.ref and args and not (tracer.outside.is_outside(args[0]) or type(args[0]) is type(STATE.task)):
         raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
     given: list[Any] = []
     for x in args:
@@ -428,6 +429,7 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
             reversed,
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
+            x = list(x) if kind is reversed else x
         elif kind in (int, float, complex, bool, str) and tracer.is_user_object(x):
             return _converted(tracer, kind, x)
         given.append(x)

@@ -212,7 +212,10 @@ class CompiledFunction:
             for _ in range(8):
                 try:
                     resume = self.resume if start.func is _enter else None
-                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume, position.changing)
+                    again = functools.partial(self.again, start)
+                    made = trace(
+                        self.settings, state, start, _internal, stop_at, reason, resume, again, position.changing
+                    )
                 except (Retry, Unbuildable) as found:
                     if position.changing:  # perhaps the program asks for the value of such a number
                         position.fix_numbers()
@@ -270,6 +273,14 @@ class CompiledFunction:
         return getattr(self.function, "__qualname__", type(self.function).__name__)
 
     # ***** going on after a break *****
+
+    def again(self, start: functools.partial[None], state: Sequence[Any]) -> Any:
+        """Run from a state as the function is, to the end."""
+        if start.func is _enter:
+            return _plain_call(self.target, state)
+        interpreter = Interpreter(PLAIN)
+        start(interpreter, list(state))
+        return interpreter.run()
 
     def resume(self, stopped: Stopped) -> Any:
         """Go on where a segment stopped."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
-from rushlight._capture.recording import Recording, RecordingError
+from rushlight._capture.recording import CheckFailed, Recording, RecordingError
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.generated import functions
@@ -118,11 +118,13 @@ class Segment:
 
 def trace(
     settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
-    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, changing: frozenset[str] = frozenset(),
+    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, again: Callable[[Any], Any],
+    changing: frozenset[str] = frozenset(),
 ) -> Segment:  # fmt: skip
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
     Retry where it has to end earlier.  `resume`, if given, goes on where the segment stops; else it gives `Stopped`.
+    `again` runs the function from a state as it is: where a check of the program fails.
     """
     outer, hooks = STATE.word, list(STATE.saved_hooks)
     with Recording() as rec:
@@ -149,7 +151,7 @@ def trace(
             after = STATE.word
             tracer.closed = True
             try:
-                segment = _finish(tracer, rec, interpreter, reason, word, after, resume, passed)
+                segment = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
             except (Unbuildable, RecordingError) as error:
                 if tracer.hooked_at is None:
                     raise
@@ -207,7 +209,7 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
 
 
 def _finish(
-    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any,
+    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any, again: Any,
     passed: Passed,
 ) -> Segment:  # fmt: skip
     rebuild = Rebuild(tracer)
@@ -226,7 +228,7 @@ def _finish(
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
     going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
-    segment = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on), passed)
+    segment = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on, again), passed)
     segment.finished, segment.graph_module, segment.reason = interpreter.finished, graph_module, reason
     return segment
 
@@ -236,6 +238,7 @@ class _Ending(NamedTuple):
 
     result: str
     resume: str | None
+    again: Callable[[Any], Any]
 
     def lines(self, lines: Sequence[str]) -> list[str]:
         """Statements at the end of a segment of these lines.  Its variables are cleared before the program goes on, or
@@ -377,6 +380,16 @@ def _nothing() -> None:
     """Stands where a call in progress had its function."""
 
 
+def _running(tracer: Tracer, program: Any, run: str, again: Any) -> list[str]:
+    """Lines that run the program; where a call of it has to end without a result, the frames run as they are."""
+    if not getattr(program, "changes_nothing_before_checks", False):
+        return [f"    {run}"]
+    name, word = tracer.constants.name, f"{tracer.constants.name(STATE)}.word"
+    kinds = name(CheckFailed if program.checks else Exception)
+    lines = [f"    w = {word}", f"    try: {run}", f"    except {kinds}:", f"        {word} = w"]
+    return [*lines, f"        return {name(again)}(s)"]
+
+
 def _settle(space: dict[str, Any], program: Any) -> None:
     """Let a segment call its program without what only the first call needs."""
     space["program"] = getattr(program, "entry", program)
@@ -405,7 +418,8 @@ def _assemble(
         if not any(".word = " in line for line in rebuild.lines):
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
     if program is not None:
-        body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
+        run = "o = program(g)" if len(wanted) == count else f"o = program(g[:{count}])"
+        body += _running(tracer, program, run, ending.again)
     body += [f"    {line}" for line in rebuild.lines]
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [

@@ -16,7 +16,7 @@ from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
-from rushlight._capture.trace import calls
+from rushlight._capture.trace import calls, checks
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain, type_attribute
@@ -870,6 +870,10 @@ class Tracer(Operations):
 
     def truth(self, value: Any) -> bool:
         value = self.real(value)
+        if isinstance(value, Tensor) and self.rec.is_recorded(value):
+            taken = checks.taken(self, value)
+            if taken is not None:
+                return taken
         for name in ("__bool__", "__len__"):
             method = self.method_of(value, name)
             if method is not None:

@@ -14,6 +14,7 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.autocast import lowered
+from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.out import write_out
 from rushlight._engine.dispatch.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME
@@ -58,6 +59,8 @@ _NOT_FINITE = "The algorithm failed to converge because the input matrix contain
 def require_success(info: Tensor, name: str, kind: str) -> None:
     """Raise for the first matrix of a batch whose `info` is not 0; tensors without memory have none."""
     if getattr(info, "_storage", None) is None:
+        return
+    if deferred(info, lambda codes: codes != 0):
         return
     if not info._spec.ndim:
         code, place = convert.item(info), ""
