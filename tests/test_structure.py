@@ -195,6 +195,8 @@ LATE = {
 # Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
 # cheap.  Counted apart from late imports.
 LAZY = {
+    "rushlight._backends.cpu.program.measuring": "only who looks inside measures",
+    "rushlight._capture.recording.trial": "only who looks inside runs a program by itself",
     "rushlight.library.aten.calls": "nobody looks below autograd, mostly",
     "rushlight.library.aten.derived": "of operators without a formula",
     "rushlight.library.aten.functions": "with all handlers, for the first mode",

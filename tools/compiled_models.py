@@ -489,6 +489,7 @@ def main() -> None:
     parser.add_argument("family", choices=[*FAMILIES, "all"])
     parser.add_argument("names", nargs="*", help="parts of names; without any all models")
     parser.add_argument("--json", default="", help="a file for the results, which are added to")
+    parser.add_argument("--missing", action="store_true", help="only models that the file of results does not have")
     parser.add_argument("--seconds", type=int, default=300, help="limit for each model")
     parser.add_argument("--traced", action="store_true", help="only say whether models can be traced whole")
     options = parser.parse_args()
@@ -497,6 +498,8 @@ def main() -> None:
     for family in FAMILIES if options.family == "all" else [options.family]:
         for name, maker in FAMILIES[family]():
             if options.names and not any(part in name for part in options.names):
+                continue
+            if options.missing and name in results:
                 continue
             results[name] = in_process(maker, options.seconds, trace_only if options.traced else measure)
             print(line(name, results[name]), flush=True)

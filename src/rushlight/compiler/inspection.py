@@ -13,20 +13,45 @@ For functions that are not compiled it tells what their operators ran.
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rushlight._interface.compiling import EVENTS, explain_operators, readable, to_source
+from rushlight.compiler.inspection_page import page_of
 
-__all__ = ["CompiledReport", "ProgramReport", "explain"]
+__all__ = ["CompiledReport", "KernelTime", "ProgramReport", "explain"]
+
+
+@dataclasses.dataclass
+class KernelTime:
+    """A kernel or routine of a program, alike ones together: `seconds` of a call that they take, the `least` that this
+    machine could take for so many bytes or operations, and how many they are.
+    """
+
+    name: str
+    primitives: str
+    seconds: float
+    least: float
+    moved: int
+    operations: int
+    count: int = 1
+
+    @property
+    def ratio(self) -> float:
+        """Times the machine's limit; 0 where it has none."""
+        return self.seconds / self.least if self.least else 0.0
 
 
 @dataclasses.dataclass
 class ProgramReport:
-    """One program of a compiled function: conditions, graph of primitives, what runs, what it saves for backward."""
+    """One program of a compiled function: conditions, graph of primitives, what runs, what it saves for backward.
+
+    `backward` is the graph for gradients that come from outside of the program.  `clusters` says which calls are fused,
+    `apart` why others are not; `memory` lists (bytes, offset, first wave, last wave) of what lives between kernels, in
+    a block of `peak` bytes.  `times` and `code` are made when they are asked for.
+    """
 
     title: str
     conditions: list[str]
@@ -35,11 +60,51 @@ class ProgramReport:
     kernels: list[str]
     saved: list[str]
     calls: int
+    backward: str = ""
+    clusters: list[str] = dataclasses.field(default_factory=list)
+    apart: list[str] = dataclasses.field(default_factory=list)
+    memory: list[tuple[int, int, int, int]] = dataclasses.field(default_factory=list)
+    peak: int = 0
+    _program: Any = dataclasses.field(default=None, repr=False, compare=False)
+    _times: list[KernelTime] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def line(self) -> str:
         """The counts, in a line."""
         saved = f"{', '.join(self.saved)} saved for backward" if self.saved else "nothing saved for backward"
         return f"{_count(len(self.conditions), 'condition')}, {_count(self.calls, 'call')}, {_count(len(self.kernels), 'kernel')}; {saved}"
+
+    def times(self, seconds: float = 0.2) -> list[KernelTime]:
+        """The time of the kernels, longest first.  The first call runs the program by itself for about so many seconds,
+        on memory of its own; the machine's limits are measured once a process.
+        """
+        if self._times is None:
+            alike: dict[Any, KernelTime] = {}
+            for step in [] if self._program is None else self._program.step_times(seconds):
+                key = step.name, step.primitives, step.moved, step.operations
+                row = alike.setdefault(key, KernelTime(step.name, step.primitives, 0.0, 0.0, *key[2:], 0))
+                row.seconds, row.least, row.count = row.seconds + step.seconds, row.least + step.least, row.count + 1
+            self._times = sorted(alike.values(), key=lambda row: -row.seconds)
+        return self._times
+
+    def times_table(self, seconds: float = 0.2) -> str:
+        """`times` as text: time, part of the whole, times the limit, bytes and operations of each, what it computes."""
+        rows = self.times(seconds)
+        whole, least = sum(row.seconds for row in rows) or 1e-12, sum(row.least for row in rows)
+        lines = [f"{1e6 * whole:.1f} us in kernels, {whole / least if least else 0:.2f} times the machine's limit"]
+        for row in rows:
+            lines.append(
+                f"{1e6 * row.seconds:9.1f} us {100 * row.seconds / whole:5.1f} % {row.ratio:7.2f} x limit {row.count:4} of "
+                f"{row.moved} bytes, {row.operations} operations: {row.name}: {row.primitives}"
+            )
+        return "\n".join(lines)
+
+    def code(self) -> list[tuple[str, str, str]]:
+        """(name, LLVM text, assembly) of each kernel, each once; they are compiled anew for it."""
+        executable = None if self._program is None else self._program.compile()
+        if executable is None:
+            return []
+        assembly = dict(executable.assembly())
+        return [(name, text, assembly.get(name, "")) for name, text in executable.code()]
 
 
 @dataclasses.dataclass
@@ -77,9 +142,11 @@ class CompiledReport:
         return "\n".join(parts)
 
     def html(self, path: str | Path) -> Path:
-        """Write everything as one page without links to anything outside; gives its path."""
+        """Write everything as one page without links to anything outside, with times and native code of the kernels;
+        gives its path.
+        """
         written = Path(path)
-        written.write_text(_page(self), encoding="utf-8")
+        written.write_text(page_of(self), encoding="utf-8")
         return written
 
 
@@ -175,41 +242,24 @@ def _program(segment: Any, names: tuple[str, ...], begins: str) -> ProgramReport
         if executable is not None:
             execution = executable.explain()
             kernels = [step.name for step in executable.steps()]
-        saved = [f"{spec.dtype.name}{list(spec.shape)}" for spec in program._residuals]
+        saved = [
+            f"{spec.dtype.name}{list(spec.shape)}"
+            for kind, spec in program.saved_values
+            if kind == "residual" and spec is not None
+        ]
     calls = len(set(re.findall(r"call=(\d+)", graph))) or graph.count("call_")
-    return ProgramReport(title, conditions, graph, execution, kernels, saved, calls)
+    found = ProgramReport(title, conditions, graph, execution, kernels, saved, calls)
+    if segment.graph_module is None and program is not None:
+        _more(found, program)
+    return found
 
 
-# ***** the page *****
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222; background: #fff }
-pre { background: #f6f6f4; padding: .8rem; overflow-x: auto; font: 12.5px/1.45 ui-monospace, monospace; border-radius: 4px }
-summary { cursor: pointer; font-weight: 600; padding: .2rem 0 }
-table { border-collapse: collapse } td, th { text-align: left; padding: .2rem 1rem .2rem 0; vertical-align: top }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1b1b1b } pre { background: #262626 } }
-"""
-
-
-def _folded(title: str, text: str, opened: bool = False) -> str:
-    return f"<details{' open' if opened else ''}><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>"
-
-
-def _page(report: CompiledReport) -> str:
-    body = [f"<h1>{html.escape(report.name)}</h1>"]
-    rows = "".join(
-        f"<tr><td>program {number}</td><td>{html.escape(program.title)}</td><td>{html.escape(program.line())}</td></tr>"
-        for number, program in enumerate(report.programs, 1)
-    )
-    body.append(f"<table>{rows}</table>")
-    for title, texts in (("Breaks", report.breaks), ("Compiled again", report.recompilations)):
-        body.append(f"<h2>{title}</h2>" + ("".join(f"<p>{html.escape(text)}</p>" for text in texts) or "<p>none</p>"))
-    for number, program in enumerate(report.programs, 1):
-        body.append(f"<h2>Program {number}, {html.escape(program.title)}</h2>")
-        body.append(_folded(f"Graph of primitives ({_count(program.calls, 'call')})", program.graph, True))
-        body.append(_folded(f"Conditions ({len(program.conditions)})", "\n".join(program.conditions)))
-        body.append(_folded("What runs: fusion, memory, loops", program.execution))
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>{html.escape(report.name)}, compiled</title><style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
-    )
+def _more(report: ProgramReport, program: Any) -> None:
+    """What a program of our own tells beyond a graph."""
+    report._program = program
+    backward, executable = program.backward_graph, program.compile()
+    if backward is not None:
+        report.backward = to_source(backward)
+    if hasattr(executable, "clusters"):
+        report.clusters, report.apart = executable.clusters(), list(dict.fromkeys(executable.notes))
+        report.memory, report.peak = executable.memory_plan(), executable.peak

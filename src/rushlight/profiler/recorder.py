@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -75,6 +75,7 @@ class Recorder(Observer):
         modules: bool = False,
     ) -> None:
         self.shapes, self.flops, self.stacks, self.modules = shapes, flops, stacks, modules
+        self.takes_programs = not (stacks or modules)  # the hooks that look for those are no part of programs
         self.memory: _Memory | None = _Memory() if memory else None
         self.records: list[Record] = []
         self.open: list[Record] = []
@@ -130,6 +131,8 @@ class Recorder(Observer):
             name = "rushlight::plan"
         elif kind == "node":
             return self._node(name, given, subject)
+        elif kind == "program":
+            name = f"Torch-Compiled Region: {name}"
         record = self._begin(kind, name)
         if self.shapes or self.flops or name in SIZED:
             record.args = [(key, _described(value)) for key, value in given()]
@@ -195,6 +198,8 @@ class Recorder(Observer):
                 mark.flops = profile_flops(mark.name, mark.args)
         if mark.kind == "plan" and mark.parent is not None:
             mark.parent.kernel = now
+        elif mark.kind == "program":
+            self._fill_kernels(mark, made or ())
         elif mark.kind in ("operator", "node") and not mark.calls:
             self._fill(mark)
 
@@ -228,6 +233,17 @@ class Recorder(Observer):
         above.args = [("", (list(shape), list(shape), [], "", "")) for shape in part.shapes]
         if self.flops:
             above.flops = profile_flops(above.name, above.args)
+
+    def _fill_kernels(self, program: Record, kernels: Sequence[tuple[str, int, int]]) -> None:
+        """Rows for the kernels of a compiled program, one behind another: (name, nanoseconds, operations) of each."""
+        begin = program.begin
+        for name, took, operations in kernels:
+            row = Record("kernel", f"rushlight::{name}", program)
+            row.begin, row.end = begin, min(begin + took, program.end)
+            row.stack, row.place = program.stack, len(self.records)
+            row.flops = operations if self.flops else None
+            self.records.append(row)
+            begin = row.end
 
     def _end(self, record: Record, now: int) -> None:
         record.end = now
@@ -284,7 +300,7 @@ class Recorder(Observer):
         return found
 
     def _event(self, record: Record, number: int) -> FunctionEvent:
-        args = record.args if self.shapes and record.kind in ("operator", "node", "function") else None
+        args = record.args if self.shapes and record.kind in ("operator", "node", "function", "program") else None
         python = record.kind == "python"
         return FunctionEvent(
             id=number,

@@ -194,7 +194,9 @@ class _Swap:
                 delattr(place, name)
             else:
                 setattr(place, name, value)
-        self.before, self.hooks, self.steps = [], [], []
+        self.before, self.hooks = [], []
+        if not STATE.observers:  # else it is for the time of a compiled call only
+            self.steps = []
 
 
 _SWAP = _Swap()

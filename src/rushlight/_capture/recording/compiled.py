@@ -7,6 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.lazy import LazyModule
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
 from rushlight._capture.recording.errors import CheckFailed, RecordingError
@@ -27,6 +28,8 @@ from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
 from rushlight._types.layout import is_dense, numel
 from rushlight._types.spec import Spec
+
+trial: Any = LazyModule("rushlight._capture.recording.trial")
 
 __all__ = ["Changed", "CompiledProgram", "Dress", "Made"]
 
@@ -209,6 +212,28 @@ class CompiledProgram:
             self._exe = compile_now() if text is None else kept_executable(program_key(text, laid), laid, compile_now)
             self._direct = self._over_tensors()
         return self._exe
+
+    def step_times(self, seconds: float = 0.2) -> list[Any]:
+        """The time of each kernel, run on memory of its own (see `trial.step_times`)."""
+        found: list[Any] = trial.step_times(self, seconds)
+        return found
+
+    @property
+    def backward_graph(self) -> Graph | None:
+        """What runs where an output's gradient comes back; None for programs without."""
+        return None if self._backward is None else self._backward.graph
+
+    @property
+    def saved_values(self) -> list[tuple[str, Spec | None]]:
+        """What is kept for it: ("input", "output" or "residual", spec; None for a number)."""
+        if self._backward is None:
+            return []
+        specs: dict[str, list[Any]] = {
+            "input": self._in_specs,
+            "output": [m.spec for m in self.made],
+            "residual": self._residuals,
+        }
+        return [(kind, specs[kind][number]) for kind, number in self._backward.sources]
 
     def _over_tensors(self) -> Any:
         """The executable as a function of tensors and further words, which makes the tensors over its memory (see

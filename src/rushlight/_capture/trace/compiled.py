@@ -27,7 +27,9 @@ from rushlight._capture.trace.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.watched import as_seen, looking_on, quietly, told
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
+from rushlight._engine.dispatch.watch import observed_call
 from rushlight._engine.functorch.transformed import LEVELS
 
 __all__ = ["CompiledFunction", "compile_function", "reset", "show_segments"]
@@ -131,37 +133,43 @@ class CompiledFunction:
 
     def missed(self, state: Sequence[Any]) -> Any:
         """A call for which there is no segment yet."""
+        watched = STATE.word & OBSERVED and looking_on(_ELSEWHERE)
+        found = quietly(self._compiled, state) if watched else self._compiled(state)
+        return _plain_call(self.target, state) if found is MISS else found
+
+    def _compiled(self, state: Sequence[Any]) -> Any:
+        """What a segment gives, which is made if need be; MISS for calls that run as they are."""
         if _SHOWN[0]:
-            found = _slowly(self.entry, state)
+            found = self._slowly(self.entry, state)
             if found is not MISS:
                 return found
         if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
-            return _plain_call(self.target, state)
+            return MISS
         if not supported():
             _tell_version()
             self.entry.concrete = True
-            return _plain_call(self.target, state)
+            return MISS
         traced = self._traced(self.entry, state, functools.partial(_enter, self.target))
-        return _plain_call(self.target, state) if traced is None else traced[0]
+        return MISS if traced is None else traced[0]
 
     def _traced(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> tuple[Any] | None:
         """What a new segment gives for a state, in a tuple; None where none can be made here."""
         with _LOCK:
-            for segment in position.segments:  # of another thread, meanwhile
-                found = segment.slow(state)
-                if found is not MISS:
-                    return (found,)
+            found = self._slowly(position, state)  # of another thread, meanwhile
+            if found is not MISS:
+                return (found,)
             if not self._allowed(position, state):
                 return None
             self._note_numbers(position, state)
-            made = self._segment(position, state, start)
+            making = functools.partial(self._segment, position, state, start)
+            made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
             if made is None:
                 position.failures += 1
                 position.concrete = position.failures >= MAX_FAILURES
                 return None
             position.segments.insert(0, made)
             position.runs.insert(0, made.run)
-        found = made.slow(state)
+        found = self._shown(made)(state)
         if found is MISS:
             position.segments.remove(made)
             position.runs.remove(made.run)
@@ -169,6 +177,18 @@ class CompiledFunction:
             self._failed(f"a condition does not hold right after the trace: {made.why(state)}", None)
             return None
         return (found,)
+
+    def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
+        """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
+        for segment in [*position.segments]:
+            found = self._shown(segment)(state)
+            if found is not MISS:
+                return found
+        return MISS
+
+    def _shown(self, segment: Segment) -> Callable[[Any], Any]:
+        """A segment with its conditions in Python; where somebody looks on, its program is told."""
+        return told(segment, self._name()) if STATE.observers else segment.slow
 
     def _guards(self, position: Position, segment: Segment) -> str:
         """The conditions of a segment, as text."""
@@ -287,7 +307,7 @@ class CompiledFunction:
         interpreter = Interpreter(PLAIN)
         while True:
             interpreter.frames[:] = stopped.take()
-            interpreter.step()
+            _step(interpreter)
             try:
                 found = self._continued(interpreter)
             except BaseException as error:
@@ -314,7 +334,7 @@ class CompiledFunction:
                 if made is not None:
                     return made[0]
                 searching = False
-            interpreter.step()
+            _step(interpreter)
         return interpreter.result
 
     def _segment_at(self, frames: Sequence[Frame]) -> tuple[Any] | None:
@@ -323,11 +343,11 @@ class CompiledFunction:
         position = self.positions.setdefault(key, Position())
         if position.concrete:
             return None
-        for run in position.runs:
+        for run in position.runs if not STATE.observers else ():
             found = run(state)
             if found is not MISS:
                 return (found,)
-        found = _slowly(position, state)
+        found = self._slowly(position, state)
         if found is not MISS:
             return (found,)
         made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
@@ -347,13 +367,12 @@ class CompiledFunction:
         return interpreter.run()
 
 
-def _slowly(position: Position, state: Sequence[Any]) -> Any:
-    """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
-    for segment in [*position.segments]:
-        found = segment.slow(state)
-        if found is not MISS:
-            return found
-    return MISS
+def _step(interpreter: Interpreter) -> None:
+    """One instruction as it is."""
+    if STATE.observers and not STATE.word & OBSERVED:
+        as_seen(interpreter.step)
+    else:
+        interpreter.step()
 
 
 _VERSION_TOLD: list[bool] = []

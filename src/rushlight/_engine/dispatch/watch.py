@@ -29,6 +29,7 @@ __all__ = [
     "observed_node",
     "observed_plan",
     "on_observers",
+    "switch_sources",
     "unobserve",
 ]
 
@@ -78,15 +79,19 @@ class Observer:
     `enter` begins one and `leave` ends the one begun last; what `enter` returns is given to `leave`.
     """
 
+    takes_programs = False  # whether compiled functions run as programs, of whose calls it is told (kind "program")
+
     def enter(self, kind: str, name: str, given: Callable[[], list[tuple[str, Any]]], subject: Any) -> Any:
         """`kind` is "operator", "custom" (of `torch.library`), "function" (of a user's class), "plan" (one is being
-        made), "node" or "range"; `given()` the arguments with their names; `subject` the node, the packet of a custom
+        made), "node", "range" or "program"; `given()` the arguments with their names; `subject` the node, the packet of a custom
         operator, or of an operator (row of the table, template, inputs of its plan), None for one in plain Python.
         """
         raise NotImplementedError
 
     def leave(self, mark: Any, made: Any) -> None:
-        """`made` is what came out: the results of an operator, gradients of a node, None after an exception."""
+        """`made` is what came out: the results of an operator, gradients of a node, None after an exception; of a
+        program its kernels, as (name, nanoseconds, operations).
+        """
         raise NotImplementedError
 
 
@@ -106,8 +111,7 @@ def observe(observer: Observer) -> None:
     STATE.word |= OBSERVED
     _count += 1
     if _count == 1:
-        for switch in _SWITCHES:
-            switch(True)
+        switch_sources(True)
 
 
 def unobserve(observer: Observer) -> None:
@@ -119,8 +123,13 @@ def unobserve(observer: Observer) -> None:
     if not left:
         STATE.word &= ~OBSERVED
     if not _count:
-        for switch in _SWITCHES:
-            switch(False)
+        switch_sources(False)
+
+
+def switch_sources(on: bool) -> None:
+    """Let calls without plans tell observers, or not: see `on_observers`."""
+    for switch in _SWITCHES:
+        switch(on)
 
 
 def _forget() -> None:

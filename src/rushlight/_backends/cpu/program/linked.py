@@ -20,10 +20,13 @@ from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
 from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, WAVE, WAVE_STEP
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step
+from rushlight._base.lazy import LazyModule
 from rushlight._host.device_records import HEADER, LAUNCH, MAY_UNLOCK
 from rushlight._native import jit
 
 __all__ = ["LinkedExecutable"]
+
+measuring: Any = LazyModule("rushlight._backends.cpu.program.measuring")
 
 MOST_TOGETHER = 64  # launches of one wave
 FEW_PIECES = 16  # a launch of more pieces occupies the threads by itself
@@ -57,7 +60,7 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
+        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "clock", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
     )  # fmt: skip
 
     kernel = None
@@ -84,6 +87,7 @@ class LinkedExecutable:
         self.launches: list[_Launched] = []
         self.reports: list[Step] = []
         self.head: Any = None  # the words of LINKED
+        self.clock: Any = None  # the words that waves add their time to (see `measuring.clocked`)
         self._lay()
         self._divide()
         self._plan()
@@ -320,6 +324,16 @@ class LinkedExecutable:
         """Run step by step.  Returns the result, and the seconds of each step by `clock`."""
         return self._walk(words, clock)
 
+    def step_times(self, words: Sequence[Any], seconds: float = 0.2) -> list[Any]:
+        """The `StepTime` of each step when it is called with `words` for about so many seconds."""
+        found: list[Any] = measuring.measured_alone(self, words, seconds)
+        return found
+
+    def clocked(self, call: Callable[[], Any]) -> tuple[Any, list[tuple[str, int, int]]]:
+        """`call()`, which runs it, and what its steps took: see `measuring.clocked`.  Only where it is `native`."""
+        found: tuple[Any, list[tuple[str, int, int]]] = measuring.clocked(self, call)
+        return found
+
     # ***** looking inside *****
 
     @property
@@ -342,6 +356,23 @@ class LinkedExecutable:
         """The symbol and the assembly of each kernel, compiled anew."""
         return [(name, jit.compile_assembly(text, OPT)) for name, text in self.code()]
 
+    def clusters(self) -> list[str]:
+        """A line for each cluster: which calls it fuses, and what they compute."""
+        found = []
+        for k, cluster in enumerate(self.linked.clusters):
+            names = " ".join(node.prim.name for node in cluster.unit.graph.nodes) or "copy"
+            into = "".join(f", result {j} into operand {i}" for j, i in cluster.aliases.items())
+            found.append(f"cluster {k}: calls {cluster.parts}: {names}{into}")
+        return found
+
+    def memory_plan(self) -> list[tuple[int, int, int, int]]:
+        """(bytes, offset, first wave, last wave) of everything in the block between kernels."""
+        lives: dict[int, list[int]] = {}
+        for x in self.launches:
+            for number in (*x.fresh, *(p[1] for p in x.words if p[0] == "buffer")):
+                lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
+        return [(self.buffers[b], offset, *lives[b]) for b, offset in self.offsets.items()]  # type: ignore[misc]
+
     def explain(self, asm: bool = False) -> str:
         """Clusters, why others are apart, the memory plan, and the kernels."""
         linked = self.linked
@@ -351,10 +382,7 @@ class LinkedExecutable:
             f"{linked.calls} calls in {len(linked.clusters)} clusters: {counted}",
             f"memory between kernels: {self.peak} bytes at the peak, {self.held} in all",
         ]
-        for k, cluster in enumerate(linked.clusters):
-            names = " ".join(node.prim.name for node in cluster.unit.graph.nodes) or "copy"
-            into = "".join(f", result {j} into operand {i}" for j, i in cluster.aliases.items())
-            parts.append(f"cluster {k}: calls {cluster.parts}: {names}{into}")
+        parts += self.clusters()
         parts += [f"  {note}" for note in dict.fromkeys(linked.notes)]
         for k, compiled in enumerate(_different(linked.clusters)):
             parts += [f"program {k}", compiled.program.explain()]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from rushlight._codegen.traffic import traffic
 if TYPE_CHECKING:
     from rushlight._backends.cpu.program.linked import LinkedExecutable
 
-__all__ = ["StepTime", "measured", "operations_of", "table_of"]
+__all__ = ["StepTime", "clocked", "measured", "measured_alone", "operations_of", "table_of"]
 
 CALLS = 20  # at most
 
@@ -63,6 +63,42 @@ def measured(
         for x, weight in zip(wave, weights, strict=True):
             spent[x.step] += took * weight / sum(weights)
     return [step._replace(seconds=took) for step, took in zip(steps, spent, strict=True)]
+
+
+def measured_alone(executable: LinkedExecutable, words: Sequence[Any], seconds: float = 0.2) -> list[StepTime]:
+    """The time of every step of a program that is called with `words`, also where it is not native as a whole."""
+    if executable.native:
+        return measured(executable, lambda: executable(*words), seconds)
+    executable(*words)
+    _, took = executable.timed(words, time.perf_counter)
+    peak = peak_of_machine()
+    return [_described(executable, k, peak)._replace(seconds=s) for k, s in enumerate(took)]
+
+
+def clocked(executable: LinkedExecutable, call: Callable[[], Any]) -> tuple[Any, list[tuple[str, int, int]]]:
+    """`call()`, which runs the program, and for each step its name, its nanoseconds and its operations.
+
+    Steps of one wave share its time by the bytes that they move. What other threads run meanwhile counts too.
+    """
+    count = len(executable.waves)
+    if executable.clock is None:  # never freed while the program lives: another thread may still write to it
+        executable.clock = array("q", [time.CLOCK_MONOTONIC] + [0] * count)
+    times, words = executable.clock, executable.head
+    times[1:] = array("q", bytes(times.itemsize * count))
+    words[LINKED.times.place] = times.buffer_info()[0]
+    try:
+        result = call()
+    finally:
+        words[LINKED.times.place] = 0
+    spent = [0] * len(executable.reports)
+    for wave, took in zip(executable.waves, times[1:], strict=True):
+        whole = sum(x.moved + 1 for x in wave)
+        for x in wave:
+            spent[x.step] += took * (x.moved + 1) // whole
+    return result, [
+        (report.name, took, operations_of(step)[0])
+        for report, took, (_, step) in zip(executable.reports, spent, executable.described, strict=True)
+    ]
 
 
 def _wave_seconds(executable: LinkedExecutable, call: Callable[[], Any], seconds: float, own: bool) -> list[float]:
