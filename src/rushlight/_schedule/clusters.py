@@ -304,7 +304,7 @@ def kind_of(graph: Graph) -> str:
     rows = False
     for node in graph.nodes:
         lower = node.prim.lower[0]
-        if lower in _LOOPS or node.prim.effect is not None or node.prim.name == "cat":
+        if lower in _LOOPS or node.prim.effect is not None or node.prim.name in ("cat", "conditional", "loop"):
             return FIXED
         heavy += lower == "extern"
         rows = rows or is_reduction(node)

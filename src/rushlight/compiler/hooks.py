@@ -99,6 +99,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
+    HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
     HOOKS.inlined = (
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.compiler.optimized_module",

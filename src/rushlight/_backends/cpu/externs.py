@@ -18,6 +18,7 @@ from rushlight._backends.cpu.image.weighted_gather import weighted_gather_call
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.linalg.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.linalg.small_factors import factor_call
+from rushlight._backends.cpu.program.branches import conditional_call, loop_call
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.recurrent.recurrent import recurrence_call
 from rushlight._backends.cpu.runtime.runtime import runtime
@@ -141,5 +142,6 @@ _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("weighted_gather", "weighted_scatter", "gather_weights"), weighted_gather_call),
+    "conditional": conditional_call, "loop": loop_call,
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

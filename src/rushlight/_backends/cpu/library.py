@@ -72,6 +72,9 @@ class _CpuLibrary(Library):
     def form(self, node: Node) -> CallForm:
         if node.prim.lower[1] == "lapack":
             return _LAPACK
+        if node.prim.name in ("conditional", "loop"):
+            # What is carried is passed on row-major; other operands lie as the calls of the parts would find them.
+            return CallForm(strided=True, dense=tuple(range(node.params.get("count", 0))))
         if node.prim.name == "dot" and node.outputs[0].dtype.kind == "c" and min(node.outputs[0].shape[-2:]) >= _FEW:
             return _COMPLEX_DOT
         return _FORMS.get(node.prim.name, _DENSE)

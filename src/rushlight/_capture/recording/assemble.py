@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
-from rushlight._capture.recording.log import Call, Check, Copy, Draw, Entry, Fill, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
@@ -80,6 +80,7 @@ class Assembler:
         self.flattened: set[int] = set()
         self.calls = 0
         self.checks: list[Any] = []  # bools that must be False
+        self.control_flow: Any = None  # who writes `Branch` and `Loop`
 
     # ***** the log *****
 
@@ -96,6 +97,8 @@ class Assembler:
                 elif type(entry) is Read:
                     leaf = entry.leaf
                     leaf.value = self.read(leaf.address, (), (), leaf.dtype)
+                elif isinstance(entry, (Branch, Loop)):
+                    self.control_flow.write(self, entry)
                 elif type(entry) is Check:
                     self.checks.append(self.read(entry.address, (), (), BOOL))
                 else:

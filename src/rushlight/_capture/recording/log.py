@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Check", "Copy", "Draw", "Entry", "Fill", "Read"]
+__all__ = ["Branch", "Call", "Check", "Copy", "Draw", "Entry", "Fill", "Loop", "Part", "Read"]
 
 
 class Call(NamedTuple):
@@ -59,4 +59,38 @@ class Check(NamedTuple):
     address: int
 
 
-Entry = Check | Call | Fill | Copy | Draw | Read
+class Part(NamedTuple):
+    """A part of control flow: its own log, the addresses and specs of its results, and of the memory that it carries
+    in; `own` are the beginnings of the memory that it allocates.
+    """
+
+    log: Sequence[Any]
+    results: Sequence[tuple[int, Any]]
+    own: frozenset[int]
+
+
+class Branch(NamedTuple):
+    """One of two parts ran, by the bool at `condition`; its results are at `fresh`.
+
+    `base` is the entry of the forward that a backward continues: its parts begin with the logs of that one's, whose
+    memory is as it was there.
+    """
+
+    condition: int
+    parts: tuple[Part, Part]
+    fresh: Sequence[int]
+    base: Any = None
+
+
+class Loop(NamedTuple):
+    """What was carried in, at `first`, went through the second part as long as the first one gave true; the results are
+    at `fresh`.  `carried` are the addresses and specs of what stands for it in the parts.
+    """
+
+    first: Sequence[int]
+    carried: Sequence[tuple[int, Any]]
+    parts: tuple[Part, Part]
+    fresh: Sequence[int]
+
+
+Entry = Branch | Loop | Check | Call | Fill | Copy | Draw | Read

@@ -7,7 +7,7 @@ from typing import Any
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._engine.autograd.node import Node
 
-__all__ = ["InputBackward", "Memory"]
+__all__ = ["InputBackward", "Memory", "OpenPart"]
 
 
 class InputBackward(Node):
@@ -29,3 +29,16 @@ class Memory:
 
     def __init__(self, address: int, nbytes: int, real: Any = None) -> None:
         self.address, self.nbytes, self.real = address, nbytes, real
+
+
+class OpenPart:
+    """A part of control flow that is being recorded: its log, which entries wrote which memory, and the beginnings of
+    the memory that it allocates.
+    """
+
+    __slots__ = ("log", "own", "writers")
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.writers: dict[int, list[int]] = {}
+        self.own: set[int] = set()

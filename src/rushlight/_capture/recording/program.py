@@ -10,6 +10,7 @@ from typing import Any
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
@@ -310,6 +311,7 @@ class _Build:
         recording = self.recording
         roots = self._roots(flattened)
         assembler = Assembler(recording, roots, lambda i: self._own(i).offset)
+        assembler.control_flow = ControlFlow()
         assembler.run(recording.log[: self.forward_end])
         with assembler.builder:
             made = [self._made(x, assembler) for x in self.outputs]

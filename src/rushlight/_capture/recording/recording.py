@@ -26,8 +26,8 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.host_numbers import Leaf, host_number
-from rushlight._capture.recording.log import Call, Check, Draw, Entry, Read
-from rushlight._capture.recording.memory import InputBackward, Memory
+from rushlight._capture.recording.log import Branch, Call, Check, Draw, Entry, Loop, Read
+from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.replay import follows_from_counters, known
 from rushlight._capture.recording.streams import Streams
@@ -108,7 +108,9 @@ class Recording:
 
     def note(self, entry: Entry) -> None:
         """Write an entry down."""
-        if type(entry) is Call:
+        if isinstance(entry, (Branch, Loop)):
+            written = list(entry.fresh)
+        elif type(entry) is Call:
             written = [*entry.fresh, *[self.memory_at(entry.words[n]).address for n in entry.exe.aliased]]
         else:
             written = [] if isinstance(entry, (Call, Check, Read)) else [self.memory_at(entry.address).address]
@@ -167,6 +169,18 @@ class Recording:
         raise DataDependentError(
             f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"
         )
+
+    @contextmanager
+    def part(self, made: OpenPart | None = None) -> Iterator[OpenPart]:
+        """The time in which calls are written down as a part of control flow; with `made` at the end of that."""
+        made = made or OpenPart()
+        outer, writers, first = self.log, self.writers, len(self._memories)
+        self.log, self.writers = made.log, made.writers
+        try:
+            yield made
+        finally:
+            self.log, self.writers = outer, writers
+            made.own.update(m.address for m in self._memories[first:] if m.real is None)
 
     def check(self, failed: Tensor) -> None:
         """Take a recorded bool of one element to be False.  A call of the program in which it is not raises

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import library
+from rushlight._capture.trace import control_flow, library
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, type_attribute
@@ -147,6 +147,11 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     original = held.get("_torchdynamo_orig_callable")
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
+    name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
+    if name is not None and tracer.settings.backend is None:
+        found = getattr(control_flow, name)(tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
+        if found is not ABSENT:
+            return found
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")

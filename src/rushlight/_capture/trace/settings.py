@@ -35,7 +35,7 @@ class Hooks:
     is never followed.  `constant` holds functions whose result is kept, `replaced` those in whose place another one is
     followed.  `inlined` are prefixes of our own modules that are followed like a user's.
 
-    `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.
+    `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.
     `fake(operator, args, kwargs)` makes tensors like its results.
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
@@ -55,6 +55,7 @@ class Hooks:
         self.constant: dict[int, Any] = {}
         self.replaced: dict[int, tuple[Any, Any]] = {}
         self.leaves: dict[int, Any] = {}
+        self.handled: dict[tuple[Any, str], str] = {}
         self.compiling: list[Any] = []  # functions that tell whether code is being compiled
         self.inlined: tuple[str, ...] = (
             "rushlight.nn.modules.", "rushlight.nn.utils.", "rushlight.optim.", "rushlight.utils.checkpoint", "rushlight.distributions.",

@@ -7,7 +7,7 @@ ready.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from threading import RLock
@@ -119,7 +119,7 @@ class _Task:
     """The state of one backward call."""
 
     __slots__ = (
-        "__weakref__", "after", "apart", "buffers", "captures", "create_graph", "dependencies", "depth", "keep", "needed", "notes", "results", "roots",
+        "__weakref__", "after", "apart", "buffers", "captures", "create_graph", "dependencies", "depth", "ends", "keep", "needed", "notes", "results", "roots",
         "run",
     )  # fmt: skip
 
@@ -134,6 +134,7 @@ class _Task:
         self.results: list[Any] = []
         # Gradients after the first one for what `captures` names, where they are not to be added up.
         self.apart: dict[tuple[Any, int], list[Tensor]] | None = None
+        self.ends: frozenset[Any] = frozenset()  # nodes behind which nothing runs
         self.depth = 0  # how many backward calls it runs inside of
         self.roots: set[Any] = set()
         self.run: Any = _run
@@ -151,8 +152,12 @@ class _Task:
         dependencies = self.dependencies
         stack = list(set(roots))
         self.roots = roots = set(stack)
+        ends = self.ends
         while stack:
-            for edge in stack.pop()._edges:
+            node = stack.pop()
+            if ends and node in ends:
+                continue
+            for edge in node._edges:
                 if edge is None:
                     continue
                 after = edge[0] if type(edge) is tuple else edge
@@ -178,6 +183,8 @@ class _Task:
                         break
             elif node not in visited:
                 visited.add(node)
+                if node in self.ends:
+                    continue
                 following = [edge[0] if type(edge) is tuple else edge for edge in node._edges if edge is not None]
                 stack.append((node, following))
                 for after in following:
@@ -254,12 +261,14 @@ def run_backward(
     inputs: Sequence[Tensor | GradientEdge] | None = None,
     accumulate: bool = True,
     apart: bool = False,
+    ends: Collection[Any] = (),
 ) -> list[Any]:
     """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate`
     their gradients are returned: with `apart` as a tuple of what would be added up, where that is more than one.
+    Nothing behind the nodes `ends` runs.
     """
     task = _Task(keep_graph, create_graph)
-    task.apart = {} if apart else None
+    task.apart, task.ends = {} if apart else None, frozenset(ends)
     if HOOKS.asks and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
