@@ -95,7 +95,7 @@ def into_outputs(x):
 def factories(x):
     return (
         x + torch.randn(4, 6) * 0.1, torch.rand_like(x), torch.randn_like(x.t()), torch.randint(0, 9, (3,)), torch.randint(5, (2, 2)), torch.randperm(7),
-        torch.bernoulli(x, 0.3), torch.rand(20, dtype=torch.float64), torch.randint_like(x.long(), 3, 8),
+        torch.bernoulli(x.sigmoid()), torch.bernoulli(x.double().sigmoid()), torch.bernoulli(x, 0.3), torch.rand(20, dtype=torch.float64), torch.randint_like(x.long(), 3, 8),
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def fills(x):
     z = torch.empty(5).exponential_()
     x.t().bernoulli_(0.4)
     x[1:3].normal_(2.0, 0.5)
-    return y, z, torch.empty(9, dtype=torch.int64).random_(3, 50)
+    return y, z, torch.empty(9, dtype=torch.int64).random_(3, 50), torch.empty(6, 4).t().bernoulli_(x.sigmoid())
 
 
 def dropouts(x):

@@ -15,12 +15,14 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.core import convert
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.integers import as_flag, as_int
-from rushlight._engine.core.memory import empty_spec, has_memory, own, zeros_spec
-from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
+from rushlight._engine.core.memory import empty_spec, from_address, has_memory, own, zeros_spec
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.indexing.inplace import check_captured, check_writable, rebase
 from rushlight._engine.random import random as streams
@@ -447,8 +449,20 @@ def _bernoulli_each(x: Tensor, p: Tensor, generator: Generator | None) -> Tensor
 def _fill_each(generator: Generator | None, address: int, n: int, dtype: DType, chances: Tensor) -> None:
     """Draw with chances that lie as float32 or float64 in the order of what is filled."""
     check_memory(chances._spec)
-    if not streams.fill_bernoulli_each(generator, address, n, dtype, chances._ptr, chances._spec.dtype is FLOAT64):
+    if STATE.word & RECORDING:
+        _record_each(generator, address, n, dtype, chances)
+    elif not streams.fill_bernoulli_each(generator, address, n, dtype, chances._ptr, chances._spec.dtype is FLOAT64):
         raise RuntimeError("bernoulli: expected every probability to be in [0, 1]")
+
+
+def _record_each(generator: Generator | None, address: int, n: int, dtype: DType, chances: Tensor) -> None:
+    """The same as operators, for a program that is recorded: uniform numbers below the chances."""
+    deferred(chances, lambda p: ((p >= 0) & (p <= 1)).logical_not())
+    held, device = chances._spec.dtype, chances._spec.device
+    uniform = fresh(held, device, (n,))
+    streams.fill_uniform(generator, uniform._ptr, n, held)
+    target = from_address(address, Spec.of(dtype, device, (n,)), n * dtype.itemsize, chances)
+    convert.copy_(target, uniform < chances.detach().reshape(-1))
 
 
 def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
