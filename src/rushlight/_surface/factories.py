@@ -32,6 +32,7 @@ from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import LARGEST, extent, filled_strides, overflowed
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import as_double, finite, truncated
 
 mapped: Any = LazyModule("rushlight._engine.sharing.mapped")
 
@@ -431,7 +432,7 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
         raise RuntimeError("value cannot be converted to type double without overflow")
     if step == 0:
         raise RuntimeError("step must be nonzero")
-    if not all(map(math.isfinite, (start, end))):
+    if not all(map(finite, (start, end))):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
@@ -439,7 +440,7 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError(f"\"arange_cpu\" not implemented for '{CPP_NAME[dtype.name]}'")
     count = _range_count(start, end, step, dtype)
     spec = spec_for((count,), dtype, device)
-    cast = int if dtype.is_integer else float
+    cast = truncated if dtype.is_integer else as_double
     if out is not None and out._spec.numel not in (0, count):
         warn_user(
             f"The number of elements in the out tensor of shape {list(out.shape)} is {out._spec.numel} which does not match the computed number of elements "
@@ -453,7 +454,7 @@ def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
     after.
     """
     if dtype is INT64 or all(isinstance(v, int) for v in (start, end, step)):
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = truncated(start), truncated(end), truncated(step)
         if step == 0:
             raise ValueError("step must be nonzero")
         count = max(0, -((start - end) // step))

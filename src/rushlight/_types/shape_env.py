@@ -38,7 +38,7 @@ class ShapeEnv:
     """Symbolic sizes, and the decisions that have used them."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = tuple(sizes)
+        self.sizes: tuple[int, ...] = tuple(sizes)
         self.closed = False
         self.pinned = 0  # number of reads of a symbolic number as a plain one
         self.general = False  # whether values with many formulas are looked up for each size, though they have formulas
@@ -51,9 +51,23 @@ class ShapeEnv:
         self._ranges: dict[Terms, list[float]] = {}
         self._unequal: dict[Terms, set[int]] = {}
         self._facts: dict[str, None] = {}
+        self.specs: dict[Any, Any] = {}  # layouts with these sizes, each once
+        self.by_value: Callable[[], bool] | None = None  # whether the code that hashes a number wants that of its value
+        self._symbol_names = list(self._names)
         self.symbols = [Integer(self, size, (((k,), 1),)) for k, size in enumerate(sizes)]
 
     # ***** making numbers *****
+
+    def symbol(self, size: int) -> Integer:
+        """A further symbolic size."""
+        at, name = len(self._names), f"n{len(self.sizes)}"
+        self._names.append(name)
+        self._symbol_names.append(name)
+        self.values.append(size)
+        self._bounds.append((LEAST, _INF))
+        self.sizes = (*self.sizes, size)
+        self.symbols.append(Integer(self, size, (((at,), 1),)))
+        return self.symbols[-1]
 
     def atom(self, key: Any, value: int, text: str, lo: float, hi: float) -> Integer:
         """An integer that is no sum of products: a quotient, a remainder."""
@@ -150,6 +164,16 @@ class ShapeEnv:
             self._ranges[rest] = [lo, hi]
         return holds
 
+    def is_pinned(self, number: int) -> bool:
+        """Whether a symbol must have the value that it has."""
+        ((atoms, _),) = self.symbols[number].terms
+        return any(lo == hi and len(terms) == 1 and terms[0][0] == atoms for terms, (lo, hi) in self._ranges.items())
+
+    def pin_all(self) -> None:
+        """Require that all sizes are what they are: for what depends on them in ways that nothing records."""
+        for symbol in self.symbols:
+            symbol.pin()
+
     def fact(self, text: str, holds: bool) -> bool:
         """Record whether something holds."""
         if not self.closed:
@@ -200,7 +224,7 @@ class ShapeEnv:
         """
         texts = [self.written(r) for r in results]
         guards = self.guards() if guarded else []
-        lines, defined = [f"def again({', '.join(self._names[: len(self.sizes)])}):", "  try:"], set[str]()
+        lines, defined = [f"def again({', '.join(self._symbol_names)}):", "  try:"], set[str]()
         for condition in guards:
             lines += self._needed(condition, defined)
             lines.append(f"    if not ({condition}): return None")

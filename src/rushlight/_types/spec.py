@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, Size, checked_strides, contiguous_strides, is_contiguous, numel, overflowed
+from rushlight._types.symbols import env_of
 
 __all__ = ["Spec", "bytes_on", "check_memory", "check_sizes"]
 
@@ -69,6 +71,9 @@ class Spec:
         known = _RECENT.get(recent)
         if known is not None:
             return known
+        env = env_of(shape) or env_of(strides or ())
+        if env is not None:
+            return _symbolic(env, recent)
         rows = contiguous_strides(shape)
         count = numel(shape)
         requested, strides = strides, rows if strides is None else strides
@@ -107,6 +112,24 @@ class Spec:
     def conjugated(self) -> Spec:
         """The spec of the same memory read as the conjugates (of a real dtype: the negatives) of this one's elements."""
         return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj, self.released)
+
+
+def _symbolic(env: Any, key: tuple[Any, ...]) -> Spec:
+    """The spec of a layout with symbolic sizes: one object for equal formulas of the same sizes."""
+    known: Spec | None = env.specs.get(key)
+    if known is None:
+        dtype, device, shape, strides, conj, released = key
+        rows = contiguous_strides(shape)
+        known = env.specs[key] = Spec()
+        known.dtype, known.shape = dtype, Size(shape)
+        known.device = device if device is CPU else as_device(device)
+        known.strides = rows if strides is None else strides
+        known.ndim, known.numel = len(shape), numel(shape)
+        known.nbytes = known.numel * dtype.itemsize
+        known.plain = known.strides == rows
+        known.contiguous = known.plain or is_contiguous(shape, known.strides)
+        known.conj, known.released = conj, released
+    return known
 
 
 _SMALL = 1 << 31  # layouts with greater numbers are checked more closely

@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rushlight._types.shape_env import ShapeEnv
 
 __all__ = [
-    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "settled",
+    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "as_index", "double_bits", "env_of", "filled", "finite", "framed", "hint", "is_symbolic", "key_of", "pinned", "settled",
     "single", "truncated",
 ]  # fmt: skip
 
@@ -36,6 +36,26 @@ class SpecializationError(Exception):
 def is_symbolic(value: Any) -> bool:
     """Whether a number has a formula."""
     return type(value) is Integer or type(value) is Real
+
+
+def env_of(numbers: Iterable[Any]) -> Any:
+    """The `ShapeEnv` of the first symbolic number among some; None where there is none."""
+    for number in numbers:
+        if type(number) is Integer:
+            return number.shape_env
+    return None
+
+
+def hint(value: Any) -> Any:
+    """The value that a symbolic number has now; nothing is recorded, so nothing may depend on it but what holds for
+    every value.
+    """
+    return value.value if is_symbolic(value) else value
+
+
+def as_index(value: Any) -> Any:
+    """`operator.index(value)`, keeping a formula."""
+    return value if type(value) is Integer else operator.index(value)
 
 
 def pinned(value: Any) -> Any:
@@ -148,6 +168,8 @@ class Integer(_Ordered):
         raise SpecializationError("a symbolic number is copied")
 
     def __hash__(self) -> int:
+        if self.shape_env.by_value is not None and self.shape_env.by_value():
+            return hash(self.pin())
         if self._hash is None:
             small = SMALL[0] <= self.value <= SMALL[1]
             if not small:
@@ -410,6 +432,8 @@ class Integer(_Ordered):
     def __eq__(self, other: object) -> Any:
         kind = type(other)
         if kind is Integer:
+            if self.shape_env is not other.shape_env:  # type: ignore[attr-defined]
+                return False  # formulas of two traces have nothing in common
             if self.terms == other.terms:  # type: ignore[attr-defined]
                 return True
         elif kind is float and other == int(other):  # type: ignore[call-overload]

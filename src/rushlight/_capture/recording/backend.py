@@ -20,6 +20,7 @@ from rushlight._graph.core import Graph
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import extent
+from rushlight._types.symbols import hint
 
 __all__ = ["FIRST_ADDRESS", "RecordedExecutable", "RecordingBackend"]
 
@@ -120,9 +121,10 @@ class RecordedBlock(Block):
 
 def allocated(nbytes: int) -> Any:
     """A storage over addresses without memory."""
-    address = ADDRESSES.take(nbytes)
+    size = hint(nbytes)
+    address = ADDRESSES.take(size)
     current().extend(address, nbytes)
-    return from_owner(address, nbytes, RecordedBlock(address, nbytes, TRACED))
+    return from_owner(address, size, RecordedBlock(address, size, TRACED))
 
 
 class RecordingBackend(Backend):

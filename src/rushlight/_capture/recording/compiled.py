@@ -68,7 +68,7 @@ class Changed(NamedTuple):
     """An input of the graph that holds `value` at the end."""
 
     given: Given
-    value: Value
+    value: Any
 
 
 class CompiledProgram:

@@ -77,7 +77,7 @@ class _Build:
         self._leave_out([j for j, _ in self.released])
         if self.wanting:
             self._record_backward()
-        self.specs = [x._spec for x in self.inputs]
+        self.specs = list(recording.specs)
         self.inputs = []  # a program that is kept does not keep its first inputs
 
     # ***** what the program leaves behind beside its outputs *****

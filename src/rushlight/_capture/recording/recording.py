@@ -38,7 +38,9 @@ from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
+from rushlight._types.layout import extent
 from rushlight._types.spec import Spec, check_memory
+from rushlight._types.symbols import env_of, hint
 
 __all__ = ["Recording"]
 
@@ -59,6 +61,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.inputs: list[Tensor] = []
+        self.specs: list[Spec] = []  # of the inputs, with symbols where their sizes vary
         self.origins: list[tuple[str, int | None]] = []
         self.log: list[Entry] = []
         self.writers: dict[int, list[int]] = {}  # of memory, by address: which entries wrote it
@@ -151,6 +154,14 @@ class Recording:
             raise self.refused("a state of a random generator from elsewhere")
         self.streams.places[id(generator)] = known[1]
 
+    def burn_in(self) -> None:
+        """Require that symbolic sizes are what they are: for what asks how large memory is."""
+        for layout in self.specs:
+            env = env_of((*layout.shape, *layout.strides))
+            if env is not None:
+                env.pin_all()
+                return
+
     def refused(self, what: str) -> RecordingError:
         """The error for something that cannot be part of a program."""
         return RecordingError(f"{what} cannot be part of a recorded program")
@@ -211,12 +222,16 @@ class Recording:
 
     def owns(self, address: int) -> bool:
         """Whether an address is one of this recording."""
-        return bool(self._starts) and self._starts[0] <= address < self._starts[-1] + max(self._memories[-1].nbytes, 1)
+        address = hint(address)
+        return bool(self._starts) and self._starts[0] <= address < self._starts[-1] + max(
+            hint(self._memories[-1].nbytes), 1
+        )
 
     def memory_at(self, address: int) -> Memory:
         """The memory in which an address lies."""
+        address = hint(address)
         at = bisect_right(self._starts, address) - 1
-        if at < 0 or address > (found := self._memories[at]).address + found.nbytes:
+        if at < 0 or address > (found := self._memories[at]).address + hint(found.nbytes):
             raise RecordingError("a tensor of another recording takes part in this one")
         return found
 
@@ -224,12 +239,15 @@ class Recording:
         """Whether a tensor is one of a recorded program."""
         return isinstance(x, Tensor) and x._spec.device is TRACED
 
-    def stand_in(self, x: Tensor, origin: tuple[str, int | None] = ("given", None)) -> Tensor:
+    def stand_in(
+        self, x: Tensor, origin: tuple[str, int | None] = ("given", None), layout: Spec | None = None
+    ) -> Tensor:
         """The tensor that stands for a real one of the CPU: the same for the same tensor, over shared memory for
         tensors that share memory.
 
         It has the shape, strides, offset, dtype, class, attributes, `requires_grad` and `.grad` of the real one, and is
-        a leaf where that is one.  Tensors of a recording and tensors without memory come back as they are.
+        a leaf where that is one.  `layout` is its spec with symbolic sizes (see `sizes`).  Tensors of a recording and
+        tensors without memory come back as they are.
         RecordingError for what no program can be given.
         """
         made = self._standing.get(id(x))
@@ -245,19 +263,29 @@ class Recording:
         check_memory(spec)
         storage = self._storage(x._storage)
         address = storage.ptr + (x._ptr - x._storage.ptr)
-        alike = Spec.of(spec.dtype, TRACED, spec.shape, spec.strides, spec.conj)
+        layout = layout or spec
+        alike = Spec.of(spec.dtype, TRACED, layout.shape, layout.strides, spec.conj)
         made = make(storage, alike, address)
         if type(x) is not Tensor:
             made.__class__ = type(x)
         if x.__dict__:
             made.__dict__.update(x.__dict__)
+        self._measure(address, layout)
         self.inputs.append(x)
+        self.specs.append(layout)
         self.origins.append(origin)
         self.first_versions.append(x._storage.version)
         self.first_grads.append(None)
         self._standing[id(x)] = made
         self._give_history(made, x, len(self.inputs) - 1)
         return made
+
+    def _measure(self, address: int, layout: Spec) -> None:
+        """Let memory that a tensor of symbolic sizes fills have symbolic size."""
+        memory = self.memory_at(address)
+        nbytes = extent(layout.shape, layout.strides) * layout.dtype.itemsize
+        if address == memory.address and hint(nbytes) == memory.nbytes:
+            memory.nbytes = nbytes
 
     def _give_history(self, made: Tensor, x: Tensor, number: int) -> None:
         made._rg = x._rg
@@ -309,9 +337,10 @@ class Recording:
 
     def cotangent(self, spec: Spec) -> Tensor:
         """A tensor that stands for the gradient of an output."""
-        address = ADDRESSES.take(spec.nbytes)
+        size = hint(spec.nbytes)
+        address = ADDRESSES.take(size)
         memory = self._add(Memory(address, spec.nbytes))
-        storage = from_owner(address, spec.nbytes, Block(address, spec.nbytes, TRACED))
+        storage = from_owner(address, size, Block(address, size, TRACED))
         return make(storage, spec, memory.address)
 
     def operands(self, tensors: list[Tensor]) -> list[Tensor]:

@@ -18,6 +18,7 @@ from rushlight._prims import build, prim
 from rushlight._prims.memory import replaced
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import contiguous_strides, extent
+from rushlight._types.symbols import is_symbolic
 
 __all__ = ["Layout", "Path", "RegionError", "gathered", "path_to", "scattered", "rewritten", "shown"]
 
@@ -263,10 +264,20 @@ def _far(stop: int, step: int, count: int, start: int, size: int) -> int:
 
 def _block(size: int, step: int, inner: list[tuple[int, int]]) -> int:
     """The size of the rows into which an axis is divided for a dim of this step: a divisor of both, the largest."""
-    block = math.gcd(size, step)
+    block = _common_divisor(size, step)
     if sum(s * (n - 1) for s, n in inner) >= block:
         raise RegionError(f"rows of {step} in an axis of {size}")
     return block
+
+
+def _common_divisor(size: Any, step: Any) -> Any:
+    """The greatest one; of formulas the one that divides the other, where one does."""
+    if is_symbolic(size) or is_symbolic(step):
+        if size % step == 0:
+            return step
+        if step % size == 0:
+            return size
+    return math.gcd(size, step)
 
 
 def _arranged(

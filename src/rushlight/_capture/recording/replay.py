@@ -14,6 +14,7 @@ from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._engine.core.memory import MEMORY
 from rushlight._types.device import CPU
+from rushlight._types.symbols import pinned
 
 __all__ = ["Replay", "known"]
 
@@ -42,7 +43,7 @@ class Replay:
         if found is None:
             found = self.place(memory)
             if found is None:
-                storage = MEMORY.alloc(memory.nbytes)
+                storage = MEMORY.alloc(pinned(memory.nbytes))
                 found = storage.ptr, storage
             self.held[memory.address] = found
         return found[0] + address - memory.address

@@ -33,6 +33,7 @@ from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
+from rushlight._types.symbols import as_double, is_symbolic, truncated
 
 __all__ = ["PACKAGE", "Followed", "call", "is_leaf", "is_module_getattr", "note_closure"]
 
@@ -401,6 +402,8 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise Break("makes a class by type()")
     kind = args[0].kind if isinstance(args[0], HostNumber) else type(args[0])
+    if is_symbolic(args[0]):
+        kind = args[0].__class__
     return kind if is_plain(args[0]) else tracer.wrap_constant(kind)
 
 
@@ -440,6 +443,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         given.append(x)
     if kind is bool and len(given) == 1:
         return tracer.truth(given[0])
+    if kind in (int, float) and len(given) == 1 and is_symbolic(given[0]):
+        return truncated(given[0]) if kind is int else as_double(given[0])
     return tracer.native(kind, *given, **kwargs)
 
 
@@ -710,6 +715,8 @@ def _len(tracer: Tracer, obj: Any) -> Any:
         return as_length(tracer.nested(method, ()))
     if tracer.outside.is_outside(obj) and tracer.is_user_object(obj):
         tracer.reads.check(tracer.outside.sources[id(obj)], f"len({{}}) == {len(obj)}")
+    if isinstance(obj, Tensor) and obj._spec.ndim and is_symbolic(obj._spec.shape[0]):
+        return obj._spec.shape[0]  # `len` itself gives plain numbers
     return tracer.native(len, obj)
 
 

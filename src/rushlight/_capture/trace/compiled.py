@@ -25,12 +25,24 @@ from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.rebuild import PLAIN
-from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
+from rushlight._capture.trace.segment import (
+    MISS,
+    Retry,
+    Segment,
+    SizedSegment,
+    Stopped,
+    instead_of,
+    is_clean,
+    linked,
+    trace,
+)
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.varying import Varying
 from rushlight._capture.trace.watched import as_seen, looking_on, quietly, told
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
 from rushlight._engine.dispatch.watch import observed_call
 from rushlight._engine.functorch.transformed import LEVELS
+from rushlight._types.symbols import SpecializationError
 
 __all__ = ["CompiledFunction", "compile_function", "reset", "show_segments"]
 
@@ -40,21 +52,65 @@ _SHOWN = [True]
 
 
 MAX_SIZES = 64  # segments at a place that are there because sizes differed, beside those that the limit of recompilations allows
+MAX_MADE = 64  # segments at a place that were made for single sizes from traces with symbols
+MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 
 
 class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
-    __slots__ = ("changing", "concrete", "failures", "fixed", "runs", "segments", "sizes")
+    __slots__ = (
+        "changing",
+        "concrete",
+        "dims",
+        "failures",
+        "fixed",
+        "pins",
+        "runs",
+        "segments",
+        "sized",
+        "sizes",
+        "static",
+    )
 
     def __init__(self) -> None:
         self.failures = self.sizes = 0
+        self.dims: set[tuple[str, int]] = set()  # places of tensors, and their dims that vary
+        self.pins: dict[tuple[str, int], int] = {}  # how often they have been asked for
+        self.static: set[tuple[str, int]] = set()  # those whose sizes programs ask for
+        self.sized: list[SizedSegment] = []  # segments with symbolic sizes, the one used last in front
         self.changing: frozenset[str] = frozenset()  # places of numbers that change
         self.fixed: frozenset[str] = frozenset()  # places of numbers whose values programs ask for
         self.segments: list[Segment] = []
         self.runs: list[Callable[[Any], Any]] = []  # those of the segments
         self.concrete = False
+
+    def add(self, segment: Segment) -> None:
+        """A segment, found first from now on; of those made for single sizes the oldest go."""
+        self.segments.insert(0, segment)
+        self.runs.insert(0, segment.run)
+        made = [each for each in self.segments if each.origin is not None]
+        if len(made) > MAX_MADE:
+            self.remove(made[-1])
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment."""
+        self.segments.remove(segment)
+        if segment.run in self.runs:  # where segments are shown
+            self.runs.remove(segment.run)
+
+    def clear(self) -> None:
+        """Forget all segments."""
+        self.segments.clear()
+        self.runs.clear()
+        self.sized.clear()
+        self.concrete = False
+
+    @property
+    def traced(self) -> int:
+        """How many traces there are that count for the limit."""
+        return len(self.sized) + sum(s.origin is None for s in self.segments) - self.sizes
 
     def fix_numbers(self) -> None:
         """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices
@@ -114,9 +170,8 @@ class CompiledFunction:
 
     def forget(self) -> None:
         """Drop all segments."""
-        self.entry.segments.clear()
-        self.entry.runs.clear()
-        self.entry.concrete, self.positions = False, {}
+        self.entry.clear()
+        self.positions = {}
         self.known.clear()
 
     def show(self, shown: bool) -> None:
@@ -158,21 +213,23 @@ class CompiledFunction:
             found = self._slowly(position, state)  # of another thread, meanwhile
             if found is not MISS:
                 return (found,)
+            known = self._resized(position, state)
+            if known is not None:
+                return known
             if not self._allowed(position, state):
                 return None
             self._note_numbers(position, state)
+            self._note_sizes(position, state)
             making = functools.partial(self._segment, position, state, start)
             made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
             if made is None:
                 position.failures += 1
                 position.concrete = position.failures >= MAX_FAILURES
                 return None
-            position.segments.insert(0, made)
-            position.runs.insert(0, made.run)
+            position.add(made)
         found = self._shown(made)(state)
         if found is MISS:
-            position.segments.remove(made)
-            position.runs.remove(made.run)
+            position.remove(made)
             position.concrete = True
             self._failed(f"a condition does not hold right after the trace: {made.why(state)}", None)
             return None
@@ -189,6 +246,35 @@ class CompiledFunction:
     def _shown(self, segment: Segment) -> Callable[[Any], Any]:
         """A segment with its conditions in Python; where somebody looks on, its program is told."""
         return told(segment, self._name()) if STATE.observers else segment.slow
+
+    def _resized(self, position: Position, state: Sequence[Any]) -> tuple[Any] | None:
+        """What a segment gives that is made for the sizes of a state, without a trace, in a tuple; None where there is
+        no trace that serves them.
+        """
+        for number, sized in enumerate(position.sized):
+            made = self._made_for(sized, state)
+            if made is None:
+                continue
+            found = self._shown(made)(state)
+            if found is not MISS:
+                sized.used += 1
+                position.sized.insert(0, position.sized.pop(number))
+                position.add(made)
+                return (found,)
+        return None
+
+    def _made_for(self, sized: SizedSegment, state: Sequence[Any]) -> Segment | None:
+        """The segment of a trace with symbols for the sizes of a state, compiled; None where there is none."""
+        try:
+            made = sized.at(state)
+            if made is not None and made.program is not None:
+                made.program.compile()
+        except Exception as error:  # another trace may do better
+            if isinstance(error, HOOKS.fatal):
+                raise
+            self._no_symbols(f"{type(error).__name__}: {error}")
+            return None
+        return made
 
     def _guards(self, position: Position, segment: Segment) -> str:
         """The conditions of a segment, as text."""
@@ -214,7 +300,7 @@ class CompiledFunction:
         if tells_of_sizes(reason) and self.settings.backend is None and position.sizes < MAX_SIZES:
             position.sizes += 1
             return True
-        if len(position.segments) - position.sizes < self.settings.recompile_limit:
+        if position.traced < self.settings.recompile_limit:
             return True
         self._once("limit", f"{self._name()} was compiled {self.settings.recompile_limit} times and runs as it is from now on where none of them fits; "
                    f"the last time because this did not hold: {reason}")  # fmt: skip
@@ -226,20 +312,33 @@ class CompiledFunction:
             for segment in position.segments:
                 position.changing |= frozenset(segment.numbers.changed(state)) - position.fixed
 
+    def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
+        """Take dims that do not have the sizes that they had as symbols, from now on."""
+        if HOOKS.dynamic(self.settings.dynamic) is not False and self.settings.backend is None:
+            for segment in position.segments:
+                position.dims |= {*segment.tensors.resized(state)} - position.static
+
+    def _varying(self, position: Position) -> Varying:
+        """What the next trace takes as numbers and sizes of each call."""
+        dynamic = HOOKS.dynamic(self.settings.dynamic)
+        if self.settings.backend is not None or dynamic is False:
+            return Varying(position.changing, marks=False)
+        return Varying(position.changing, position.dims, position.static, dynamic is True)
+
     def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
-        stop_at, reason = None, ""
+        stop_at, reason, plain = None, "", False
         try:
-            for _ in range(8):
+            for _ in range(10):
                 try:
-                    resume = self.resume if start.func is _enter else None
-                    again = functools.partial(self.again, start)
-                    made = trace(
-                        self.settings, state, start, _internal, stop_at, reason, resume, again, position.changing
-                    )
+                    made = self._traced_once(position, state, start, stop_at, reason, plain)
                 except (Retry, Unbuildable) as found:
                     if position.changing:  # perhaps the program asks for the value of such a number
                         position.fix_numbers()
                         stop_at = None
+                        continue
+                    if not plain and _through_symbols(found):
+                        self._no_symbols(f"{found}")
+                        plain, stop_at = True, None
                         continue
                     if not isinstance(found, Retry):
                         raise
@@ -247,6 +346,12 @@ class CompiledFunction:
                     if not found.count or found.kind in ("budget", "recursion"):
                         return None
                     stop_at, reason = found.count, found.reason
+                    continue
+                except Exception as error:
+                    if plain or isinstance(error, HOOKS.fatal):
+                        raise
+                    self._no_symbols(f"{type(error).__name__}: {error}")
+                    plain, stop_at = True, None
                     continue
                 if hasattr(made.program, "compile"):  # here its errors let the function run as it is
                     made.program.compile()
@@ -259,6 +364,42 @@ class CompiledFunction:
                 raise
             self._failed(f"{error}" if isinstance(error, Unbuildable) else f"{type(error).__name__}: {error}", error)
         return None
+
+    def _traced_once(
+        self, position: Position, state: Sequence[Any], start: functools.partial[None], stop_at: int | None, reason: str,
+        plain: bool,
+    ) -> Segment:  # fmt: skip
+        """The segment of one trace; with `plain` sizes, or with symbols for those that vary."""
+        varying = Varying(position.changing, marks=False) if plain else self._varying(position)
+        resume = self.resume if start.func is _enter else None
+        again = functools.partial(self.again, start)
+        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying)
+        return made if isinstance(made, Segment) else self._first_of(position, made, state)
+
+    def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:
+        """The segment of a trace with symbols for the sizes at hand."""
+        made = sized.at(state)
+        if made is None:
+            raise SpecializationError("the conditions of a trace do not hold for the sizes that it was made with")
+        for place in sized.pinned():
+            position.pins[place] = position.pins.get(place, 0) + 1
+            if position.pins[place] >= MAX_PINS and not position.sized:
+                position.static.add(place)
+                position.dims.discard(place)
+                tell(
+                    "sizes",
+                    f"{self._name()}: burnt in, because the program needs its value: dim {place[1]} of {place[0]}",
+                )
+        if not sized.all_pinned:
+            position.sized.insert(0, sized)
+        else:
+            made.origin = None
+        return made
+
+    def _no_symbols(self, why: str) -> None:
+        """Say that a trace with symbols came to nothing."""
+        COUNTERS["sizes"][why] += 1
+        tell("sizes", f"{self._name()}: traced again with plain sizes: {why}")
 
     def _broke(self, found: Retry) -> None:
         code, ip = (self.target.__code__, 0) if found.kind == "state" else found.line
@@ -373,6 +514,11 @@ def _step(interpreter: Interpreter) -> None:
         as_seen(interpreter.step)
     else:
         interpreter.step()
+
+
+def _through_symbols(found: Exception) -> bool:
+    """Whether a trace may have ended because sizes were symbols: an instruction failed, or the program."""
+    return isinstance(found, Unbuildable) or (isinstance(found, Retry) and found.kind == "exception")
 
 
 _VERSION_TOLD: list[bool] = []

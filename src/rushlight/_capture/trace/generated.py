@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from types import CodeType
 from typing import Any
 
-__all__ = ["functions"]
+__all__ = ["compiled_text", "defined", "functions"]
 
 
 def functions(text: str, space: dict[str, Any], name: str) -> dict[str, Any]:
@@ -12,5 +13,15 @@ def functions(text: str, space: dict[str, Any], name: str) -> dict[str, Any]:
 
     The text is made of our own patterns, of names and of literals; every object that it speaks of is in `space`.
     """
-    exec(compile(text, f"<{name}>", "exec"), space)  # noqa: S102 - see above
+    defined(compiled_text(text, name), space)
     return space
+
+
+def compiled_text(text: str, name: str) -> CodeType:
+    """The statements of `text`, to be executed with several spaces (see `functions`)."""
+    return compile(text, f"<{name}>", "exec")
+
+
+def defined(code: CodeType, space: dict[str, Any]) -> None:
+    """Execute what `compiled_text` gave."""
+    exec(code, space)  # noqa: S102 - see `functions`

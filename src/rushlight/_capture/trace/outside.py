@@ -25,6 +25,7 @@ from typing import Any, cast
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.sources import Reads, Source
+from rushlight._capture.trace.varying import NOTHING_VARIES, Tracing
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -162,7 +163,7 @@ def _items(container: Any) -> list[Any]:
 class Outside:
     """What a trace knows of the world around it."""
 
-    def __init__(self, reads: Reads, stand_in: Callable[[Tensor], Tensor], internal: Callable[[Any], bool]) -> None:
+    def __init__(self, reads: Reads, stand_in: Callable[..., Tensor], internal: Callable[[Any], bool]) -> None:
         self.reads, self.stand_in, self.internal = reads, stand_in, internal
         self.sources: dict[int, Source] = {}  # of objects from outside, by identity
         self.values: dict[int, Any] = {}  # what the trace works on in the place of a real object
@@ -176,6 +177,7 @@ class Outside:
         )  # identities of objects that only native code can read, so that nothing of them is guarded
         self.changing: frozenset[str] = frozenset()  # places of numbers that are not guarded by their values
         self.numbers: dict[str, float] = {}  # places and values of those that are
+        self.varying: Tracing = NOTHING_VARIES.tracing()
         self.hosted: dict[str, tuple[Source, Any]] = {}
         self.host_number: Callable[[float], Any] = float
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
@@ -341,14 +343,15 @@ class Outside:
         self.reads.check(source, f"{{}}.__globals__ is {constants.name(value.__globals__)}")
 
     def _wrap_tensor(self, value: Tensor, source: Source) -> Tensor:
-        constants = self.reads.constants
+        constants, place = self.reads.constants, str(source)
+        layout = self.varying.layout(value, place, source)
         self.reads.check(
             source,
-            f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(value._spec)}"
+            f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(layout)}"
             f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}"
             f" and {constants.name(autograd_facts)}({{}}) == {autograd_facts(value)}",
         )
-        made = self.stand_in(value)
+        made = self.stand_in(value, layout=layout)
         self.kept.append(made)
         self.tensors[id(made)] = (value, source)
         self.hooks(value, made, source)

@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.recording import CheckFailed, Recording, RecordingError
+from rushlight._capture.recording.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
-from rushlight._capture.trace.generated import functions
+from rushlight._capture.trace.generated import compiled_text, defined, functions
 from rushlight._capture.trace.guards import Guard, guarded
 from rushlight._capture.trace.numbers import Numbers, Passed
 from rushlight._capture.trace.outside import Instead
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
-from rushlight._capture.trace.sources import Source
+from rushlight._capture.trace.sources import Reads, Source
 from rushlight._capture.trace.tracer import Tracer
+from rushlight._capture.trace.varying import NOTHING_VARIES, SizesRead, Tensors, Varying
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
@@ -88,6 +90,8 @@ class Segment:
         self.finished = False
         self.graph_module: Any = None
         self.numbers = Numbers({}, {})
+        self.tensors = Tensors(guard.reads, self.space)
+        self.origin: SizedSegment | None = None  # of which it is the one for single sizes
 
     def why(self, state: Sequence[Any]) -> str:
         """The first condition that does not hold, with the value that was found if it is a number or a text; empty
@@ -119,12 +123,13 @@ class Segment:
 def trace(
     settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
     stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, again: Callable[[Any], Any],
-    changing: frozenset[str] = frozenset(),
-) -> Segment:  # fmt: skip
+    varying: Varying = NOTHING_VARIES,
+) -> Segment | SizedSegment:  # fmt: skip
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
-    Retry where it has to end earlier.  `resume`, if given, goes on where the segment stops; else it gives `Stopped`.
-    `again` runs the function from a state as it is: where a check of the program fails.
+    Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given, goes
+    on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a check of
+    the program fails.
     """
     outer, hooks = STATE.word, list(STATE.saved_hooks)
     with Recording() as rec:
@@ -135,7 +140,8 @@ def trace(
         tracer.begin(start)
         tracer.begun_word = word
         passed = Passed()
-        tracer.outside.changing, tracer.outside.host_number = changing, passed.hosting(rec)
+        tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
+        tracer.outside.varying = varying.tracing()
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
         tracer.reads.check(held, "not {}.overrides_off")
@@ -151,7 +157,7 @@ def trace(
             after = STATE.word
             tracer.closed = True
             try:
-                segment = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
+                written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
             except (Unbuildable, RecordingError) as error:
                 if tracer.hooked_at is None:
                     raise
@@ -159,11 +165,14 @@ def trace(
                 raise Retry(
                     clean, f"puts a hook where the trace cannot run it: {error}", "break", place, None
                 ) from None
+            sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
+            if sizes is not None:
+                return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
             STATE.word, STATE.saved_hooks[:] = word, hooks
             tracer.release()
             rec.release()
-    return segment
+    return written.segment(tracer.constants.space, program)
 
 
 def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
@@ -211,7 +220,7 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
 def _finish(
     tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any, again: Any,
     passed: Passed,
-) -> Segment:  # fmt: skip
+) -> tuple[Written, Any]:  # fmt: skip
     rebuild = Rebuild(tracer)
     if interpreter.finished:
         result = rebuild.value(interpreter.result)
@@ -228,9 +237,9 @@ def _finish(
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
     going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
-    segment = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on, again), passed)
-    segment.finished, segment.graph_module, segment.reason = interpreter.finished, graph_module, reason
-    return segment
+    written = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on, again), passed)
+    written.finished, written.graph_module, written.reason = interpreter.finished, graph_module, reason
+    return written, program
 
 
 class _Ending(NamedTuple):
@@ -402,7 +411,8 @@ def is_clean(frames: Sequence[Frame]) -> bool:
 
 def _assemble(
     tracer: Tracer, rebuild: Rebuild, program: Any, inputs: list[str], ending: _Ending, passed: Passed
-) -> Segment:
+) -> Written:
+    """The segment as text; `inputs` are expressions for what its program takes."""
     reads, outside = tracer.reads, tracer.outside
     floats = [reads.need(source) for source, _ in outside.hosted.values()]
     wanted = list(inputs) if program is not None else []
@@ -427,20 +437,70 @@ def _assemble(
         "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", "    settle()",
         f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body, *ending.lines([*checks, *body]),
     ]  # fmt: skip
-    text = "\n".join(lines)
-    guard = Guard(reads, wanted, {**tracer.constants.space, "ERRORS": _ERRORS})
-    space = {
-        **tracer.constants.space,
-        "MISS": MISS,
-        "ERRORS": _ERRORS,
-        "program": program,
-        "table": guard.table,
-        "guarded": guarded(),
-        "passed": guard.passed,
-    }
-    space["settle"] = functools.partial(_settle, space, program)
-    functions(text, space, "compiled segment")
-    segment = Segment(space["run"], space["slow"], text, program, "", guard)
-    segment.numbers = Numbers(outside.numbers, tracer.constants.space)
-    segment.inputs = len(inputs)
-    return segment
+    written = Written("\n".join(lines), reads, wanted, len(inputs))
+    written.numbers = Numbers(outside.numbers, tracer.constants.space)
+    return written
+
+
+class Written:
+    """A segment as text, with what it needs beside its constants and its program."""
+
+    def __init__(self, text: str, reads: Reads, wanted: list[str], inputs: int) -> None:
+        self.text, self.reads, self.wanted, self.inputs = text, reads, wanted, inputs
+        self.reason, self.finished = "", False
+        self.graph_module: Any = None
+        self.numbers = Numbers({}, {})
+        self._code = compiled_text(text, "compiled segment")
+
+    def segment(self, constants: dict[str, Any], program: Any) -> Segment:
+        """The segment with these constants and this program."""
+        guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": _ERRORS})
+        space = {
+            **constants,
+            "MISS": MISS,
+            "ERRORS": _ERRORS,
+            "program": program,
+            "table": guard.table,
+            "guarded": guarded(),
+            "passed": guard.passed,
+        }
+        space["settle"] = functools.partial(_settle, space, program)
+        defined(self._code, space)
+        segment = Segment(space["run"], space["slow"], self.text, program, self.reason, guard)
+        segment.numbers, segment.tensors = self.numbers, Tensors(self.reads, constants)
+        segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
+        return segment
+
+
+class SizedSegment:
+    """A segment with symbolic sizes: `at(state)` makes the one for the sizes that a state has, without a trace."""
+
+    def __init__(self, written: Written, constants: dict[str, Any], program: Any, sizes: SizesRead) -> None:
+        self.text, self.program = written.text, program
+        self._written, self._sizes, self._constants = written, sizes, constants
+        env = sizes.env
+        varying = {name: value for name, value in constants.items() if holds_sizes(value)}
+        self._varying = SizedValues(varying, env)
+        self._program = None if program is None else SizedProgram(program, env)
+        self.conditions = env.guards()
+        self.used = 0
+
+    def pinned(self) -> set[tuple[str, int]]:
+        """Places and dims whose sizes the trace needs to be what they are."""
+        return set(self._sizes.pinned)
+
+    @property
+    def all_pinned(self) -> bool:
+        """Whether it serves no other sizes than those of its trace."""
+        return self._sizes.all_pinned
+
+    def at(self, state: Sequence[Any]) -> Segment | None:
+        """The segment for this state; None where it has no such sizes, or a decision of the trace would differ."""
+        sizes = self._sizes.now(state)
+        found = None if sizes is None else self._varying.at(sizes)
+        if sizes is None or found is None:
+            return None
+        program = None if self._program is None else self._program.at(sizes)
+        segment = self._written.segment({**self._constants, **found}, program)
+        segment.origin = self
+        return segment

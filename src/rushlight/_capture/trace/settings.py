@@ -38,6 +38,9 @@ class Hooks:
     `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.
     `fake(operator, args, kwargs)` makes tensors like its results.
 
+    `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False never;
+    `asked` is what the function was compiled with.
+
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
     compiler; others only end it.
@@ -46,6 +49,7 @@ class Hooks:
     def __init__(self) -> None:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
+        self.dynamic: Callable[[bool | None], bool | None] = lambda asked: asked
         self.strict: Callable[[], bool | None] = lambda: None
         self.opaque: Callable[[Any], Any] = lambda function: None
         self.fake: Callable[..., Any] | None = None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.core.tensor import Tensor
+from rushlight._types.symbols import as_index
 
 __all__ = ["as_flag", "as_int", "as_ints", "integer", "is_numpy_scalar", "number_in_range", "numpy_number", "too_large"]
 
@@ -31,7 +32,7 @@ def integer(value: Any, item: bool = False) -> int:
         return int(value.item())
     if hasattr(value, "__setitem__") and not item:  # an array without dims has an index too: it may stand in a list
         raise TypeError
-    found = operator.index(value)
+    found = as_index(value)
     if not -_SIGNED <= found < _SIGNED:
         raise ValueError("Overflow when unpacking long long")
     return found

@@ -138,6 +138,8 @@ def fresh_storage(nbytes: int, device: Device) -> Any:
 def copy_storage(storage: Any) -> Any:
     """A storage on the same device with the same bytes."""
     device = device_of(storage)
+    if STATE.word & RECORDING:
+        STATE.recording.burn_in()
     made = fresh_storage(storage.nbytes, device)
     if storage.nbytes:
         backend_of(device).copy(made.ptr, storage.ptr, storage.nbytes, device)

@@ -16,6 +16,7 @@ from rushlight._ops.schema import Argument, Schema
 from rushlight._ops.table import Operator
 from rushlight._types.device import as_device
 from rushlight._types.dtype import DType
+from rushlight._types.symbols import is_symbolic
 
 __all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "misfit", "only_tensors"]
 
@@ -251,7 +252,7 @@ def _number(value: Any) -> Any:
     """A plain Python number, or None.  NumPy scalars and 0-dim tensors count as numbers."""
     if type(value) in NUMBERS:
         return value if type(value) is not int or -_SIGNED <= value < 2 * _SIGNED else number_in_range(value)
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not is_symbolic(value):
         return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
         return value.item() if not value._spec.ndim and not value._rg else None

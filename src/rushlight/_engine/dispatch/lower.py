@@ -27,6 +27,7 @@ from rushlight._prims import build, not_differentiable, prim
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT8, FLOAT64, INT64, DType
 from rushlight._types.promotion import default_dtype, join, number_dtype, result_type
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import is_symbolic
 
 # The transforms are loaded by the first call that wants a derivative.
 transform: Any = LazyModule("rushlight._transforms.vjp")
@@ -77,7 +78,7 @@ class Literal:
     __slots__ = ("_hash", "key", "value")
 
     def __init__(self, value: Any) -> None:
-        self.value, self.key = value, (type(value), repr(value))
+        self.value, self.key = value, (type(value), repr(value), *_env(value))
         self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:
@@ -88,6 +89,11 @@ class Literal:
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+
+def _env(value: Any) -> tuple[Any, ...]:
+    """What tells formulas of one trace from those of another."""
+    return (value.shape_env,) if is_symbolic(value) else ()
 
 
 TENSOR = Slot("tensor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from rushlight._engine.indexing.view import link_view
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
+from rushlight._types.symbols import as_index, is_symbolic
 
 __all__ = ["get_item", "index_put", "index_put_", "put", "set_item", "split_index", "take"]
 
@@ -173,15 +173,26 @@ def _slice(item: slice, size: int) -> tuple[Any, ...]:
     if step < 0:
         raise ValueError("step must be greater than zero")
     first, last = _whole(item.start), _whole(item.stop)
-    start, stop, _ = slice(first, last, step).indices(size)
+    start, stop = _bounds(first, last, step, size)
     if not first and (last is None or last >= size) and step == 1:
         return _ALL
     return ("s", start, max(start, stop), step)
 
 
+def _bounds(first: Any, last: Any, step: Any, size: Any) -> tuple[Any, Any]:
+    """Where a slice begins and ends, as `slice.indices` says, which knows of no symbols."""
+    if not any(is_symbolic(n) for n in (first, last, step, size)):
+        return slice(first, last, step).indices(size)[:2]
+    found = []
+    for n, absent in ((first, 0), (last, size)):
+        n = absent if n is None else n + size if n < 0 else n
+        found.append(0 if n < 0 else size if n > size else n)
+    return found[0], found[1]
+
+
 def _whole(value: Any) -> Any:
     try:
-        return None if value is None else operator.index(value)
+        return None if value is None else as_index(value)
     except TypeError as error:
         if isinstance(value, Tensor):
             raise
@@ -190,7 +201,7 @@ def _whole(value: Any) -> Any:
 
 def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
     try:
-        k = int(convert.item(item)) if isinstance(item, Tensor) else operator.index(item)
+        k = int(convert.item(item)) if isinstance(item, Tensor) else as_index(item)
     except TypeError:
         if isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'; a tensor is indexed by position, not by name") from None

@@ -10,7 +10,7 @@ from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import check_resizable, device_of, empty_spec, own, root_of
-from rushlight._engine.core.state import GRAD, INFERENCE, STATE, TRANSFORMS
+from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
 from rushlight._engine.sharing.shared import relocate, seen_by_others
@@ -195,6 +195,8 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     """`resize_` for results, which may want gradients."""
     if strides is None and tuple(x._spec.shape) == tuple(shape):
         return x
+    if STATE.word & RECORDING:
+        STATE.recording.burn_in()
     spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
     check_sizes(spec)
     if HOOKS.lazy_clones:

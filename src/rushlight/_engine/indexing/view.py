@@ -12,7 +12,7 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import has_memory
-from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -217,7 +217,8 @@ def _planned(
         late = LazyFallback(lambda: _closure(parts, several, creation, backward_spec, backward_specs, False))
         return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec)
     run = _closure(parts, several, creation, backward_spec, backward_specs, bool(word & INFERENCE))
-    native = not (word & INFERENCE or backward_specs or not has_memory(spec))
+    plain = all(type(step) is int for _, step in parts)
+    native = plain and not (word & INFERENCE or backward_specs or not has_memory(spec))
     plan = native_view(run, parts, creation, several, backward_spec) if native else run
     if cast is not None and cast[0].again is None:
         cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False
@@ -421,6 +422,8 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
         )
+    if STATE.word & RECORDING:
+        STATE.recording.burn_in()
     itemsize = x._spec.dtype.itemsize
     storage = x._storage
     start = (x._ptr - storage.ptr) // itemsize if storage is not None else 0

@@ -10,6 +10,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.layout import contiguous_strides, infer_size, view_strides, wrap_dim
+from rushlight._types.symbols import as_index
 
 __all__: list[str] = []
 
@@ -34,7 +35,7 @@ def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape that may hold one -1."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    return tuple(int(s.item()) if isinstance(s, Tensor) else s.__index__() for s in sizes)
+    return tuple(int(s.item()) if isinstance(s, Tensor) else as_index(s) for s in sizes)
 
 
 @composite("view_as", spaces=(), method=True, learns=True)

@@ -1,0 +1,161 @@
+"""Sizes that change: one trace serves many, with the bits of eager at each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+import rushlight.nn.functional as F
+from rushlight import nn
+
+Numbers = Sequence[int]
+
+
+def parts(value: Any) -> list[Any]:
+    return [p for v in value for p in parts(v)] if isinstance(value, (list, tuple)) else [value]
+
+
+def assert_same(wanted: Any, found: Any) -> None:
+    left, right = parts(wanted), parts(found)
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert type(a) is type(b)
+        if isinstance(a, torch.Tensor):
+            assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+            assert all(type(n) is int for n in (*b.shape, *b.stride()))
+            assert a.detach().numpy().tobytes() == b.detach().numpy().tobytes()
+        else:
+            assert repr(a) == repr(b)
+
+
+def entry(compiled: Any) -> Any:
+    return compiled._compiled.entry
+
+
+def traces(compiled: Any) -> tuple[int, int]:
+    """How many traces there are with symbols, and without."""
+    position = entry(compiled)
+    return len(position.sized), sum(s.origin is None for s in position.segments)
+
+
+def checked(function: Callable[..., Any], arguments: Callable[..., Any], sizes: Sequence[Any], **options: Any) -> Any:
+    """The compiled function, after calls for all sizes that gave what eager gives."""
+    compiled = torch.compile(function, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in sizes:
+            given = arguments(*size) if isinstance(size, tuple) else arguments(size)
+            given = given if isinstance(given, tuple) else (given,)
+            copies = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in given]
+            torch.manual_seed(1)
+            wanted = function(*given)
+            torch.manual_seed(1)
+            assert_same(wanted, compiled(*copies))
+            assert_same(given, tuple(copies))
+    return compiled
+
+
+def rows(n: int) -> Any:
+    return torch.randn(n, 6)
+
+
+def test_one_trace_serves_the_sizes_after_the_second() -> None:
+    compiled = checked(lambda x: (x * 2 + 1).relu().sum(1), rows, [8, 5, 12, 33, 100, 8, 5])
+    assert traces(compiled) == (1, 1)
+
+
+def test_small_sizes_have_traces_of_their_own() -> None:
+    compiled = checked(lambda x: x.softmax(0).sum(1), rows, [8, 5, 12, 2, 1, 0, 7])
+    assert traces(compiled) == (1, 4)
+
+
+def test_decisions_of_a_program_are_conditions() -> None:
+    def go(x: Any) -> Any:
+        if x.shape[0] > 16:
+            return x * 2
+        return x * 3 if x.shape[0] % 4 == 0 else x + 1
+
+    compiled = checked(go, rows, [8, 5, 12, 33, 100, 7, 9, 16, 17, 20])
+    assert traces(compiled)[1] == 1
+    assert traces(compiled)[0] <= 3
+
+
+@pytest.mark.parametrize("layout", ["transposed", "with gaps", "rows of columns"])
+def test_layouts(layout: str) -> None:
+    def arguments(n: int) -> Any:
+        if layout == "transposed":
+            return torch.randn(6, n).t()
+        return torch.randn(n, 12)[:, :6] if layout == "with gaps" else torch.randn(3, 4, n).permute(2, 0, 1)
+
+    checked(lambda x: (x * 2, x.contiguous(), x.sum(0), x[..., :2] + 1), arguments, [8, 5, 12, 1, 33, 100])
+
+
+def test_gradients() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
+    compiled = torch.compile(model)
+    for n in (8, 5, 12, 33, 100, 8):
+        x = rows(n)
+        found = []
+        for call in (model, compiled):
+            given = x.clone().requires_grad_()
+            out = call(given)
+            found.append((out, torch.autograd.grad(out.square().mean(), [given, *model.parameters()])))
+        assert_same(*found)
+
+
+def test_texts_and_tables_see_the_size_that_there_is() -> None:
+    table = {8: "a", 12: "b", 33: "c"}
+
+    def go(x: Any) -> Any:
+        held = {x.shape[0]: 1}
+        return x + 1, table.get(x.shape[0]), x.shape[0] in {5, 12}, held, f"{x.shape[0]}", str(x.shape), [0] * len(x)
+
+    checked(go, rows, [8, 5, 12, 33, 7])
+
+
+def test_numbers_of_sizes() -> None:
+    def go(x: Any) -> Any:
+        n = x.shape[0]
+        made = (n, n * 2 + 1, n // 3, n % 4, -n, n / 2, min(n, 10), float(n), divmod(n, 3), n**2, n == 12, x.shape)
+        return made, type(n) is int, isinstance(n, int), x / n, x.stride(), x.numel(), sorted([n, 3, 9])
+
+    checked(go, rows, [8, 5, 12, 33, 7])
+
+
+def test_loops_over_a_size_are_burnt_in() -> None:
+    def go(x: Any) -> Any:
+        total = x[0] * 0
+        for i in range(x.shape[0]):
+            total = total + x[i] * i
+        return total
+
+    compiled = checked(go, rows, [4, 5, 6, 7, 5])
+    assert traces(compiled) == (0, 4)
+
+
+def test_a_container_is_not_changed_by_looking_for_sizes() -> None:
+    from collections import defaultdict
+
+    def go(values: Any) -> Any:
+        return sum(v * len(name) for name, v in values.items())
+
+    compiled = torch.compile(go)
+    for names, n in [("x yy", 5), ("x", 6), ("x yy", 7), ("x yy", 8), ("x", 9), ("yy", 9)]:
+        values = defaultdict(float, {name: torch.ones(n) for name in names.split()})
+        assert torch.equal(compiled(values), go(values))
+        assert [*values] == names.split()
+
+
+def test_dynamic_false_and_true() -> None:
+    never = checked(lambda x: x * 2, rows, [8, 5, 12], dynamic=False)
+    assert traces(never) == (0, 3)
+    always = checked(lambda x: x * 2, rows, [8, 5, 12], dynamic=True)
+    assert traces(always) == (1, 0)
+
+
+def test_random_numbers() -> None:
+    checked(lambda x: (F.dropout(x, 0.3), torch.randn_like(x)), rows, [8, 5, 12, 33])
