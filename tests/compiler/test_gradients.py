@@ -207,3 +207,64 @@ def test_selective_checkpoints():
         return _gradient_of(lambda x: run(x).sum()), lambda k: (_leaf(5, 3),)
 
     _same(make)
+
+
+@pytest.mark.parametrize("fused", [None, True])
+def test_steps_with_a_gradient_scaler_are_one_graph(fused):
+    def make():
+        layer = nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(layer.parameters(), 0.1, fused=fused)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = layer(x).pow(2).mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(layer.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            return (
+                norm,
+                layer.weight.detach().clone(),
+                scaler._get_scale_async().clone(),
+                scaler._growth_tracker.clone(),
+            )
+
+        return step, lambda k: (torch.randn(4, 3) * (float("inf") if k in (2, 5) else 1.0),)
+
+    _same(make, calls=8)
+
+
+def test_a_norm_that_is_not_finite_raises():
+    layer = nn.Linear(3, 2)
+
+    def step(x):
+        layer.zero_grad()
+        layer(x).pow(2).mean().backward()
+        return nn.utils.clip_grad_norm_(layer.parameters(), 0.5, error_if_nonfinite=True)
+
+    compiled = torch.compile(step, fullgraph=True)
+    assert compiled(torch.ones(4, 3)).isfinite()
+    with pytest.raises(RuntimeError, match="is non-finite"):
+        compiled(torch.full((4, 3), float("inf")))
+    assert compiled(torch.ones(4, 3)).isfinite()
+
+
+@pytest.mark.parametrize("average", [None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)])
+def test_averages_of_parameters_are_updated_in_the_step(average):
+    def make():
+        layer = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        averaged = torch.optim.swa_utils.AveragedModel(layer, multi_avg_fn=average)
+
+        def step(x):
+            optimizer.zero_grad()
+            layer(x).pow(2).mean().backward()
+            optimizer.step()
+            averaged.update_parameters(layer)
+            return averaged.module.weight.detach().clone(), averaged.n_averaged.clone()
+
+        return step, lambda k: (torch.randn(4, 3),)
+
+    _same(make, calls=4)

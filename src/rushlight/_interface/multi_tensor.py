@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight._engine.core.convert import assumed_zero
 from rushlight._engine.dispatch.multi_tensor import (
     Rule,
     count_steps,
@@ -15,6 +16,7 @@ from rushlight._engine.dispatch.multi_tensor import (
 )
 
 __all__ = [
+    "assumed_zero",  # whether an element is not zero, which a recorded program takes not to happen
     "Rule",  # a traced rule for one element
     "rule_of",  # that of an optimizer's class
     "moved",  # a step of one array along another

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rushlight._engine.core.convert import deferred
 from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.deferred import deferred
 from rushlight._types.dtype import BOOL
 
 __all__ = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._engine.core.convert import deferred
 from rushlight._engine.core.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.core.integers import as_flag, as_int
 from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.native_lookup import RUNS, ran, unwatched
 from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling

@@ -11,6 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.multi_tensor import assumed_zero
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -143,7 +144,9 @@ class GradScaler:
     def _unscale(self, optimizer: Any, inverse: Any, allow_float16: bool) -> dict[Any, Any]:
         """Multiply all gradients by `inverse`; gives for the device whether one of them was not finite, as 0 or 1."""
         found = rushlight.zeros((), dtype=rushlight.float32, device=inverse.device)
-        factor, any_gradient = inverse.item(), False
+        # Where a program is recorded nothing is asked: a product with 1 is exact, and the sum of flags is one of tensors.
+        recorded = rushlight.compiler.is_compiling()
+        factor, any_gradient = None if recorded else inverse.item(), False
         with rushlight.no_grad():
             for group in optimizer.param_groups:
                 for param in group["params"]:
@@ -157,7 +160,10 @@ class GradScaler:
                         if grad.dtype is rushlight.float16:  # sums of entries for one place may overflow
                             grad = param.grad = grad.coalesce()
                         grad = grad._values()
-                    if not grad.isfinite().all().item():
+                    finite = grad.isfinite().all()
+                    if recorded:
+                        found.masked_fill_(finite.logical_not(), 1.0)
+                    elif not finite.item():
                         found.fill_(1.0)
                     if factor != 1.0:
                         grad.mul_(inverse)
@@ -193,7 +199,7 @@ class GradScaler:
             if not state["found_inf_per_device"]:
                 raise AssertionError("No inf checks were recorded for this optimizer.")
             result = None
-            if not any(found.item() for found in state["found_inf_per_device"].values()):
+            if not any(assumed_zero(found) for found in state["found_inf_per_device"].values()):
                 result = optimizer.step(*args, **kwargs)
         state["stage"] = OptState.STEPPED
         return result
@@ -242,7 +248,7 @@ class GradScaler:
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            self._adapt(scale, tracker, any(each.item() for each in found))
+            self._adapt(scale, tracker, any(assumed_zero(each) for each in found))
         self._per_optimizer_states = defaultdict(_fresh_state)
 
     def _adapt(self, scale: Any, tracker: Any, overflowed: bool) -> None:
@@ -251,12 +257,22 @@ class GradScaler:
             tracker.zero_()
             return
         tracker += 1
+        if rushlight.compiler.is_compiling():
+            self._grow(scale, tracker)
+            return
         if tracker.item() < self._growth_interval:
             return
         grown = scale * self._growth_factor
         if grown.isfinite().item():  # a scale that would overflow stays
             scale.copy_(grown)
         tracker.zero_()
+
+    def _grow(self, scale: Any, tracker: Any) -> None:
+        """The same without a look at elements."""
+        due = tracker >= self._growth_interval
+        grown = scale * self._growth_factor
+        scale.copy_(rushlight.where(due.logical_and(grown.isfinite()), grown, scale))
+        tracker.masked_fill_(due, 0)
 
     # ***** settings and saving *****
 

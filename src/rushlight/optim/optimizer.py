@@ -14,6 +14,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import zero_gradients
 from rushlight._interface.base import shorten
+from rushlight._interface.multi_tensor import assumed_zero
 from rushlight.optim.authoring import CAPTURING_DEVICES
 from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
 from rushlight.optim.authoring import group_tensors as _group_tensors
@@ -418,7 +419,7 @@ def scaler_skips(optimizer: Any) -> bool:
         return False
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         raise AssertionError("Expected grad_scale and found_inf to be None")
-    if found is not None and found.item():
+    if found is not None and assumed_zero(found):
         return True
     if scale is not None:
         with rushlight.no_grad():
@@ -443,7 +444,7 @@ def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any])
         return grads
     if not group.get("fused"):
         raise AssertionError("Expected grad_scale and found_inf to be None")
-    if overflow is not None and overflow.item():
+    if overflow is not None and assumed_zero(overflow):
         return None
     if scale is not None:
         with rushlight.no_grad():

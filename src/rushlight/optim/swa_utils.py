@@ -75,7 +75,8 @@ def get_swa_multi_avg_fn() -> Callable[[list[Any], list[Any], Any], None]:
 
     def update(averages: list[Any], new: list[Any], num_averaged: Any) -> None:
         with rushlight.no_grad():
-            share = 1 / (int(num_averaged) + 1)
+            count = num_averaged.item() if isinstance(num_averaged, rushlight.Tensor) else int(num_averaged)
+            share = 1 / (count + 1)
             for average, value in zip(averages, new, strict=True):
                 if average.is_floating_point() or average.is_complex():
                     average.lerp_(value, share)
@@ -122,19 +123,31 @@ class AveragedModel(Module):
         own, theirs = _members(self.module, self.use_buffers), _members(model, self.use_buffers)
         averages = [p.detach() for p in own]
         new = [p.detach().to(q.device) for p, q in zip(theirs, averages, strict=True)]
-        count = int(self.n_averaged)
-        if count == 0:
+        if rushlight.compiler.is_compiling():
+            self._update_either_way(averages, new)
+        elif int(self.n_averaged) == 0:
             for average, value in zip(averages, new, strict=True):
                 average.copy_(value)
-        elif self.avg_fn is not None:
-            for average, value in zip(averages, new, strict=True):
-                average.copy_(self.avg_fn(average, value, self.n_averaged))
         else:
-            (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, new, self.n_averaged)
+            self._average(averages, new)
         if not self.use_buffers:
             for mine, other in zip(self.module.buffers(), model.buffers(), strict=True):
                 mine.detach().copy_(other.detach())
         self.n_averaged += 1
+
+    def _average(self, averages: list[Any], new: list[Any]) -> None:
+        if self.avg_fn is None:
+            (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, new, self.n_averaged)
+            return
+        for average, value in zip(averages, new, strict=True):
+            average.copy_(self.avg_fn(average, value, self.n_averaged))
+
+    def _update_either_way(self, averages: list[Any], new: list[Any]) -> None:
+        """An update that does not ask whether it is the first one."""
+        self._average(averages, new)
+        first = self.n_averaged == 0
+        for average, value in zip(averages, new, strict=True):
+            average.copy_(rushlight.where(first, value, average))
 
 
 def _members(model: Module, use_buffers: bool) -> list[Any]:

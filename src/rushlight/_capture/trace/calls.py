@@ -438,6 +438,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
             x = list(x) if kind is reversed else x
+        elif kind in (int, float) and isinstance(x, HostNumber) and x.kind is kind and len(args) == 1:
+            return x
         elif kind in (int, float, complex, bool, str) and tracer.is_user_object(x):
             return _converted(tracer, kind, x)
         given.append(x)

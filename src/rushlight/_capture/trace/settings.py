@@ -35,7 +35,8 @@ class Hooks:
     is never followed.  `constant` holds functions whose result is kept, `replaced` those in whose place another one is
     followed.  `inlined` are prefixes of our own modules that are followed like a user's.
 
-    `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.
+    `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is
+    None, or an operator that must not run on recorded tensors: it is called between two segments.
     `fake(operator, args, kwargs)` makes tensors like its results.
 
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False never;

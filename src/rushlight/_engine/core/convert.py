@@ -613,4 +613,44 @@ def as_alias_view(x: Tensor) -> Tensor:
     return out
 
 
-__all__ += ["answer", "as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "resolved", "set_"]
+# ***** elements that only decide whether something rare happens *****
+
+
+def deferred(x: Tensor, failed: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a check of the elements of `x` is left to the program that is being recorded.
+
+    `failed(x)` gives a tensor that is true where an element is wrong.  Calls of the program look at it, and where it is
+    true the calls that were recorded run one by one, so that this check raises its error where it stands.
+    """
+    recording = STATE.recording
+    if recording is None or not recording.is_recorded(x):
+        return False
+    word, STATE.word = STATE.word, STATE.word & ~GRAD
+    try:
+        recording.check(failed(x.detach()).any())
+    finally:
+        STATE.word = word
+    return True
+
+
+def assumed_zero(x: Tensor) -> bool:
+    """Whether a tensor of one element is not zero: a rare event.
+
+    While a program is recorded the answer is False, and calls of the program for which it is not run as they are.
+    """
+    return not deferred(x, lambda found: found != 0) and bool(item(x))
+
+
+__all__ += [
+    "answer",
+    "as_alias_view",
+    "assumed_zero",
+    "deferred",
+    "call",
+    "call_inplace",
+    "caller",
+    "parse_to",
+    "resize_",
+    "resolved",
+    "set_",
+]

@@ -16,13 +16,13 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core import convert
+from rushlight._engine.core.convert import deferred
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.integers import as_flag, as_int
 from rushlight._engine.core.memory import empty_spec, from_address, has_memory, own, zeros_spec
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.native_lookup import RUNS, ran
 from rushlight._engine.indexing.inplace import check_captured, check_writable, rebase
 from rushlight._engine.random import random as streams

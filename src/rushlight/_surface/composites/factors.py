@@ -11,10 +11,10 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._engine.core import convert
+from rushlight._engine.core.convert import deferred
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.autocast import lowered
-from rushlight._engine.dispatch.deferred import deferred
 from rushlight._engine.dispatch.out import write_out
 from rushlight._engine.dispatch.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME

@@ -40,7 +40,7 @@ def get_total_norm(
             return rushlight.tensor(0.0)
         norms = [_norm(grad, norm_type) for grad in grads]
         total = _norm(rushlight.stack(norms), norm_type)
-        if error_if_nonfinite and not rushlight.isfinite(total).item():
+        if error_if_nonfinite and not rushlight.isfinite(total):
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
                 "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
