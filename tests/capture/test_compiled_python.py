@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import types
 import warnings
 import weakref
@@ -143,3 +144,76 @@ def test_warnings_of_native_code_and_of_the_program() -> None:
         with warnings.catch_warnings(), pytest.raises(UserWarning, match="own"):
             warnings.simplefilter("error")
             function(torch.ones(2), torch.ones(2, requires_grad=True))
+
+
+def test_gradients_through_a_history_from_before_a_break() -> None:
+    def go(u, v):
+        u -= v * 0.5
+        print(end="")
+        w = u * 2
+        found = torch.autograd.grad((w * u).sum(), v, retain_graph=True, allow_unused=True)[0]
+        return found.tolist(), u.grad_fn is None
+
+    def make_leaf(u, v):
+        leaf = (u * 2).detach().requires_grad_()
+        loss = (leaf * v).sum()
+        print(end="")
+        loss.backward()
+        return leaf.grad.tolist()
+
+    def change(u, v):
+        u *= v
+        print(end="")
+        return torch.autograd.grad((u * v).sum(), v)[0].tolist()
+
+    def late(u, v):
+        w = v * 2
+        y = w * w
+        w.add_(1)
+        return y.sum().backward()
+
+    for function in (go, make_leaf, change, late):
+        found = []
+        for called in (function, torch.compile(function)):
+            u, v = torch.arange(3.0), torch.arange(3.0).requires_grad_()
+            found.append([*outcome(called, u, v)][0])
+        assert found[0] == found[1] and (function is not late or found[0][0] == "RuntimeError"), function
+
+
+def test_numbers_that_change_from_call_to_call() -> None:
+    def go(x, n):
+        seen = []
+        for attempt in (lambda: n | 3, lambda: 5 // n, lambda: n / 0, lambda: ~n, lambda: n.bit_length(), lambda: n.no):
+            try:
+                seen.append(attempt())
+            except (ArithmeticError, TypeError, AttributeError) as error:
+                seen.append(str(error))
+        return (x * n).tolist(), seen
+
+    compiled = torch.compile(go)
+    for n in (3, 4, 0, 5):
+        assert compiled(torch.ones(1), n) == go(torch.ones(1), n)
+
+
+def test_values_that_cannot_be_made_anew_end_the_trace_before_them() -> None:
+    def go(x, d):
+        found = re.match(r"(\d+)", "12a")
+        items = d.items()
+        print(end="")
+        return x * int(found.group(1)), [k for k, _ in items]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.compile(go)(2, {"a": 1}) == go(2, {"a": 1})
+
+
+def test_memory_written_in_place_is_read_before() -> None:
+    def go(u, v):
+        u *= 0.5
+        loss = (torch.cat([torch.ones(1, 4), v[1:]]) * (u * 2)).sum()  # one kernel reads rows of `u` under a condition
+        return torch.autograd.grad(loss, v)[0].tolist()
+
+    found = []
+    for called in (go, torch.compile(go)):
+        found.append(called(torch.arange(12.0).reshape(3, 4), torch.ones(3, 4, requires_grad=True)))
+    assert found[0] == found[1]

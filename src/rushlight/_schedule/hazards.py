@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._schedule.costs import facts_of
+from rushlight._schedule.costs import Facts, facts_of
 from rushlight._schedule.expressions import Buffer
-from rushlight._schedule.groups import Group
+from rushlight._schedule.groups import Group, Stage
 from rushlight._schedule.placing import Copy, LibraryCall, Placement
 from rushlight._types.layout import numel
 
@@ -64,6 +64,8 @@ def _still_read(schedule: Placement, writer: int, buffer: Buffer, shared: set[Bu
             stores = {s.ix for s in stage.stores if s.buffer is buffer}
             stored_before = any(s.buffer is buffer for t in stages[:at] for s in t.stores)
             stored_later = any(s.buffer is buffer for t in stages[at + 1 :] for s in t.stores)
+            if stores and _loaded_behind_store(stage, {buffer, *shared}, buffer):
+                return True
             for read, ix, weight in facts.accesses:
                 if weight != 1.0:
                     continue
@@ -75,6 +77,22 @@ def _still_read(schedule: Placement, writer: int, buffer: Buffer, shared: set[Bu
                     return True
                 if stored_later and isinstance(group, Group) and not _same_row(group, stage, ix, buffer):
                     return True
+    return False
+
+
+def _loaded_behind_store(stage: Stage, read: set[Buffer], written: Buffer) -> bool:
+    """Whether a store of a stage loads from memory that an earlier one has written, other than what that has loaded
+    already: an element that is read under a condition is a load of its own.
+    """
+    facts, stored = Facts(), False
+    for item in stage.items:
+        facts.add_item(item)
+    for store in stage.stores:
+        before = len(facts.loads)
+        facts.add_store(store)
+        if stored and any(load.value[0] in read for load in facts.loads[before:]):
+            return True
+        stored = stored or store.buffer is written
     return False
 
 

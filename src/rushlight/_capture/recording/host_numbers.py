@@ -63,7 +63,17 @@ class HostNumber:
         whole = all(kind is not float for kind in kinds) and function in _WHOLE
         if function is operator.pow and all(kind is not float for kind in kinds):
             raise _asked("the power of two integers")  # whether that is an integer depends on the sign
+        if function in _DIVISIONS:
+            if kinds[1] is int and isinstance(operands[1], HostNumber):
+                raise _asked("a division by an integer")  # which may be zero
+            if not isinstance(operands[1], HostNumber):
+                function(1, operands[1])  # raises what a division by zero does
         return (HostInt if whole else HostFloat)(function, operands)
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(self.kind, name):
+            raise _asked(name)
+        raise AttributeError(f"'{self.kind.__name__}' object has no attribute '{name}'")
 
     def __bool__(self) -> bool:
         raise _asked("bool()")
@@ -104,14 +114,44 @@ _WHOLE = frozenset(
 )
 
 
+_DIVISIONS = frozenset((operator.truediv, operator.floordiv, operator.mod))
+# Methods of Python's numbers that are no arithmetic of here.
+_OTHERS = (
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+    "divmod",
+    "matmul",
+    "invert",
+    "round",
+    "trunc",
+    "floor",
+    "ceil",
+    "complex",
+    "format",
+)
+
+
 def _operations() -> None:
     """Give the class Python's arithmetic."""
+    for name in _OTHERS:
+        for method in (f"__{name}__", f"__r{name}__"):
+            setattr(HostNumber, method, _refusal(name))
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
         function = getattr(operator, name)
         setattr(HostNumber, f"__{name}__", lambda self, other, f=function: self._made(f, self, other))
         setattr(HostNumber, f"__r{name}__", lambda self, other, f=function: self._made(f, other, self))
     for name in ("neg", "pos", "abs"):
         setattr(HostNumber, f"__{name}__", lambda self, f=getattr(operator, name): self._made(f, self))
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(self: HostNumber, *args: Any) -> Any:
+        raise _asked(f"{name}()")
+
+    return refuse
 
 
 _operations()

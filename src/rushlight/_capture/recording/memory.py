@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._capture.recording.errors import RecordingError
@@ -11,9 +12,23 @@ __all__ = ["InputBackward", "Memory", "OpenPart"]
 
 
 class InputBackward(Node):
-    """Stands for the history of a tensor that a program is given: gradients end here."""
+    """Stands for the history of a tensor that a program is given: gradients end here.
 
-    __slots__ = ()
+    Its edges lead to the other inputs that are part of this history, so that `autograd.grad` for one of them comes by.
+    """
+
+    __slots__ = ("find",)
+
+    def __init__(self, find: Callable[[], list[Any]]) -> None:
+        super().__init__()
+        self.find = find
+
+    @property
+    def _edges(self) -> Sequence[Any]:  # found anew: a recording meets its inputs one after the other
+        return self.find()
+
+    @_edges.setter
+    def _edges(self, edges: Sequence[Any]) -> None: ...
 
     def apply(self, grads: Any) -> Any:
         """RecordingError: what is behind is no part of the program."""

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.replay import follows_from_counters, known
 from rushlight._capture.recording.streams import Streams
+from rushlight._engine.autograd.node import edge_of, split_edge
 from rushlight._engine.core.memory import MEMORY, empty_spec, has_memory, root_of
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
@@ -73,6 +75,7 @@ class Recording:
         self.keeps_hooks = False  # whether who records gives the hooks of tensors to their stand-ins
         self.first_grads: list[Tensor | None] = []
         self.first_edges: dict[int, Any] = {}
+        self.finishing = False
         self.first_versions: list[int] = []
         self.host = CPU
         self.streams = Streams()
@@ -290,7 +293,7 @@ class Recording:
     def _give_history(self, made: Tensor, x: Tensor, number: int) -> None:
         made._rg = x._rg
         if x._node is not None:
-            node = InputBackward()
+            node = InputBackward(functools.partial(self._inputs_behind, x))
             node._start(())
             made._node = self.first_edges[number] = node
         meta = x._autograd_meta
@@ -304,6 +307,31 @@ class Recording:
             if meta.hooks:
                 raise RecordingError("a tensor with hooks is given to a recorded program")
             meta_of(made).post_hooks = {0: _unrun}
+
+    def changed(self) -> list[Tensor]:
+        """Inputs that have got a history."""
+        return [x for x in self._standing.values() if x._node is not None and type(x._node) is not InputBackward]
+
+    def _inputs_behind(self, x: Tensor) -> list[Any]:
+        """Edges to the inputs that are part of the history of a real tensor; none while the program is assembled, whose
+        backward ends at its inputs.
+        """
+        if self.finishing:
+            return []
+        behind: set[Any] = set()
+        waiting: list[Any] = [x._node]
+        while waiting:
+            for edge in waiting.pop()._edges:
+                node = None if edge is None else split_edge(edge)[0]
+                if node is not None and node not in behind:
+                    behind.add(node)
+                    waiting.append(node)
+        leaves = {id(found) for node in behind if (found := getattr(node, "variable", None)) is not None}
+        return [
+            edge_of(self._standing[id(y)])
+            for y in self.inputs
+            if y._rg and y is not x and (id(y) in leaves or y._node in behind)
+        ]
 
     def _storage(self, storage: Any) -> Any:
         """The storage that stands for a real one."""
@@ -356,4 +384,5 @@ class Recording:
 
         `options` are switches of passes (`_transforms.passes`).
         """
+        self.finishing = True
         return compiled_program(self, outputs, options)

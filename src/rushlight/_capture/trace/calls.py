@@ -631,7 +631,7 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
         "__contains__",
     ):
         copy = tracer.outside.wrap(entries(owner), place(f"{tracer.constants.name(entries)}({{}})", source))
-        return getattr(copy, name)(*args, **kwargs)
+        return tracer.native(getattr(copy, name), *args, **kwargs)
     raise Break(f"calls the native method {type(owner).__name__}.{name}() of an object from outside")
 
 

@@ -27,7 +27,11 @@ class Break(Interrupt):
 
 
 class Unbuildable(Exception):
-    """A value cannot be made anew after a program has run."""
+    """A value cannot be made anew after a program has run: `value`, where it is one object."""
+
+    def __init__(self, reason: str, value: Any = None) -> None:
+        super().__init__(reason)
+        self.value = value
 
 
 class Late:

@@ -74,7 +74,7 @@ def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
     def handler(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
         if not all(_is_constant(tracer, x) or isinstance(x, (re.Pattern, re.Match)) for x in (*args, *kwargs.values())):
             raise Break(f"calls {function.__module__}.{function.__qualname__}() with objects")
-        return function(*args, **kwargs)
+        return tracer.noted(function(*args, **kwargs))
 
     return handler
 

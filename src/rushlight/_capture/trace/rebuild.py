@@ -20,6 +20,7 @@ from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_plain
 from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
+from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 
@@ -121,7 +122,7 @@ class Rebuild:
         if known is not None:
             return self.source(known[1])
         if not self.tracer.rec.is_recorded(value):
-            raise Unbuildable("a tensor that was not recorded")
+            raise Unbuildable("a tensor that was not recorded", value)
         self.outputs.append(value)
         name = f"o[{len(self.outputs) - 1}]"
         self.places[id(value)] = name
@@ -168,6 +169,8 @@ class Rebuild:
             if owner is None or isinstance(owner, types.ModuleType):
                 return self.constant(value)
             return f"{self.value(owner)}.{value.__name__}"
+        if isinstance(value, Node):
+            raise Unbuildable("a node of a history", value)
         if self.outside.internal(value):
             return self.constant(value)
         if kind is Append:
@@ -188,7 +191,7 @@ class Rebuild:
             return self.instance(value, kind)
         if isinstance(value, BaseException):
             return self.instance(value, kind)
-        raise Unbuildable(f"an object of {kind.__module__}.{kind.__qualname__}")
+        raise Unbuildable(f"an object of {kind.__module__}.{kind.__qualname__}", value)
 
     def mutable(self, value: Any, kind: type) -> str:
         name = self.variable(f"{kind.__name__ if kind is not deque else self.constant(deque)}()", value)
@@ -309,7 +312,7 @@ class Rebuild:
         elif isinstance(value, BaseException):
             name = self.variable(f"{new}.__new__({new}, {', '.join(self.value(x) for x in value.args)})", value)
         elif isinstance(value, (int, float, str, tuple, bytes)):
-            raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}")  # type: ignore[union-attr]
+            raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}", value)  # type: ignore[union-attr]
         else:
             name = self.variable(f"object.__new__({new})", value)
         if isinstance(value, BaseException):

@@ -27,6 +27,7 @@ from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Reads, Source
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._capture.trace.varying import NOTHING_VARIES, SizesRead, Tensors, Varying
+from rushlight._engine.autograd.node import holds_changed, split_edge
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
@@ -159,12 +160,12 @@ def trace(
             try:
                 written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
             except (Unbuildable, RecordingError) as error:
-                if tracer.hooked_at is None:
-                    raise
-                clean, place = tracer.hooked_at
-                raise Retry(
-                    clean, f"puts a hook where the trace cannot run it: {error}", "break", place, None
-                ) from None
+                reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
+                if found is None:
+                    if tracer.hooked_at is None:
+                        raise
+                    reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
+                raise Retry(found[0], reason, "break", found[1], None) from None
             sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
             if sizes is not None:
                 return SizedSegment(written, tracer.constants.space, program, sizes)
@@ -268,7 +269,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     if tracer.settings.backend is not None:
         return _foreign(tracer, rebuild)
     try:
-        _check_leaves(rebuild.outputs)
+        _check_histories([*rebuild.outputs, *rec.changed()])
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None
@@ -292,22 +293,25 @@ def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[
         tracer.reads.check(sources[number], "{}._autograd_meta is None or {}._autograd_meta.base is None")
 
 
-def _check_leaves(outputs: Sequence[Any]) -> None:
-    """Unbuildable where a history leads to another output that is a leaf made by the trace: what is returned for that
-    would get no gradient.
+def _check_histories(outputs: Sequence[Any]) -> None:
+    """Unbuildable where a history leads to another output that is a leaf made by the trace, since what is returned for
+    that would get no gradient, and where it holds a tensor that was changed since, since its backward is an error.
     """
     tensors = [x for x in outputs if isinstance(x, Tensor)]
-    leaves = {id(x) for x in tensors if x.requires_grad and x.is_leaf}
-    waiting = [x.grad_fn for x in tensors if x.grad_fn is not None] if leaves else []
+    leaves = {id(x): x for x in tensors if x._rg and x._node is None}
+    waiting = [x._node for x in tensors if x._node is not None]
     seen: set[int] = set()
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
-        if id(getattr(node, "variable", None)) in leaves:
-            raise Unbuildable("a leaf made here is part of a history that leaves the trace")
-        waiting += [found for found, _ in node.next_functions]
+        leaf = leaves.get(id(getattr(node, "variable", None)))
+        if leaf is not None:
+            raise Unbuildable("a leaf made here is part of a history that leaves the trace", leaf)
+        if holds_changed(node):
+            raise Unbuildable("a tensor is changed in place that backward needs as it was")
+        waiting += [split_edge(edge)[0] for edge in node._edges if edge is not None]
 
 
 def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:

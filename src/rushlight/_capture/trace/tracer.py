@@ -19,7 +19,7 @@ from rushlight._capture.recording import DataDependentError, HostNumber, Recordi
 from rushlight._capture.trace import calls, checks
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import given_hooks
-from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain, type_attribute
+from rushlight._capture.trace.outside import ABSENT, CONTAINERS, Append, Lazy, Outside, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._capture.trace.warned import Listening
@@ -139,6 +139,7 @@ class Tracer(Operations):
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         rec.keeps_hooks = True
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
+        self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
         self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}
@@ -195,7 +196,7 @@ class Tracer(Operations):
                         raise Break(f"uses what is inside of a {type(part).__name__} from outside")
         listens = self.listening.go_on()
         try:
-            return function(*args, **kwargs)
+            return self.noted(function(*args, **kwargs))
         except DataDependentError as error:
             raise Break(f"{error}", kind="data") from None
         except RecordingError as error:
@@ -203,6 +204,15 @@ class Tracer(Operations):
         finally:
             if listens:
                 self.listening.pause()
+
+    def noted(self, made: Any) -> Any:
+        """What native code gave, with the place noted where that may be a reason to end the trace before it."""
+        if isinstance(made, Tensor):
+            if made._rg and made._node is None and id(made) not in self.outside.tensors:
+                self.made_at.setdefault(id(made), self.place)
+        elif not is_plain(made) and type(made) not in CONTAINERS:
+            self.made_at[id(made)] = self.place  # it is not kept: its end may be heard of
+        return made
 
     def check_open(self, reason: str) -> None:
         """Break where the trace has ended, and its program is being made."""
@@ -395,6 +405,8 @@ class Tracer(Operations):
             self.guard_class(type(obj), name, found)
             return Enter(found.fget, (obj,), {})
         value = self.native(getattr, obj, name)
+        if name == "grad_fn" and known is not None and value is not None:
+            self.outside.adopt(value, self.reads.source("{}.grad_fn", known[1]))
         return shown(value) if isinstance(value, Device) else value
 
     def is_users(self, function: Any) -> bool:
@@ -623,7 +635,7 @@ class Tracer(Operations):
     def instance_names(self, obj: Any) -> list[str]:
         """The names in the dictionary of an object, in order."""
         names = list(obj.__dict__)
-        self.reads.check(self.outside.sources[id(obj)], f"[*{{}}.__dict__] == {self.constants.name(names)}")
+        self.reads.check(self.outside.sources[id(obj)], f"[*{{}}.__dict__] == {self.constants.name([*names])}")
         for name, value in self.outside.attributes.get(id(obj), {}).items():
             if value is DELETED:
                 names.remove(name)

@@ -112,14 +112,14 @@ class Listening:
         """Listen; whether nobody did so far."""
         if self.before is not None:
             return False
-        self.before, warnings.warn = warnings.warn, self._warn  # type: ignore[assignment]
+        self.before, warnings.warn = warnings.warn, self._warn
         return True
 
     def pause(self) -> bool:
         """Do not listen; whether somebody did."""
         if self.before is None:
             return False
-        warnings.warn, self.before = self.before, None  # type: ignore[assignment]
+        warnings.warn, self.before = self.before, None
         return True
 
     def _warn(self, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **rest: Any) -> None:

@@ -321,6 +321,17 @@ class OpNode(Node):
         )
 
 
+def holds_changed(node: Any) -> bool:
+    """Whether a node has saved a tensor whose memory was written since, so that its backward is an error."""
+    saved, versions = getattr(node, "saved", None), getattr(node, "versions", None)
+    if saved is None or versions is None:
+        return False
+    return any(
+        version is not None and isinstance(item, Tensor) and item._storage.version != version & 0xFFFFFFFF
+        for item, version in zip(saved, versions, strict=False)
+    )
+
+
 def check_attached(item: Tensor, edge: Any, node: Node) -> None:
     """RuntimeError if a saved tensor of `node` had a history when `edge` was made, and has none now."""
     if item._node is None and edge is not None and not isinstance(split_edge(edge)[0], AccumulateGrad):
