@@ -491,7 +491,7 @@ class CompiledFunction:
         found = self._slowly(position, state)
         if found is not MISS:
             return (found,)
-        made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
+        made = self._traced(position, state, functools.partial(_reenter, [_hollow(frame) for frame in frames]))
         if made is not None:
             self.known.add((frames[-1].code, frames[-1].ip))
         return made
@@ -667,6 +667,16 @@ def _described(frames: Sequence[Frame]) -> tuple[Any, list[Any]]:
         if kept is not None:
             state.append(kept.value)
     return tuple(key), state
+
+
+def _hollow(frame: Frame) -> Frame:
+    """A frame like another without its values: segments keep it."""
+    made = frame.copy()
+    made.locals = [x if x is NULL else None for x in frame.locals]
+    made.stack = [x if x is NULL else None for x in frame.stack]
+    if frame.link is not None:
+        made.link = linked(Instead(None), frame.link.drop)
+    return made
 
 
 def _reenter(templates: Sequence[Frame], interpreter: Interpreter, values: list[Any]) -> None:
