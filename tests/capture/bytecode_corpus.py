@@ -458,6 +458,7 @@ def slices():
     a[1:3] = "xyz"
     del a[-1:]
     i = 2
+    a[i - 1 : i] = a[:1]
     return a[i:], a[:i], a[::2], a[i:6:2], a[-1], a[i - 1]
 
 

@@ -1,6 +1,7 @@
 """Compares the interpreter with the CPython that runs this file: every opcode, the corpus, new syntax, random programs.
 
-The tests run it with every other CPython that is there; it needs no package but ours.  It prints what differs and fails if anything does.
+The tests run it with every other CPython that is there; it needs no package but ours, and of ours only `_capture.bytecode`, so it runs
+where the package itself does not, as on a CPython for WebAssembly.  It prints what differs and fails if anything does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CASES = [
     for name, value in vars(bytecode_corpus).items()
     if inspect.isfunction(value) and value.__module__ == bytecode_corpus.__name__ and name not in HELPERS
 ]
-MODULES = {
+MODULES: dict[tuple[int, ...], str] = {
     (3, 11): """
 import os.path as p, sys
 from math import *
@@ -41,6 +42,11 @@ try: nothing
 except NameError as e: print(e)
 del x
 with open(p.devnull) as g: pass
+""",
+    (3, 11, 0): """
+from __future__ import annotations
+x: int = 3
+print(__annotations__)
 """,
     (3, 12): """
 def first[T: int, *U, **V](x: T, *y: *U) -> T: return x
@@ -74,6 +80,46 @@ def g():
     try: yield 1
     except GeneratorExit: return 5
 i = g(); next(i); print(i.close())
+""",
+    (3, 14): """
+from annotationlib import get_annotations, Format
+x: int = 3
+def f(a: int, *b: later, c: "str" = 1) -> later: pass
+class K:
+    y: int = 1
+    if x: z: later
+    def m(self, a: K) -> later: return __class__
+later = float
+print(__annotations__, f.__annotations__, K.__annotations__, K.m.__annotations__, K().m(1), get_annotations(f, format=Format.STRING))
+w, v = 6, "text"
+t = t"a{v!r:>{w}}b{x}{w + x!s}"
+print(t.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in t.interpolations], t"", t"{x:03}".interpolations)
+try: raise ExceptionGroup("g", [KeyError(1), OSError(2)])
+except* KeyError, ValueError: print("found")
+except* OSError as e: print(e.exceptions)
+try: raise KeyError
+except KeyError, ValueError: print("no parentheses")
+class A:
+    async def __aenter__(self): pass
+    async def __aexit__(self, *e): pass
+def enter(m):
+    try:
+        with m: pass
+    except TypeError as e: print(e)
+async def enter_async(m):
+    try:
+        async with m: pass
+    except TypeError as e: print(e)
+class B:
+    def __enter__(self): pass
+    def __exit__(self, *e): pass
+for m in (A(), 3, B()):
+    enter(m)
+    try: enter_async(m).send(None)
+    except StopIteration: pass
+for many in ([1, 2, 3], {1: 1, 2: 2, 3: 3}, (1, 2, 3), iter([1, 2, 3]), {1, 2, 3}):
+    try: a, b = many
+    except ValueError as e: print(e)
 """,
 }
 

@@ -281,10 +281,23 @@ def load_special(it: Interpreter, frame: Frame, arg: int) -> None:
     name = ("__enter__", "__exit__", "__aenter__", "__aexit__")[arg]
     method = special(manager, name)
     if method is None:
-        which = "asynchronous context manager" if arg > 1 else "context manager"
-        missed = f" (missed {name} method)" if arg & 1 else ""
-        raise TypeError(f"'{type(manager).__name__}' object does not support the {which} protocol{missed}")
+        raise TypeError(_no_manager(type(manager), name, arg > 1))
     frame.stack += (method, NULL)
+
+
+def _no_manager(kind: type, missed: str, asynchronous: bool) -> str:
+    """What CPython 3.14 says of a class without a method of context managers."""
+    protocols = ("context manager protocol", ("__enter__", "__exit__"), "with"), (
+        "asynchronous context manager protocol", ("__aenter__", "__aexit__"), "async with",
+    )  # fmt: skip
+    this, other = protocols[::-1] if asynchronous else protocols
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    text = f"'{name}' object does not support the {this[0]} (missed {missed} method)"
+    if all(any(method in each.__dict__ for each in kind.__mro__) for method in other[1]):
+        text += f" but it supports the {other[0]}. Did you mean to use '{other[2]}'?"
+    return text
 
 
 def with_except_start_self(it: Interpreter, frame: Frame, arg: Any) -> None:

@@ -614,6 +614,8 @@ def get_awaitable(it: Interpreter, frame: Frame, arg: int) -> None:
             text = f"'async with' received an object from {method} that does not implement __await__: {name}"
         else:
             text = f"object {name} can't be used in 'await' expression"
+            if sys.version_info >= (3, 14):
+                text = f"'{name}' object can't be awaited"
         raise TypeError(text)
     if isinstance(found, types.CoroutineType) and found.cr_await is not None:
         raise RuntimeError("coroutine is being awaited already")

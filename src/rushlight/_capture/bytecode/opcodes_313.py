@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-from typing import Any
 
 from rushlight._capture.bytecode import calls, control, values
 from rushlight._capture.bytecode.code import Raw
@@ -23,15 +22,11 @@ def following_parts(raw: Raw) -> tuple[int, ...]:
     return tuple(flags)
 
 
-def compare_op(it: Any, frame: Any, arg: tuple[str, bool]) -> None:
-    """A comparison, or its truth."""
-    (values.compare_as_bool if arg[1] else values.compare)(it, frame, arg[0])
-
-
 REMOVED = {"FORMAT_VALUE", "KW_NAMES", "LOAD_CLOSURE"}
 CHANGED: dict[str, Entry] = {
     "CALL": (calls.call, lambda raw: (raw.arg, ())), "CALL_KW": (calls.call_kw, None),
-    "COMPARE_OP": (compare_op, lambda raw: (dis.cmp_op[raw.arg >> 5], bool(raw.arg & 16))),
+    # Another bit asks for the truth of the comparison; the instruction that follows asks for it, too.
+    "COMPARE_OP": (values.compare, lambda raw: dis.cmp_op[raw.arg >> 5]),
     "CONVERT_VALUE": (values.convert_value, None), "FORMAT_SIMPLE": (values.format_simple, None),
     "FORMAT_WITH_SPEC": (values.format_with_spec, None),
     "FOR_ITER": (control.for_iter, past(2)),

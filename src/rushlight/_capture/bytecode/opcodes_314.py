@@ -1,4 +1,4 @@
-"""Opcodes of Python 3.14, as the differences from 3.13: from the documentation of `dis`, not run yet."""
+"""Opcodes of Python 3.14, as the differences from 3.13."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ REMOVED = {
     "BEFORE_ASYNC_WITH", "BEFORE_WITH", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "LOAD_ASSERTION_ERROR", "RETURN_CONST",
 }  # fmt: skip
 CHANGED: dict[str, Entry] = {
+    "BUILD_INTERPOLATION": (values.build_interpolation, None), "BUILD_TEMPLATE": (values.build_template, None),
     "BINARY_OP": (binary_op, lambda raw: _operators[raw.arg][1]), "CALL_FUNCTION_EX": (calls.call_function_ex, lambda raw: 1),
     "FOR_ITER": (control.for_iter_kept, past(1)), "POP_ITER": (values.pop_top, None),
     "LOAD_COMMON_CONSTANT": (values.load_common_constant, None), "LOAD_SMALL_INT": (values.load_const, None),
@@ -32,8 +33,10 @@ CHANGED: dict[str, Entry] = {
 }  # fmt: skip
 TABLE: dict[str, Entry] = {opname: entry for opname, entry in BEFORE.items() if opname not in REMOVED} | CHANGED
 
-NOT_EXECUTED = NOT_EXECUTED_BEFORE | {
-    "ANNOTATIONS_PLACEHOLDER": PSEUDO, "JUMP_IF_FALSE": PSEUDO, "JUMP_IF_TRUE": PSEUDO,
-    "BUILD_INTERPOLATION": "template strings are not interpreted yet", "BUILD_TEMPLATE": "template strings are not interpreted yet",
-}  # fmt: skip
+GONE = {"LOAD_METHOD", "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD"}
+NOT_EXECUTED = {opname: reason for opname, reason in NOT_EXECUTED_BEFORE.items() if opname not in GONE} | {
+    "ANNOTATIONS_PLACEHOLDER": PSEUDO,
+    "JUMP_IF_FALSE": PSEUDO,
+    "JUMP_IF_TRUE": PSEUDO,
+}
 """Opcodes that no handler executes, with the reason."""

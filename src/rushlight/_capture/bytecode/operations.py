@@ -10,12 +10,13 @@ import builtins
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any
 
 from rushlight._capture.bytecode.real_frames import HERE, call_as, natively
 
-__all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations"]
+__all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations", "in_python"]
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "&": operator.and_, "//": operator.floordiv, "<<": operator.lshift, "@": operator.matmul, "*": operator.mul,
@@ -39,8 +40,17 @@ PLAIN = frozenset((
     BuiltinFunctionType,
 ))  # fmt: skip
 """Types on which an operation does not look at the frame from which it is asked."""
-HEAP = 1 << 9  # the flag of types that were not written in C
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8  # flags of types
+_NATIVE_HEAP = frozenset(("itertools", "collections", "_collections", "_io", "decimal"))
 NOTHING: Mapping[str, Any] = {}
+
+
+def in_python(kind: type) -> bool:
+    """Whether a class may be written in Python: its type is on the heap.  From 3.12 on native modules put theirs there
+    too, some of which traces know.
+    """
+    flags = kind.__flags__
+    return bool(flags & _HEAP) and not (flags & _IMMUTABLE and kind.__module__ in _NATIVE_HEAP)
 
 
 class Interrupt(BaseException):
@@ -214,7 +224,7 @@ class Operations:
 
     def advance(self, iterator: Any) -> Any:
         """`next(iterator)`; StopIteration at its end."""
-        return natively(next, iterator) if type(iterator).__flags__ & HEAP else next(iterator)
+        return natively(next, iterator) if in_python(type(iterator)) else next(iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
         """An iterator for `a, b = obj` and `[*obj]`."""
@@ -308,6 +318,16 @@ class Operations:
     def build_string(self, parts: Sequence[str]) -> str:
         """An f-string of its parts."""
         return "".join(parts)
+
+    def build_interpolation(self, value: Any, text: str, conversion: str | None, spec: str) -> Any:
+        """A part of a template string."""
+        kind: Any = import_module("string.templatelib").Interpolation  # since 3.14
+        return kind(value, text, conversion, spec)
+
+    def build_template(self, texts: tuple[str, ...], parts: tuple[Any, ...]) -> Any:
+        """A template string of n + 1 texts and the n parts between."""
+        kind: Any = import_module("string.templatelib").Template
+        return kind(*[x for pair in zip(texts, (*parts, ""), strict=True) for x in pair])
 
     def build_list(self, items: list[Any]) -> Any:
         """A list display."""

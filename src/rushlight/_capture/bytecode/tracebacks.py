@@ -49,7 +49,8 @@ def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
     found: list[Entry] = []
     while traceback is not None:
         frame = traceback.tb_frame
-        found.append((waiting(frame.f_code), frame.f_globals, traceback.tb_lasti, traceback.tb_lineno))
+        line = traceback.tb_lineno if traceback.tb_lineno is not None else -1  # an instruction of no line
+        found.append((waiting(frame.f_code), frame.f_globals, traceback.tb_lasti, line))
         traceback = traceback.tb_next
     return tuple(found)
 

@@ -9,6 +9,8 @@ from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter
 from rushlight._capture.bytecode.operations import Enter
 
+COUNTED = sys.version_info >= (3, 14)
+"""Whether CPython says how many values there were to unpack."""
 CLUMSY = sys.version_info < (3, 12)
 """Whether CPython itself mistakes a keyword given twice, while an exception is being handled, for a KeyError."""
 
@@ -379,14 +381,6 @@ def compare(it: Interpreter, frame: Frame, arg: str) -> None:
         stack.append(value)
 
 
-def compare_as_bool(it: Interpreter, frame: Frame, arg: str) -> None:
-    """Replace two values by the truth of a comparison."""
-    stack = frame.stack
-    b = stack.pop()
-    value = it.complete(it.operations.compare(arg, stack.pop(), b))
-    stack.append(value if value is True or value is False else it.operations.truth(value))
-
-
 def same(it: Interpreter, frame: Frame, arg: int) -> None:
     """`is`, or with 1 `is not`."""
     b = frame.stack.pop()
@@ -561,14 +555,31 @@ def format_with_spec(it: Interpreter, frame: Frame, arg: Any) -> None:
     frame.stack.append(it.operations.format(frame.stack.pop(), "", spec))
 
 
+def build_interpolation(it: Interpreter, frame: Frame, arg: int) -> None:
+    """A part of a template string: a value, its text in the program, a conversion and, above them, a format."""
+    spec = frame.stack.pop() if arg & 1 else ""
+    text = frame.stack.pop()
+    frame.stack.append(
+        it.operations.build_interpolation(frame.stack.pop(), text, (None, "s", "r", "a")[arg >> 2], spec)
+    )
+
+
+def build_template(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """A template string: its texts, and above them the parts between."""
+    parts = frame.stack.pop()
+    frame.stack.append(it.operations.build_template(frame.stack.pop(), parts))
+
+
 def unpack_sequence(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace the top by its items, the first above."""
     stack = frame.stack
-    found = _iterator(it, stack.pop())
+    of = stack.pop()
+    found = _iterator(it, of)
     values: list[Any] = []
     for value in found:
         if len(values) == arg:
-            raise ValueError(f"too many values to unpack (expected {arg})")
+            count = f", got {len(of)}" if COUNTED and type(of) in (list, tuple, dict) else ""
+            raise ValueError(f"too many values to unpack (expected {arg}{count})")
         values.append(value)
     if len(values) < arg:
         raise ValueError(f"not enough values to unpack (expected {arg}, got {len(values)})")

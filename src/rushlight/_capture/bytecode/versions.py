@@ -11,9 +11,9 @@ from typing import Any
 
 __all__ = ["COMPILED", "TESTED", "interpreted", "is_jump", "opcode_names", "supported", "table"]
 
-TESTED = ((3, 11), (3, 12), (3, 13))
+TESTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 """Versions on which the tests of every opcode ran."""
-COMPILED = ((3, 11),)
+COMPILED = ((3, 11), (3, 12), (3, 13))
 """Versions on which the tests of compiled functions ran, too."""
 
 Entry = tuple[Callable[..., None], Callable[..., Any] | None]
