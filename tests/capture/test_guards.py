@@ -18,9 +18,10 @@ import pytest
 import rushlight as torch
 from rushlight import nn
 from rushlight._capture.trace import CompileSettings, compile_function
+from rushlight._capture.trace.segment import MISS
 from rushlight._native.mutable_objects import supported
 
-native = pytest.mark.skipif(not supported(), reason="words are noted on CPython 3.11 alone")
+native = pytest.mark.skipif(not supported(), reason="this version of Python was not tried")
 SCALE, TABLE, LISTED = 2.0, {"scale": 3.0}, [1.0, 2.0]
 Pair = namedtuple("Pair", "first second")
 
@@ -730,3 +731,41 @@ def test_a_process_that_has_not_called_an_operator_yet() -> None:
         "import rushlight\nf = rushlight.compile(lambda x: len(x))\nassert [f([1, 2]) for _ in range(6)] == [2] * 6\n"
     )
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+
+
+# ***** segments that only compute *****
+
+
+def test_what_only_computes_is_called_natively() -> None:
+    def several(x: Any, y: Any) -> Any:
+        return x * 2, x + y
+
+    x, y = torch.randn(3), torch.randn(3)
+    one, two = compile_function(lambda x: x * 2), compile_function(several)
+    for _ in range(4):
+        assert torch.equal(one(x), x * 2)
+        found = two(x, y)
+        assert type(found) is tuple and all(map(torch.equal, found, several(x, y)))
+    (segment,) = two.entry.segments
+    assert segment.native is not None and one.entry.segments[0].native is not None
+    run = segment.run
+    assert all(map(torch.equal, run((x, y)), several(x, y))) and run((x, torch.randn(4))) is MISS
+    two.forget()
+    del segment
+    gc.collect()
+    assert run((x, y)) is MISS  # nothing is left of what it called
+
+
+def test_errors_of_kernels_that_are_called_natively() -> None:
+    def pick(x: Any, at: Any) -> Any:
+        return x[at] * 2
+
+    compiled, x = compile_function(pick), torch.arange(5.0)
+    for _ in range(4):
+        assert compiled(x, torch.tensor([1, 2])).tolist() == [2, 4]
+    assert compiled.entry.segments[0].native is not None
+    for function in (compiled, pick):
+        with pytest.raises(IndexError, match="out of bounds") as caught:
+            function(x, torch.tensor([1, 7]))
+        assert "pick" in [entry.name for entry in caught.traceback]
+    assert compiled(x, torch.tensor([1, 3])).tolist() == [2, 6]

@@ -19,7 +19,7 @@ from rushlight._capture.trace import CompileSettings, compile_function
 from rushlight._host.runtime import runtime
 from rushlight._native.mutable_objects import supported
 
-pytestmark = pytest.mark.skipif(not supported(), reason="words are noted on CPython 3.11 alone")
+pytestmark = pytest.mark.skipif(not supported(), reason="this version of Python was not tried")
 CHANGES = int(os.environ.get("RUSHLIGHT_GUARD_CHANGES", "200"))
 NAMES = ("a", "b", "c", "d")
 

@@ -48,7 +48,7 @@ def cases(count: int, seed: int) -> Any:
         buffer = np.arange(int(np.prod(shape)))
         x = buffer.reshape(shape).transpose(rng.sample(range(len(shape)), len(shape)))
         if rng.random() < 0.3:
-            x = x[tuple(slice(0, max(n - 1, 1)) for n in x.shape)]  # with gaps
+            x = x[(..., *(slice(0, max(n - 1, 1)) for n in x.shape))]  # with gaps
         view = x
         for _ in range(rng.randint(0, 4)):
             view = step(view, rng)

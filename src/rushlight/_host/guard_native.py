@@ -5,37 +5,56 @@ registers that hold addresses.  Every word is read only after those before it we
 that the object it lies in is alive: a dict that has its version still has its values, a slot that has its address still
 keeps that object.  So nothing has to be held for its address alone.
 
+Versions of dicts are words of CPython 3.11's dicts.  Later ones are watched: CPython calls `dict_changed` before a
+watched dict changes or dies, which raises the count at a place that the dict's address gives.  Two dicts may share a
+place: then a change to one looks like a change to both, and the conditions are asked again.  `_changes` counts all of
+them: while it stands still, no watched dict has changed, and a table need not look at any.
+
 No Python code runs between the first instruction and the last, so nothing changes meanwhile and the registers may be
 common to all threads.
 """
 
 from __future__ import annotations
 
+from rushlight._host.arguments_native import H_FN
 from rushlight._host.call_words_native import thread_state
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_None,
+    Py_True,
     PyDict_GetItemWithError,
+    PyDict_SetItem,
     PyErr_Clear,
+    PyErr_ExceptionMatches,
+    PyExc_Exception,
+    PyList_AsTuple,
+    PyObject_Vectorcall,
     PyTuple_New,
     kept,
+    kept_inline,
     sequence_items,
     small_int,
 )
-from rushlight._native import Words, clz, extern, i64, memset, native, static, u8, u64
+from rushlight._native import Record, Words, clz, extern, i64, memset, native, ptr, stack, static, u8, u64
 from rushlight._native.objects import TUPLE_ITEMS
 
 __all__ = [
     "BYTES_WORDS",
+    "DICT_PLACES",
     "DICT_KEYS_WORD",
     "GUARD_HEADER",
     "GUARD_OPS",
     "REGISTERS",
+    "SEGMENT_RUN",
     "STATE",
     "THREAD",
     "ZERO",
+    "dict_changed",
+    "dict_places",
     "first_place_of",
     "py_guarded",
+    "py_own_table",
+    "segment_stub",
 ]
 
 REGISTERS = 2048
@@ -43,7 +62,9 @@ REGISTERS = 2048
 # state.
 ZERO, STATE, THREAD = range(3)
 GUARD_HEADER = Words("outputs hits")
-GUARD_OPS = Words("end run words set load other item absent integer text same differs equal distinct out given")
+GUARD_OPS = Words(
+    "end run versions words set load other item absent integer text same differs equal distinct out given"
+)
 BYTES_WORDS = 4  # a bytes object's words before its contents
 HEADER_BYTES = 8 * len(GUARD_HEADER)
 DICT_KEYS_WORD, KEYS_KIND = (
@@ -54,7 +75,10 @@ DICT_KEYS_WORD, KEYS_KIND = (
 PyUnicode_Compare = extern("PyUnicode_Compare", "i32(ptr, ptr)")
 FEW = 8  # registers that are compared with each other one by one
 _FACTOR = 0x9E3779B97F4A7C15
+DICT_PLACES = 1 << 16
 _registers = static("rl_guard_registers", 8 * REGISTERS)
+_changes = static("rl_dict_changes", 8)
+_places = static("rl_dict_places", 8 * DICT_PLACES)
 _seen = static("rl_guard_seen", 8 * 4 * REGISTERS)
 
 
@@ -101,6 +125,37 @@ def first_place(word, mask):
 def first_place_of(address: int, mask: int) -> int:
     """`first_place` in Python."""
     return (address * _FACTOR & (1 << 64) - 1) >> 40 & mask
+
+
+@native("i32(i32, ptr, ptr, ptr)")
+def dict_changed(event, held, key, value):
+    """Called by CPython before a watched dict changes, or when it dies."""
+    _changes.i64[0] += 1
+    _places.i64[first_place(i64(held), DICT_PLACES - 1)] += 1
+    return 0
+
+
+@native("ptr()")
+def dict_places():
+    """Where the counts of changes lie."""
+    return _places
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_own_table(unused, args, count):
+    """own_table(held, popitem): give the dict of an object, which is not empty, a table of its own
+
+    `popitem` is `dict.popitem`, which does that; the item is put back before any other code runs.
+    """
+    held = args.ptr[0]
+    pair = PyObject_Vectorcall(args.ptr[1], args, u64(1), None)
+    if pair is None:
+        return None
+    failed = PyDict_SetItem(held, pair.ptr[TUPLE_ITEMS], pair.ptr[TUPLE_ITEMS + 1])
+    Py_DecRef(pair)
+    if failed != 0:
+        return None
+    return kept(Py_None)
 
 
 @native("i64(ptr, i64, i64, i64)", inline=True)
@@ -150,6 +205,13 @@ def words_hold(at, registers, out):
             if run_holds(at + 32, x) == 0:
                 return 0
             at += 16 * x
+        elif op == GUARD_OPS.versions:
+            changes = _changes.i64[0]
+            if y != changes:
+                if run_holds(at + 32, x) == 0:
+                    return 0
+                at.i64[2] = changes
+            at += 16 * x
         elif op == GUARD_OPS.words:
             if words_of(source.ptr[0], at + 32, y) == 0:
                 return 0
@@ -160,14 +222,10 @@ def words_hold(at, registers, out):
                 return 0
             registers.ptr[at.i64[3]] = found
         elif op == GUARD_OPS.out:
-            given = source.ptr[0] + at.i64[3]
-            given.i64[0] += 1  # words are noted where no object is immortal
-            out.ptr[TUPLE_ITEMS + y] = given
+            out.ptr[TUPLE_ITEMS + y] = kept_inline(source.ptr[0] + at.i64[3])
         elif op == GUARD_OPS.given:
             for k in range(x):
-                given = at.ptr[4 + k]
-                given.i64[0] += 1  # words are noted where no object is immortal
-                out.ptr[TUPLE_ITEMS + y + k] = given
+                out.ptr[TUPLE_ITEMS + y + k] = kept_inline(at.ptr[4 + k])
             at += 8 * x
         elif op == GUARD_OPS.set:
             registers.i64[at.i64[3]] = y
@@ -207,15 +265,11 @@ def words_hold(at, registers, out):
     return 0
 
 
-@native("ptr(ptr, ptr, i64)")
-def py_guarded(unused, args, count):
-    """guarded(table, state) -> the values that a table gives, as a tuple; None where a word is not as noted
-
-    `table` is None or a tuple that begins with the words, as bytes; `state` is a tuple or a list.
-    """
-    table, state = args.ptr[0], args.ptr[1]
+@native("ptr(ptr, ptr)")
+def noted_values(table, state):
+    """The values that a table gives, as a tuple; Py_None (borrowed) where a word is not as noted, None with an exception."""
     if table == Py_None:
-        return kept(Py_None)
+        return Py_None
     words = sequence_items(table).ptr[0] + 8 * BYTES_WORDS
     out = PyTuple_New(words.i64[GUARD_HEADER.outputs])
     if out is None:
@@ -224,12 +278,80 @@ def py_guarded(unused, args, count):
     if thread is None:
         PyErr_Clear()
         Py_DecRef(out)
-        return kept(Py_None)
+        return Py_None
     _registers.i64[ZERO] = 0
     _registers.ptr[STATE] = sequence_items(state)
     _registers.ptr[THREAD] = thread
     if words_hold(words + HEADER_BYTES, _registers, out) == 0:
         Py_DecRef(out)
-        return kept(Py_None)
+        return Py_None
     words.i64[GUARD_HEADER.hits] += 1
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_guarded(unused, args, count):
+    """guarded(table, state) -> the values that a table gives, as a tuple; None where a word is not as noted
+
+    `table` is None or a tuple that begins with the words, as bytes; `state` is a tuple or a list.
+    """
+    out = noted_values(args.ptr[0], args.ptr[1])
+    if out == Py_None:
+        return kept(out)
+    return out
+
+
+# ***** segments that only compute *****
+
+SEGMENT_RUN = Record(
+    "segment_run",
+    ("table", ptr, "a list whose first item `guarded` takes"),
+    ("program", ptr, "a list whose first item is called with the values that the table gives"),
+    ("chosen", i64, "which item of its list is the result; -1: all of them, as a tuple"),
+    ("miss", ptr, "the result where the conditions do not hold"),
+    ("again", ptr, "called with the state where the program raises an Exception; None: that is raised"),
+)
+
+
+@native("ptr(ptr, ptr, i64)")
+def segment_stub(self, args, count):
+    """`run(state)` of a segment that has no conditions in Python and does nothing but to call its program."""
+    segment = self.ptr[H_FN]
+    table = sequence_items(segment[SEGMENT_RUN.table]).ptr[0]
+    values = noted_values(table, args.ptr[0])
+    if values == Py_None:
+        return kept(segment[SEGMENT_RUN.miss])
+    if values is None:
+        return None
+    rest = sequence_items(table).ptr[2]
+    if rest != Py_None:
+        found = PyObject_Vectorcall(rest, args, u64(1), None)
+        if found != Py_True:
+            Py_DecRef(values)
+            if found is None:
+                return None
+            Py_DecRef(found)
+            return kept(segment[SEGMENT_RUN.miss])
+        Py_DecRef(found)
+    given = stack(8)
+    given.ptr[0] = values
+    # Whoever holds these may let go of them while the program runs.
+    program = kept(sequence_items(segment[SEGMENT_RUN.program]).ptr[0])
+    again = kept(segment[SEGMENT_RUN.again])
+    results = PyObject_Vectorcall(program, given, u64(1), None)
+    Py_DecRef(program)
+    Py_DecRef(values)
+    out: ptr = None
+    if results is None:
+        if again != Py_None and PyErr_ExceptionMatches(PyExc_Exception.ptr[0]) != 0:
+            PyErr_Clear()
+            out = PyObject_Vectorcall(again, args, u64(1), None)
+        Py_DecRef(again)
+        return out
+    Py_DecRef(again)
+    if segment[SEGMENT_RUN.chosen] < 0:
+        out = PyList_AsTuple(results)
+    else:
+        out = kept(sequence_items(results).ptr[segment[SEGMENT_RUN.chosen]])
+    Py_DecRef(results)
     return out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rushlight._native import extern, extern_data, i64, native, select, stack, u64
-from rushlight._native.objects import DIGIT_BITS, NEW_INTS, TUPLE_ITEMS
+from rushlight._native import extern, extern_data, i64, native, select, stack, u32, u64
+from rushlight._native.objects import DIGIT_BITS, IMMORTAL_FROM, NEW_INTS, TUPLE_ITEMS
 
 PyBool_FromLong = extern("PyBool_FromLong", "ptr(i64)")
 PyBuffer_FillInfo = extern("PyBuffer_FillInfo", "i32(ptr, ptr, ptr, i64, i32, i32)")
@@ -11,6 +11,7 @@ PyBytes_AsString = extern("PyBytes_AsString", "ptr(ptr)")
 PyBytes_FromStringAndSize = extern("PyBytes_FromStringAndSize", "ptr(ptr, i64)")
 PyCFunction_NewEx = extern("PyCFunction_NewEx", "ptr(ptr, ptr, ptr)")
 PyDict_GetItemWithError = extern("PyDict_GetItemWithError", "ptr(ptr, ptr)")
+PyDict_SetItem = extern("PyDict_SetItem", "i32(ptr, ptr, ptr)")
 PyErr_Clear = extern("PyErr_Clear", "void()")
 PyErr_ExceptionMatches = extern("PyErr_ExceptionMatches", "i32(ptr)")
 PyErr_Fetch = extern("PyErr_Fetch", "void(ptr, ptr, ptr)")
@@ -31,6 +32,7 @@ PyFrame_GetCode = extern("PyFrame_GetCode", "ptr(ptr)")
 PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
 PyIter_Next = extern("PyIter_Next", "ptr(ptr)")
 PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
+PyList_AsTuple = extern("PyList_AsTuple", "ptr(ptr)")
 PyList_New = extern("PyList_New", "ptr(i64)")
 PyList_SetItem = extern("PyList_SetItem", "i32(ptr, i64, ptr)")
 PyLong_AsLongLong = extern("PyLong_AsLongLong", "i64(ptr)")
@@ -59,6 +61,7 @@ free = extern("free", "void(ptr)")
 malloc = extern("malloc", "ptr(i64)")
 
 PyBool_Type = extern_data("PyBool_Type")
+PyExc_Exception = extern_data("PyExc_Exception")
 PyExc_IndexError = extern_data("PyExc_IndexError")
 PyExc_OverflowError = extern_data("PyExc_OverflowError")
 PyExc_RuntimeError = extern_data("PyExc_RuntimeError")
@@ -82,6 +85,18 @@ Py_True = extern_data("_Py_TrueStruct")
 def kept(obj):
     """The object with one reference more."""
     Py_IncRef(obj)
+    return obj
+
+
+@native("ptr(ptr)", inline=True)
+def kept_inline(obj):
+    """The object with one reference more, without a call."""
+    if IMMORTAL_FROM == 0:
+        obj.i64[0] += 1
+    else:
+        count = u64(obj.u32[0])
+        if count < IMMORTAL_FROM:  # an immortal object's count stays
+            obj.u32[0] = u32(count + 1)
     return obj
 
 

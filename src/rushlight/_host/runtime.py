@@ -53,7 +53,7 @@ _ROOTS = (
     plan_native.py_cast, plan_native.py_plan, plan_native.py_kernel_address, plan_native.plan_dealloc,
     tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_data, tensor_native.size_item, tensor_native.py_over_array,
     tensor_native.py_array_form, numbers_native.py_measure, node_native.py_quick_backward,
-    guard_native.py_guarded,
+    guard_native.py_guarded, guard_native.dict_changed, guard_native.dict_places, guard_native.py_own_table, guard_native.segment_stub,
 )  # fmt: skip
 
 # what bound native functions of any unit may call in the host
@@ -63,7 +63,7 @@ _METHODS = {
     name: f"py_{name}"
     for name in (
         "from_owner", "dispatcher", "guard", "cache_plan", "forget", "cached_plans", "find_plan", "shape_class", "describe", "cast", "plan", "kernel_address", "user_place",
-        "new_meta", "data", "over_array", "array_form", "measure", "quick_backward", "guarded",
+        "new_meta", "data", "over_array", "array_form", "measure", "quick_backward", "guarded", "own_table",
     )
 }  # fmt: skip
 

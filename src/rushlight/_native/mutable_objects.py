@@ -1,9 +1,9 @@
-"""Where CPython 3.11 keeps what changes in an object: the version of a dict, the dict of an instance, what a cell or a
-function holds.
+"""Where CPython keeps what changes in an object: the dict of an instance, what a cell or a function holds, and in 3.11
+the version of a dict.
 
 `supported()` looks at living objects, whether these words lie where they are expected and change when the object does.
-Later versions of CPython keep no version of a dict that belongs to its contents, so there it is False, and whoever asks
-has to compare objects in Python.
+Later versions of CPython keep no version of a dict, or keep it for themselves; there dicts are watched instead (see
+`_host.dict_versions`).
 """
 
 from __future__ import annotations
@@ -25,20 +25,31 @@ else:
     ctypes = LazyModule("ctypes")
 
 __all__ = [
-    "CELL_CONTENTS", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
-    "dict_place", "member_offset", "supported", "word_at",
+    "BOUND_PLACES", "CELL_CONTENTS", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
+    "DICTS_HAVE_VERSIONS", "VALUES_IN_OBJECTS", "dict_place", "member_offset", "supported", "word_at",
 ]  # fmt: skip
+
+TRIED = ((3, 11), (3, 12), (3, 13))
+"""Versions of CPython on which the looks below and the tests of guards ran."""
+DICTS_HAVE_VERSIONS = sys.version_info < (3, 12)
+VALUES_IN_OBJECTS = sys.version_info >= (3, 13)
+"""Whether the dict of an object may show values that lie in the object: the word DICT_VALUES is then not 0."""
 
 # Bytes from the beginning of an object.
 CONTAINER_SIZE, SET_SIZE, LIST_ITEMS = 16, 24, 24
-DICT_VERSION, DICT_KEYS, ORDERED_STATE = (
+DICT_VERSION, DICT_KEYS, DICT_VALUES, ORDERED_STATE = (
     24,
     32,
+    40,
     88,
 )  # ORDERED_STATE: a count that grows with each change of an OrderedDict's order
 KEYS_KIND = 10  # a byte of a dict's keys: 0 where they are not all texts
 CELL_CONTENTS = 16
 FUNCTION_PLACES = {"__globals__": 16, "__code__": 48, "__defaults__": 56, "__kwdefaults__": 64, "__closure__": 72}
+BOUND_PLACES: dict[type, dict[str, int]] = {
+    types.MethodType: {"__func__": 16, "__self__": 24}, types.BuiltinFunctionType: {"__self__": 24},
+}  # fmt: skip
+"""What bound methods hold as long as they live."""
 _MANAGED_DICT, _MANAGED_PLACE, _TYPE_DICT = 1 << 4, -24, 264
 _OBJECT_MEMBERS = (6, 16)  # T_OBJECT, T_OBJECT_EX
 
@@ -60,7 +71,7 @@ def dict_place(value: Any) -> int | None:
     known.
     """
     if isinstance(value, type):
-        return _TYPE_DICT
+        return _TYPE_DICT  # not that of a type whose attributes cannot change: from 3.12 on it lies elsewhere
     kind = type(value)
     if kind.__flags__ & _MANAGED_DICT:
         return _MANAGED_PLACE
@@ -82,7 +93,7 @@ def member_offset(kind: type, raw: Any) -> int | None:
 @cache
 def supported() -> bool:
     """Whether this interpreter's objects have these words, and change them as they should."""
-    if sys.version_info[:2] != (3, 11) or sys.implementation.name != "cpython":
+    if sys.version_info[:2] not in TRIED or sys.implementation.name != "cpython":
         return False
     return all(look() for look in _LOOKS)
 
@@ -91,6 +102,13 @@ def supported() -> bool:
 
 
 def _dicts_lie() -> bool:
+    held = {"a": object(), "b": object()}
+    return word_at(id(held) + CONTAINER_SIZE) == 2 and _keys_kind(held) != 0 and _keys_kind({1: 2}) == 0
+
+
+def _versions_lie() -> bool:
+    if not DICTS_HAVE_VERSIONS:
+        return True
     held: dict[Any, Any] = {"a": object(), "b": object()}
     other = dict(held)
     seen = [word_at(id(held) + DICT_VERSION), word_at(id(other) + DICT_VERSION)]
@@ -113,10 +131,30 @@ def _dicts_lie() -> bool:
         and changes(held.popitem)
         and changes(held.clear)
         and changes(lambda: held.update(other))
-        and word_at(id(held) + CONTAINER_SIZE) == 2
-        and _keys_kind(held) != 0
-        and _keys_kind({1: 2}) == 0
+        and _instances_count()
     )
+
+
+def _instances_count() -> bool:
+    """Whether versions tell of attributes."""
+
+    class Plain:
+        first = 1
+
+    one = Plain()
+    one.first = 2
+    held = one.__dict__
+    version = word_at(id(held) + DICT_VERSION)
+    for k in range(20):  # often enough for the interpreter to specialise the assignment
+        one.first = k + 1000
+        now = word_at(id(held) + DICT_VERSION)
+        if now == version:
+            return False
+        version = now
+    made = class_dict(Plain)
+    before = word_at(id(made) + DICT_VERSION)
+    Plain.first = 3
+    return word_at(id(made) + DICT_VERSION) != before
 
 
 def _keys_kind(value: dict[Any, Any]) -> int:
@@ -139,21 +177,10 @@ def _instances_lie() -> bool:
     one = Plain()
     one.first = 2
     held = one.__dict__
-    version = word_at(id(held) + DICT_VERSION)
-    for k in range(20):  # often enough for the interpreter to specialise the assignment
-        one.first = k + 1000
-        now = word_at(id(held) + DICT_VERSION)
-        if now == version:
-            return False
-        version = now
-    made = class_dict(Plain)
-    before = word_at(id(made) + DICT_VERSION)
-    Plain.first = 3
     return (
         word_at(id(one) + _MANAGED_PLACE) == id(held)
         and bool(Plain.__flags__ & _MANAGED_DICT)
-        and word_at(id(Plain) + _TYPE_DICT) == id(made)
-        and word_at(id(made) + DICT_VERSION) != before
+        and word_at(id(Plain) + _TYPE_DICT) == id(class_dict(Plain))
     )
 
 
@@ -168,6 +195,19 @@ def _functions_lie() -> bool:
     return places and isinstance(cell, types.CellType) and word_at(id(cell) + CELL_CONTENTS) == id(kept)
 
 
+def _methods_lie() -> bool:
+    held = [1]
+    bound: tuple[Any, ...] = (_Bound().method, held.append)
+    return all(
+        word_at(id(each) + place) == id(getattr(each, name)) for each in bound for name, place in BOUND_PLACES[type(each)].items()
+    )
+
+
+class _Bound:
+    def method(self) -> None:
+        pass
+
+
 def _containers_lie() -> bool:
     a, b = object(), object()
     listed, chosen = [a, b], {a, b}
@@ -178,4 +218,4 @@ def _containers_lie() -> bool:
     )
 
 
-_LOOKS = (_dicts_lie, _orders_lie, _instances_lie, _functions_lie, _containers_lie)
+_LOOKS = (_dicts_lie, _versions_lie, _orders_lie, _instances_lie, _functions_lie, _methods_lie, _containers_lie)

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 else:
     ctypes = LazyModule("ctypes")
 
-__all__ = ["DIGIT_BITS", "NEW_INTS", "TUPLE_ITEMS", "faults", "require_layouts", "slot_offset"]
+__all__ = ["DIGIT_BITS", "IMMORTAL_FROM", "NEW_INTS", "TUPLE_ITEMS", "faults", "require_layouts", "slot_offset"]
 
 # Int objects hold digits of 30 bits from byte 24 on. The word before them is the number of digits (negative: so is the
 # number); from 3.12 on it is a tag: the number of digits above three bits, of which the lowest two are 0 for positive
 # numbers, 1 for zero and 2 for negative ones.
 NEW_INTS = sys.version_info >= (3, 12)
 DIGIT_BITS = 30
+# Objects whose count, the low 32 bits, is at least this never die, and their counts stay; 0 where there are none.
+IMMORTAL_FROM = 0 if sys.version_info < (3, 12) else (1 << 32) - 1 if sys.version_info < (3, 14) else 3 << 30
 TUPLE_ITEMS = tuple.__basicsize__ // 8  # the word of a tuple's first item: from 3.14 on its hash lies before
 
 

@@ -208,7 +208,7 @@ def _programs(compiled: Any) -> list[ProgramReport]:
 
 
 _LOAD = re.compile(r"^\s*(v\d+) = (.*)$")
-_CONDITION = re.compile(r"^\s*if not \((.*)\): return (?:MISS|False)$")
+_CONDITION = re.compile(r"^\s*if not \((.*)\): return (?:None|False)$")
 
 
 def _conditions(text: str) -> list[str]:

@@ -117,6 +117,7 @@ class CompiledProgram:
         self._further: list[tuple[str, int]] = []  # where words come from that are no addresses of inputs
         self._all_made = False  # it makes all results, and nothing is saved
         self._run: Callable[[Sequence[Tensor]], list[Any]] | None = None
+        self._native: Callable[[Sequence[Tensor]], list[Any]] | None = None  # a program that only computes
         self._made_words = [k for k in range(len(graph.outputs)) if k not in self._aliases]
         self._wrt: list[int] = []
         self._backward: ProgramBackwardSpec | None = None
@@ -285,8 +286,8 @@ class CompiledProgram:
 
     @property
     def entry(self) -> Callable[[Sequence[Tensor]], list[Any]]:
-        """What later calls may use in the place of the program."""
-        return self if self._run is None else self._run
+        """What later calls may use in the place of the program, for tensors of the specs that it was recorded for."""
+        return self._native or self._run or self
 
     def _over(self, plain: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequence[Tensor]], list[Any]]:
         """Calls of a program that only computes, natively from tensors to tensors where that is possible."""
@@ -294,6 +295,7 @@ class CompiledProgram:
         if direct is None or any(each.kind != "storage" for each in self.made):
             return plain
         if self._backward is None and not self._residuals:
+            self._native = direct
 
             def run(inputs: Sequence[Tensor]) -> list[Any]:
                 found: list[Any] | None = direct(inputs, ())

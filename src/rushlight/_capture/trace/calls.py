@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
+from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import control_flow, library
 from rushlight._capture.trace.events import Break
@@ -393,7 +394,7 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
         return _run(tracer, kind, args, kwargs)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return kind(*args, **kwargs)
-    if kind.__module__ in ("itertools", "builtins", "functools", "collections") and not kind.__flags__ & 0x200:
+    if kind.__module__ in ("itertools", "builtins", "functools", "collections") and not in_python(kind):
         return _native_class(tracer, kind, args, kwargs)
     return _construct(tracer, kind, args, kwargs)
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
-from rushlight._capture.bytecode.versions import TESTED
+from rushlight._capture.bytecode.code import decode
+from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
@@ -528,7 +529,7 @@ def _tell_version() -> None:
     """Warn, once, that nothing is compiled on this version of Python."""
     if not _VERSION_TOLD:
         _VERSION_TOLD.append(True)
-        versions = " and ".join(f"{major}.{minor}" for major, minor in TESTED)
+        versions = ", ".join(f"{major}.{minor}" for major, minor in COMPILED)
         warnings.warn(
             f"torch.compile follows the bytecode of CPython {versions}; on {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]} "
             "compiled functions run as they are",
@@ -693,15 +694,8 @@ def _reenter(templates: Sequence[Frame], interpreter: Interpreter, values: list[
 
 def _line(code: types.CodeType, ip: int) -> int:
     """The line of the instruction of this number."""
-    import dis
-
-    line = code.co_firstlineno
-    for number, instruction in enumerate(dis.get_instructions(code)):
-        if instruction.starts_line is not None:
-            line = instruction.starts_line
-        if number >= ip:
-            break
-    return line
+    known = (line for line in reversed(decode(code).lines[: ip + 1]) if line is not None)
+    return next(known, code.co_firstlineno)
 
 
 def _internal(value: Any) -> bool:

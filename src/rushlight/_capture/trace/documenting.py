@@ -67,6 +67,12 @@ _FOLLOWED: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, functools.reduce
 _ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
 _WRITTEN = {builtins.abs: operator.abs}
 
+# Instructions that bind locals, and which ones by their argument.
+_STORES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "STORE_FAST": lambda arg: (arg,), "STORE_DEREF": lambda arg: (arg,), "STORE_FAST_LOAD_FAST": lambda arg: (arg >> 4,),
+    "STORE_FAST_STORE_FAST": lambda arg: (arg >> 4, arg & 15),
+}  # fmt: skip
+
 
 class NamingInterpreter(Interpreter):
     """Tells the document which variables values are stored in, which results are thrown away, and when the gradient
@@ -86,16 +92,13 @@ class NamingInterpreter(Interpreter):
         if dropped is not None:
             if isinstance(dropped, Tensor):
                 document.dropped(dropped)
-        elif name in ("STORE_FAST", "STORE_DEREF"):
-            number = frame.decoded.raw_args[ip]
-            value = frame.locals[number]
-            value = (
-                value.cell_contents
-                if isinstance(value, types.CellType) and id(value) not in tracer.outside.sources
-                else value
-            )
-            if isinstance(value, Tensor):
-                document.name(frame.decoded.local_names[number], value)
+        elif name in _STORES:
+            for number in _STORES[name](frame.decoded.raw_args[ip]):
+                value = frame.locals[number]
+                if isinstance(value, types.CellType) and id(value) not in tracer.outside.sources:
+                    value = value.cell_contents
+                if isinstance(value, Tensor):
+                    document.name(frame.decoded.local_names[number], value)
         else:
             tracer.note_mode()
 

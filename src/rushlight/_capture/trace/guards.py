@@ -8,6 +8,7 @@ from then on rather than noted.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.sources import Reads
 from rushlight._capture.trace.words import Notes, Unnoted
 from rushlight._engine.dispatch.native_plans import ready
-from rushlight._host.guard_native import GUARD_HEADER
+from rushlight._host.dict_versions import dicts_are_watched
+from rushlight._host.guard_native import GUARD_HEADER, SEGMENT_RUN
 from rushlight._native.mutable_objects import supported
 
 __all__ = ["Guard", "guarded"]
@@ -33,6 +35,33 @@ def guarded() -> Callable[[Any, Any], tuple[Any, ...] | None]:
     return found
 
 
+class NativeRun:
+    """A segment's `run` as native code: it does nothing but to call `program[0]`, and gives an item of what that gives,
+    or all of them as a tuple (-1).  Where the program raises an exception, `again` is asked for the result.
+
+    Collectors of garbage do not see what native functions hold, so `run` holds nothing; it always misses once this
+    object, which holds it all, is gone.
+    """
+
+    __slots__ = ("_held", "_words", "run")
+
+    def __init__(
+        self, table: list[Any], program: list[Any], chosen: int, miss: Any, again: Callable[[Any], Any] | None
+    ) -> None:
+        runtime = ready()
+        self._held = (table, program, again)
+        given = {"table": id(table), "program": id(program), "chosen": chosen, "miss": id(miss), "again": id(again)}
+        self._words = array("q", [given[field.name] for field in SEGMENT_RUN])
+        address, stub = self._words.buffer_info()[0], runtime.address("segment_stub")
+        self.run: Callable[[Any], Any] = runtime.make_callable(address, b"run", (self._words, miss), -1, stub)
+
+    def __del__(self) -> None:
+        self._words[0] = id(_NO_TABLE)
+
+
+_NO_TABLE = [None]
+
+
 class Guard:
     """`table[0]` is what `guarded` takes: the words, what they keep alive, and a function for conditions that stay in
     Python (None without); or None.
@@ -44,6 +73,7 @@ class Guard:
         self.reads, self.wanted, self.space = reads, list(wanted), space
         self.table: list[tuple[bytes, list[Any], Callable[[Any], bool] | None] | None] = [None]
         self.reason = ""  # why there is no table
+        self.checked: Callable[[Sequence[Any]], tuple[Any, ...] | None]  # all conditions in Python; set by the segment
         self.notes = 0
         self._pins: dict[Hashable, int] = {}
         self._trees: dict[str, Any] = {}
@@ -54,8 +84,8 @@ class Guard:
         # after it.
         self._wait = 1
         self._useless = 0
-        if not supported():
-            self._give_up("this version of Python keeps no versions of dicts", 1 << 62)
+        if not supported() or not dicts_are_watched():
+            self._give_up("this version of Python keeps no versions of dicts, and tells of no changes", 1 << 62)
 
     def passed(self, state: Sequence[Any]) -> None:
         """The conditions in Python hold: note the words behind them, or wait for a better time."""
@@ -78,6 +108,10 @@ class Guard:
             return
         rest = self._rest(tuple(notes.left)) if notes.left else None
         table = (words, notes.held, rest)
+        # Another thread may have changed something while the words were noted.  Conditions that hold now, and words
+        # that stay as they are meanwhile, belong together.
+        if self.checked(state) is None:
+            return
         if guarded()(table, state) is None:
             self._give_up("the words do not hold right after they were noted")
             return

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rushlight._capture.bytecode import Generator
+from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.sources import Reads, Source
 from rushlight._capture.trace.varying import NOTHING_VARIES, Tracing
@@ -68,7 +69,7 @@ def is_native_kind(kind: type) -> bool:
     for each in kind.__mro__:
         if each is object or each in CONTAINERS or each in _PLAIN or each.__module__ == "builtins":
             continue
-        if not each.__flags__ & 0x200:
+        if not in_python(each):
             return True
         own = vars(each)
         native = (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
+from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.trace.calls import Followed
@@ -54,7 +55,7 @@ def _is_python(kind: type) -> bool:
     one of these.
     """
     for each in kind.__mro__:
-        if not each.__flags__ & 0x200:
+        if not in_python(each):
             return each in (object, dict, OrderedDict, list, set, deque)
         if any(
             isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)) and x.__objclass__ is each
@@ -267,7 +268,7 @@ class Rebuild:
         if len(args) == 1 and isinstance(args[0], list) and id(args[0]) not in self.outside.shadows:
             self.kept.append(args[0])
         name = self.variable(text, value)
-        if state:
+        if state and state[0] is not None:
             self.lines.append(f"{name}.__setstate__({self.value(state[0])})")
         self.kept.append(parts)
         return name

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
-from rushlight._capture.recording import CheckFailed, Recording, RecordingError
+from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.generated import compiled_text, defined, functions
-from rushlight._capture.trace.guards import Guard, guarded
+from rushlight._capture.trace.guards import Guard, NativeRun, guarded
 from rushlight._capture.trace.numbers import Numbers, Passed
 from rushlight._capture.trace.outside import Instead
 from rushlight._capture.trace.rebuild import Rebuild
@@ -93,6 +93,7 @@ class Segment:
         self.numbers = Numbers({}, {})
         self.tensors = Tensors(guard.reads, self.space)
         self.origin: SizedSegment | None = None  # of which it is the one for single sizes
+        self.native: NativeRun | None = None  # what `run` needs to stay alive
 
     def why(self, state: Sequence[Any]) -> str:
         """The first condition that does not hold, with the value that was found if it is a number or a text; empty
@@ -403,9 +404,37 @@ def _running(tracer: Tracer, program: Any, run: str, again: Any) -> list[str]:
     return [*lines, f"        return {name(again)}(s)"]
 
 
-def _settle(space: dict[str, Any], program: Any) -> None:
+def _settle(space: dict[str, Any], calls: list[Any], program: Any) -> None:
     """Let a segment call its program without what only the first call needs."""
-    space["program"] = getattr(program, "entry", program)
+    space["program"] = calls[0] = getattr(program, "entry", program)
+
+
+_ONE = re.compile(r"o\[(\d+)\]")
+
+
+def _chosen(result: str, program: Any) -> int | None:
+    """Which output of the program a result is; -1 for the tuple of all in their order, None for others."""
+    found = _ONE.fullmatch(result)
+    if found:
+        return int(found[1])
+    count = program.n_outputs
+    whole = len(program.made) == count and result == f"({''.join(f'o[{k}], ' for k in range(count))})"
+    return -1 if whole else None
+
+
+def _native_run(guard: Guard, calls: list[Any], ending: _Ending) -> NativeRun | None:
+    """`run` as native code, for a segment that does nothing but to call the program `calls[0]`; None where that or the
+    result is of another kind.
+    """
+    program = calls[0]
+    if not isinstance(program, CompiledProgram) or program.checks:
+        return None
+    chosen = _chosen(ending.result, program)
+    if chosen is None:
+        return None
+
+    again = ending.again if program.changes_nothing_before_checks else None  # the program leaves STATE as it is
+    return NativeRun(guard.table, calls, chosen, MISS, again)
 
 
 def is_clean(frames: Sequence[Frame]) -> bool:
@@ -431,18 +460,20 @@ def _assemble(
         body.append(f"    {tracer.constants.name(STATE)}.word |= {GRAD}")  # the trace has left `no_grad`
         if not any(".word = " in line for line in rebuild.lines):
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
+    more = [*body, *rebuild.lines, *wanted[count:]]  # what `run` has to do beside the call of the program
     if program is not None:
         run = "o = program(g)" if len(wanted) == count else f"o = program(g[:{count}])"
         body += _running(tracer, program, run, ending.again)
     body += [f"    {line}" for line in rebuild.lines]
-    checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
+    checks = [f"        {line}" for line in reads.lines("return None")] or ["        pass"]
     lines = [
         "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body, *ending.lines(body),
-        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", "    settle()",
-        f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body, *ending.lines([*checks, *body]),
+        "def checked(s):", "    try:", *checks, "    except ERRORS: return None", f"    return ({''.join(f'{name}, ' for name in wanted)})",
+        "def slow(s):", "    g = checked(s)", "    if g is None: return MISS", "    passed(s)", "    settle()", *body, *ending.lines(body),
     ]  # fmt: skip
     written = Written("\n".join(lines), reads, wanted, len(inputs))
     written.numbers = Numbers(outside.numbers, tracer.constants.space)
+    written.only_calls = None if more or ending.resume is not None else ending
     return written
 
 
@@ -454,6 +485,7 @@ class Written:
         self.reason, self.finished = "", False
         self.graph_module: Any = None
         self.numbers = Numbers({}, {})
+        self.only_calls: _Ending | None = None  # set where it does nothing but to call its program
         self._code = compiled_text(text, "compiled segment")
 
     def segment(self, constants: dict[str, Any], program: Any) -> Segment:
@@ -468,11 +500,15 @@ class Written:
             "guarded": guarded(),
             "passed": guard.passed,
         }
-        space["settle"] = functools.partial(_settle, space, program)
+        calls = [program]
+        space["settle"] = functools.partial(_settle, space, calls, program)
         defined(self._code, space)
-        segment = Segment(space["run"], space["slow"], self.text, program, self.reason, guard)
+        guard.checked = space["checked"]
+        native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
+        segment = Segment(space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard)
         segment.numbers, segment.tensors = self.numbers, Tensors(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
+        segment.native = native
         return segment
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
+from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.trace import calls, checks
 from rushlight._capture.trace.events import Break
@@ -263,7 +264,7 @@ class Tracer(Operations):
         """Whether operations on this value may run a user's Python code."""
         kind = type(value)
         return (
-            bool(kind.__flags__ & 0x200)
+            in_python(kind)
             and not isinstance(value, (Tensor, HostNumber))
             and not is_plain(value)
             and not isinstance(value, type)
@@ -972,10 +973,22 @@ class Tracer(Operations):
         return self.load_attr(module, name)
 
     def format(self, value: Any, conversion: str, spec: str) -> str:
+        return self.native(super().format, self._formatted(value), conversion, spec)
+
+    def convert(self, value: Any, conversion: str) -> Any:
+        return self.native(super().convert, self._formatted(value), conversion)
+
+    def _formatted(self, value: Any) -> Any:
         value = self.real(value)
         if isinstance(value, Tensor) or (self.is_user_object(value) and not isinstance(value, Size)):
             raise Break(f"formats a {type(value).__name__}")
-        return self.native(super().format, value, conversion, spec)
+        return value
+
+    def build_interpolation(self, value: Any, text: str, conversion: str | None, spec: str) -> Any:
+        raise Break("makes a template string")
+
+    def build_template(self, texts: tuple[str, ...], parts: tuple[Any, ...]) -> Any:
+        raise Break("makes a template string")
 
     def build_string(self, parts: Sequence[Any]) -> str:
         return "".join([self.real(x) for x in parts])

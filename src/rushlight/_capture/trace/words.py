@@ -28,11 +28,13 @@ from rushlight._capture.trace.sources import Source
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import AutogradMeta, Tensor
 from rushlight._host import guard_native as native
+from rushlight._host.dict_versions import version_place
 from rushlight._host.guard_native import GUARD_HEADER, GUARD_OPS
 from rushlight._native.mutable_objects import (
+    BOUND_PLACES,
     CELL_CONTENTS,
     CONTAINER_SIZE,
-    DICT_VERSION,
+    DICTS_HAVE_VERSIONS,
     FUNCTION_PLACES,
     LIST_ITEMS,
     ORDERED_STATE,
@@ -47,6 +49,8 @@ from rushlight._native.objects import TUPLE_ITEMS
 __all__ = ["Notes", "Unnoted"]
 
 _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_NEVER = (1 << 64) - 1  # no count of changes
+_FIXED_TYPE = 1 << 8  # the attributes of such types cannot change
 _HEAP_TYPE = 1 << 9  # only objects of such types can be given another class
 _SIZES = {list: CONTAINER_SIZE, tuple: CONTAINER_SIZE, dict: CONTAINER_SIZE, set: SET_SIZE, frozenset: SET_SIZE}
 # What is looked at anew at every call where it is no part of something pinned.
@@ -123,6 +127,8 @@ class Notes:
         self._pairs: list[int] = []
         self._last: int | None = None  # where the last instruction is, if it is `words`
         self._seen: dict[int, int] = {}
+        self._dicts: dict[int, int] = {}  # versions of dicts by their addresses
+        self._versions: dict[int, int] = {}  # counts of changes of watched dicts, by where they lie
         self._checked: set[tuple[int, int]] = set()
         self._variables: dict[str, At] = {}
         self._set: dict[int, int] = {}
@@ -159,8 +165,12 @@ class Notes:
                 self._words.extend((GUARD_OPS.given, len(those), number, 0, *[id(place.value) for place in those]))
             number += len(those)
         self._words.extend((GUARD_OPS.end, 0, 0, 0))
-        header = array("Q", [{"outputs": len(wanted)}.get(name, 0) for name in GUARD_HEADER])
-        return (header + self._words).tobytes()
+        words = array("Q", [{"outputs": len(wanted)}.get(name, 0) for name in GUARD_HEADER])
+        if self._versions:
+            words.extend((GUARD_OPS.versions, len(self._versions), _NEVER, 0))
+            for pair in self._versions.items():
+                words.extend(pair)
+        return (words + self._words).tobytes()
 
     # ***** writing words *****
 
@@ -299,9 +309,16 @@ class Notes:
         if place.register or key in self.moving:
             return False
         self._typed(place)
-        word = word_at(id(place.value) + DICT_VERSION)
-        self._absolute(id(place.value) + DICT_VERSION, word)
-        self.pins[key] = word
+        if id(place.value) not in self._dicts:
+            where = version_place(place.value)
+            if where is None:
+                return False
+            word = self._dicts[id(place.value)] = word_at(where)
+            if DICTS_HAVE_VERSIONS:
+                self._absolute(where, word)
+            else:
+                self._versions.setdefault(where, word)
+        self.pins[key] = self._dicts[id(place.value)]
         return True
 
     def _item(self, base: At, key: Any) -> At:
@@ -467,6 +484,8 @@ class Notes:
         self._typed(base)
         if kind is types.FunctionType and name in FUNCTION_PLACES:
             return self._follow(base, FUNCTION_PLACES[name], getattr(value, name))
+        if name in BOUND_PLACES.get(kind, ()):
+            return self._follow(base, BOUND_PLACES[kind][name], getattr(value, name))
         if kind is types.CellType and name == "cell_contents":
             return self._follow(base, CELL_CONTENTS, value.cell_contents)
         raw = next((each.__dict__[name] for each in kind.__mro__ if name in each.__dict__), None)
@@ -516,7 +535,10 @@ class Notes:
         if offset is None:
             raise Unnoted("an object whose dict lies elsewhere")
         if isinstance(value, type):
-            return self._follow(base, offset, class_dict(value))
+            held = class_dict(value)
+            if value.__flags__ & _FIXED_TYPE and not base.register:
+                return At(held, 0, self._step(), True)
+            return self._follow(base, offset, held)
         self._typed(base)
         return self._follow(base, offset, value.__dict__)
 

@@ -316,14 +316,17 @@ def call_over_tensors(over, inputs, more, bases):
 
 @native("ptr(ptr, ptr, i64)")
 def over_tensors_stub(self, args, nargs):
-    """`program(tensors, words)`: a list of tensors; None where the tensors, a list or tuple, have other specs than it
+    """`program(tensors, words=())`: a list of tensors; None where the tensors, a list or tuple, have other specs than it
     was made for.
     """
     over = self.ptr[H_FN]
-    if nargs != 2:
+    if nargs != 2 and nargs != 1:
         rl_count_error(self, nargs, 2)
         return None
-    inputs, more = sequence_items(args.ptr[0]), sequence_items(args.ptr[1])
+    inputs = sequence_items(args.ptr[0])
+    more = inputs  # not looked at in a call of tensors alone
+    if nargs == 2:
+        more = sequence_items(args.ptr[1])
     count = sequence_size(args.ptr[0])
     if count != over[OVER_TENSORS.n_inputs]:
         Py_IncRef(Py_None)
