@@ -505,7 +505,9 @@ class Written:
         defined(self._code, space)
         guard.checked = space["checked"]
         native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
-        segment = Segment(space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard)
+        segment = Segment(
+            space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard
+        )
         segment.numbers, segment.tensors = self.numbers, Tensors(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
         segment.native = native
