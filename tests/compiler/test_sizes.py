@@ -159,3 +159,36 @@ def test_dynamic_false_and_true() -> None:
 
 def test_random_numbers() -> None:
     checked(lambda x: (F.dropout(x, 0.3), torch.randn_like(x)), rows, [8, 5, 12, 33])
+
+
+def test_marks_and_settings() -> None:
+    def marked(mark: Callable[..., Any]) -> Callable[[int], Any]:
+        def arguments(n: int) -> Any:
+            x = rows(n)
+            mark(x, 0)
+            return x
+
+        return arguments
+
+    def counted(arguments: Callable[[int], Any], **options: Any) -> tuple[int, int]:
+        compiled = torch.compile(lambda x: x * 2, **options)
+        for n in (8, 5, 12):
+            assert torch.equal(compiled(x := arguments(n)), x * 2)
+        return traces(compiled)
+
+    for options in ({}, {"dynamic": False}, {"dynamic": True}):
+        assert counted(marked(torch._dynamo.mark_dynamic), **options) == (1, 0)
+        assert counted(marked(torch._dynamo.maybe_mark_dynamic), **options) == (1, 0)
+    assert counted(marked(torch._dynamo.mark_static), dynamic=True) == (3, 0)  # the other dim is a symbol
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        assert counted(rows) == (0, 3)
+        assert counted(marked(torch._dynamo.mark_dynamic)) == (1, 0)
+    with torch._dynamo.config.patch(assume_static_by_default=False):
+        assert counted(rows) == (1, 0)
+
+
+def test_parameters_are_static() -> None:
+    model = nn.Linear(6, 5)
+    compiled = torch.compile(model, dynamic=True)
+    for n in (8, 5, 12):
+        assert_same(model(x := rows(n)), compiled(x))

@@ -58,13 +58,13 @@ class ShapeEnv:
 
     # ***** making numbers *****
 
-    def symbol(self, size: int) -> Integer:
-        """A further symbolic size."""
+    def symbol(self, size: int, most: float = _INF) -> Integer:
+        """A further symbolic size, of which it is known that it is at most `most`."""
         at, name = len(self._names), f"n{len(self.sizes)}"
         self._names.append(name)
         self._symbol_names.append(name)
         self.values.append(size)
-        self._bounds.append((LEAST, _INF))
+        self._bounds.append((LEAST, most))
         self.sizes = (*self.sizes, size)
         self.symbols.append(Integer(self, size, (((at,), 1),)))
         return self.symbols[-1]

@@ -90,12 +90,25 @@ def _place(compiled: Any) -> str:
     return f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
 
 
+def _dynamic(asked: bool | None) -> bool | None:
+    """Whether sizes are symbols: from the first trace on, where they change (None), or where they are marked alone."""
+    page = settings("torch._dynamo.config")
+    if asked is not None:
+        return asked
+    if not page.get("dynamic_shapes"):
+        return False
+    if not page.get("assume_static_by_default"):
+        return True
+    return None if page.get("automatic_dynamic_shapes") else False
+
+
 def register(*compiling: Callable[[], bool]) -> None:
     """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
     HOOKS.document = _document
     HOOKS.opaque, HOOKS.fake = _opaque, _fake
     HOOKS.allowed = _allowed
     HOOKS.strict = strict
+    HOOKS.dynamic = _dynamic
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)

@@ -10,8 +10,8 @@ nothing depends on a size that is not known of.
 >>> x, sizes = torch.ones(5, 3), Sizes()
 >>> with Recording() as recording:
 ...     rows = recording.stand_in(x, layout=sizes.layout(x._spec, {0})).sum(1)
->>> rows._spec.shape, sizes.env.guards()
-((<n0>,), [])
+>>> rows._spec.shape[0] * 2, sizes.env.guards()
+(<2*n0>, [])
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from rushlight._types.shape_env import LEAST, ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Integer, Real
 
-__all__ = ["Sizes"]
+__all__ = ["MOST", "Sizes"]
+
+MOST = 1 << 40  # no condition has to say that less than this many elements have fewer than 2**63 bytes
 
 # Rooms whose tables have formulas as keys; for all others a size as a key is its value.
 _FORMULAS = tuple(
@@ -67,11 +69,11 @@ class Sizes:
         return self.env.sizes
 
     def symbol(self, size: int) -> Any:
-        """The symbol for a size; sizes that are constants of kernels stay what they are."""
-        if size < LEAST:
+        """The symbol for a size; sizes that are constants of kernels stay what they are, as enormous ones do."""
+        if not LEAST <= size <= MOST:
             return size
         if size not in self._known:
-            self._known[size] = self.env.symbol(size)
+            self._known[size] = self.env.symbol(size, MOST)
         return self._known[size]
 
     def layout(self, spec: Spec, dims: Collection[int]) -> Spec:

@@ -322,7 +322,7 @@ class CompiledFunction:
     def _varying(self, position: Position) -> Varying:
         """What the next trace takes as numbers and sizes of each call."""
         dynamic = HOOKS.dynamic(self.settings.dynamic)
-        if self.settings.backend is not None or dynamic is False:
+        if self.settings.backend is not None:
             return Varying(position.changing, marks=False)
         return Varying(position.changing, position.dims, position.static, dynamic is True)
 

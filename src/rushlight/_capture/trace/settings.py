@@ -39,8 +39,8 @@ class Hooks:
     None, or an operator that must not run on recorded tensors: it is called between two segments.
     `fake(operator, args, kwargs)` makes tensors like its results.
 
-    `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False never;
-    `asked` is what the function was compiled with.
+    `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
+    they are marked alone; `asked` is what the function was compiled with.
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rushlight._capture.recording.sizes import Sizes
+from rushlight._capture.recording.sizes import MOST, Sizes
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.sources import Reads, Source
 from rushlight._engine.core.memory import has_memory
@@ -23,6 +23,7 @@ from rushlight._types.symbols import env_of
 
 __all__ = ["NOTHING_VARIES", "SizesRead", "Tensors", "Tracing", "Varying"]
 
+_VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 _SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
 _NUMBER = re.compile(r"type\(\{\}\) is (?:int|float) and ")
@@ -121,17 +122,14 @@ class Tracing:
     def varies(self, x: Tensor, place: str, d: int) -> bool:
         """Whether a dim of a tensor is a symbol."""
         varying = self.varying
-        if (place, d) in varying.static:
+        held = x.__dict__ if varying.marks else {}
+        if (place, d) in varying.static or d in held.get("_dynamo_static_indices", ()):
             return False
         if (place, d) in varying.dims:
             return True
-        if varying.marks and x.__dict__:
-            held = x.__dict__
-            if d in held.get("_dynamo_static_indices", ()):
-                return False
-            if d in held.get("_dynamo_dynamic_indices", ()) or d in held.get("_dynamo_weak_dynamic_indices", ()):
-                return True
-        return varying.all and "__dict__" not in place and not getattr(x, "_is_param", False)
+        if any(d in held.get(name, ()) for name in _VARYING_MARKS):
+            return True
+        return varying.all and "__dict__" not in place and (type(x) is Tensor or not (x.is_leaf and x.requires_grad))
 
     def read(self, reads: Reads, space: Mapping[str, Any]) -> SizesRead | None:
         """The sizes that calls read; None where there are no symbols."""
@@ -159,13 +157,13 @@ class SizesRead:
         self._now: Callable[[Sequence[Any]], tuple[int, ...] | None] | None = None
 
     def now(self, state: Sequence[Any]) -> tuple[int, ...] | None:
-        """The sizes that a state has; None where one is too small to be a symbol, or a condition fails that tells of no
+        """The sizes that a state has; None where one is too small or large for a symbol, or a condition fails that tells of no
         sizes.
         """
         if self._now is None:
             self._now = self._compiled()
         found = self._now(state)
-        return None if found is None or min(found) < LEAST else found
+        return None if found is None or min(found) < LEAST or max(found) > MOST else found
 
     def _compiled(self) -> Callable[[Sequence[Any]], tuple[int, ...] | None]:
         entries = [(kind, source, self._without_sizes(condition)) for kind, source, condition in self._reads.entries]
