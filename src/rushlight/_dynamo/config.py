@@ -10,6 +10,7 @@ These have an effect; the others are accepted, and say things that are decided o
 | `suppress_errors` | errors of a backend are logged, and the program runs eagerly |
 | `dynamic_shapes`, `assume_static_by_default`, `automatic_dynamic_shapes` | when sizes become symbols |
 | `capture_scalar_outputs`, `capture_dynamic_output_shape_ops` | whether `item` and results of unknown size break the graph |
+| `compiled_autograd` | backward calls that are not part of a compiled function are compiled |
 | `verbose` | longer reports |
 """
 
@@ -17,8 +18,12 @@ from __future__ import annotations
 
 import os
 
+from rushlight._interface.base import import_whole
 from rushlight.compiler.settings import install, settings
 
 install(__name__)
+settings("torch._dynamo.config").told["compiled_autograd"] = lambda on: import_whole(
+    "rushlight._dynamo.compiled_autograd"
+)._set_by_settings(on)
 if "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE")):
     settings("torch._dynamo.config").set("disable", True)

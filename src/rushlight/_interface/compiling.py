@@ -5,6 +5,7 @@ printed.
 from __future__ import annotations
 
 from rushlight._base.log import LOG
+from rushlight._capture.autograd import Walks
 from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
 from rushlight._capture.trace.document import CallRecord, placeholder_name
 from rushlight._capture.trace.reasons import readable
@@ -31,6 +32,8 @@ __all__ = [
     "Match",
     "PatternError",
     "replaced",
+    # Backward calls.
+    "Walks",  # the engine's walks over histories as compiled functions
     # What a traced program called.
     "CallRecord",
     "placeholder_name",  # the name of an input from where it comes

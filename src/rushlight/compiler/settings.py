@@ -40,6 +40,7 @@ class Settings:
         self.several_types: set[str] = set()
         self.aliases: dict[str, tuple[str, str]] = {}
         self.values: dict[str, Any] = {}
+        self.told: dict[str, Callable[[Any], None]] = {}  # who is told of new values
         for line in (_TABLES / table).read_text(encoding="utf-8").splitlines():
             word, kind, text = line.split(" ", 2)
             if kind == "->":
@@ -76,11 +77,15 @@ class Settings:
         """Set a setting; AttributeError for an unknown name."""
         home, word = self._home(word)
         home.values[word] = value
+        if word in home.told:
+            home.told[word](value)
 
     def reset(self, word: str) -> None:
         """The default again."""
         home, word = self._home(word)
         home.values.pop(word, None)
+        if word in home.told:
+            home.told[word](home.defaults[word])
 
     def type_of(self, word: str) -> type | None:
         """The type of a setting's values; None where there are several."""

@@ -28,7 +28,7 @@ from rushlight._types.dtype import FLOAT32
 
 anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
 
-__all__ = ["accumulate_into", "filled", "queue_callback", "run_backward", "task_number", "will_run"]
+__all__ = ["accumulate_into", "filled", "joined_gradients", "queue_callback", "run_backward", "task_number", "will_run"]
 
 
 _ACCUMULATING = free_after_fork(RLock())
@@ -49,7 +49,7 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
             if held is None and not STATE.word & _WATCHED and (not dispatch_classes or type(grad) is Tensor):
                 meta.grad = _own(variable, grad)
             elif STATE.word & GRAD:  # create_graph
-                meta.grad = grad if held is None else _joined(held, grad)
+                meta.grad = grad if held is None else joined_gradients(held, grad)
             elif held is None:
                 own = HOOKS.own_below if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
                 meta.grad = own(variable, grad)
@@ -71,7 +71,7 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
 HOOKS.accumulate = accumulate_into
 
 
-def _joined(held: Tensor, grad: Tensor) -> Tensor:
+def joined_gradients(held: Tensor, grad: Tensor) -> Tensor:
     """The sum of two gradients; one of a special kind comes second, because a sparse tensor cannot add a strided one in
     place.
     """
@@ -204,7 +204,7 @@ class _Task:
         if held is not None and self.apart is not None and node in self.captures:
             self.apart.setdefault((node, number), []).append(grad)
         else:
-            buffer[number] = grad if held is None else _joined(held, grad)
+            buffer[number] = grad if held is None else joined_gradients(held, grad)
         return node
 
 
@@ -306,7 +306,8 @@ def _execute(task: _Task, heap: list[Any]) -> None:
     state.saved_hooks = list(hooks)  # contexts entered by hooks do not leak out
     state.word, state.task = before | GRAD if task.create_graph else before & ~GRAD, task
     try:
-        _loop(task, heap)
+        if HOOKS.walk is None or not HOOKS.walk(task, heap):
+            _loop(task, heap)
         for callback in task.after:  # grows while callbacks ask for more
             callback()
     finally:

@@ -16,6 +16,7 @@ from rushlight._engine.kinds.kinds import Kind
 __all__ = [
     "after_node",
     "before_node",
+    "checked_gradient",
     "retain",
     "retain_gradients",
     "run_leaf_hooks",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-def _checked(hook: Any, before: Any, after: Any) -> Any:
+def checked_gradient(hook: Any, before: Any, after: Any) -> Any:
     """The return value of a hook for one gradient; an error if it has another type or shape."""
     if after is None:
         return None
@@ -57,7 +58,7 @@ def _checked_tuple(hook: Any, before: Sequence[Any], after: Any) -> list[Any]:
         raise RuntimeError(
             f"hook '{name}' has returned an incorrect number of values (got {len(after)}, but expected {len(before)})"
         )
-    return [_checked(hook, a, b) for a, b in zip(before, after, strict=True)]
+    return [checked_gradient(hook, a, b) for a, b in zip(before, after, strict=True)]
 
 
 def _hooked(hooks: Mapping[int, Any], grad: Any) -> Any:
@@ -65,7 +66,7 @@ def _hooked(hooks: Mapping[int, Any], grad: Any) -> Any:
     for hook in list(hooks.values()):
         replaced = hook(grad)
         if replaced is not None:
-            grad = _checked(hook, grad, replaced)
+            grad = checked_gradient(hook, grad, replaced)
     return grad
 
 

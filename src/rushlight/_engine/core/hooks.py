@@ -30,7 +30,7 @@ class Hooks:
     __slots__ = (
         "accumulate", "asks", "below", "data_of", "dispatch_modes", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
         "nonzero", "operator_name", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
-        "whole_view",
+        "walk", "whole_view",
     )  # fmt: skip
 
     # Tensors and storages.
@@ -73,6 +73,8 @@ class Hooks:
     move: Callable[[Any, Any], Any]
     """A tensor on another device: `core.convert`."""
     # Backward.
+    walk: Callable[[Any, Any], bool] | None
+    """(task, ready nodes) -> whether it has made the backward call: `_capture.autograd`, while that is switched on."""
     make_accumulator: Callable[[Any], Any]
     """The node that accumulates a leaf's gradient: `autograd.node`."""
     accumulate: Callable[[Any, Any], None]
@@ -107,7 +109,7 @@ class Hooks:
         self.user_code = user_code
         self.lazy_clones = self.asks = False
         self.dispatch_modes = 0
-        self.recorder, self.operator_name = None, ""
+        self.recorder, self.operator_name, self.walk = None, "", None
 
 
 HOOKS = Hooks()

@@ -12,7 +12,7 @@ from rushlight._engine.autograd.edges import argument_places
 from rushlight._engine.autograd.node import node_class
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import zeros_spec
-from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.state import GRAD, RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
 from rushlight._engine.dispatch.native_plans import register_slots
@@ -199,7 +199,11 @@ class BackwardSpec:
         return None if key is None else PlanNote(key)
 
     def _zeros(self, number: int) -> Tensor:
-        return zeros_spec(self.out_specs[number])
+        spec = self.out_specs[number]
+        if STATE.word & RECORDING:  # the gradients are those of a program
+            made: Tensor = OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=str(spec.device))
+            return made
+        return zeros_spec(spec)
 
     def _from_some(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """The gradients from some of the results and residuals alone."""
