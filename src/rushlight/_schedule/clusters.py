@@ -61,15 +61,17 @@ class Cluster:
 
 def clusters_of(
     units: Units, costs: Callable[[Unit], Costs | None], policy: Policy, notes: list[str], fuse: bool = True,
-    constants: bool = True, written: Collection[int] = (),
+    constants: bool = True, written: Collection[int] = (), late: Collection[int] = (),
 ) -> list[Cluster]:  # fmt: skip
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.
     `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
-    memory of inputs.
+    memory of inputs.  `late` are the calls, by id, that compute something again: they join no call that was before it.
     """
-    return _Clustering(units, costs, policy, notes, written).run(fuse, constants)
+    clustering = _Clustering(units, costs, policy, notes, written)
+    clustering.late = {k for k, unit in enumerate(units.units) if id(unit) in late}
+    return clustering.run(fuse, constants)
 
 
 class _Clustering:
@@ -93,6 +95,7 @@ class _Clustering:
         self.home: list[int] = []  # the cluster of each call
         self.clusters: dict[int, Cluster] = {}
         self._joins: dict[Any, Verdict] = {}
+        self.late: set[int] = set()  # calls that compute something again
         self.spread: set[int] = set()  # calls that are computed where they are read
         self.backward = len(units.units)  # the first cluster that may wait for one with a higher number
 
@@ -167,6 +170,8 @@ class _Clustering:
             return None
         if first.kind != MAP and any(id(v) in self.written for v in then.unit.results):
             return None  # its stores would be in turn: old contents would be copied first
+        if self.late.issuperset(then.parts) and self.late.isdisjoint(first.parts):
+            return None
         nodes = len(first.unit.graph.nodes) + len(then.unit.graph.nodes)
         if nodes > (self.policy.joined_views if kind == MAP else self.policy.joined_nodes):
             return None

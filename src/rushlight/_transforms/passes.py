@@ -32,6 +32,7 @@ PASSES = {
     for p in (
         Pass("common_calls", "Calls of the same computation on the same memory are made once."),
         Pass("constants", "Calls that only make constants are computed where they are read, not stored."),
+        Pass("recompute", "Element-wise results that are read again much later are computed again, and not kept."),
         Pass("fusion", "Neighbouring calls become one kernel where every sum keeps its order."),
         Pass("in_place", "Results that belong in the memory of an input are written there by the kernel that makes them."),
         Pass("waves", "Kernels that do not wait for each other share the threads."),

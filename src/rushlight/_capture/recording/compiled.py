@@ -15,6 +15,7 @@ from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.kept import Laid, kept_executable, program_key, text_of
 from rushlight._capture.recording.log import Draw
+from rushlight._capture.recording.replaced import release, replaced_gradients
 from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
@@ -153,6 +154,11 @@ class CompiledProgram:
             else:
                 self._sources.append(("constant", len(self._held), 0))
                 self._held.append(_constant(given))
+        used = {number for kind, number, _ in self._sources if kind == "input"}
+        used |= {each.number for each in self.made if each.kind in ("same", "view")}
+        used |= {each.base[1] for each in self.made if each.base is not None and each.base[0] == "input"}
+        used |= {number for number, _ in [*build.versions(), *build.flags, *build.histories]}
+        self._replaced = replaced_gradients(build, used)
         self._number_places = [place for place, _ in build.numbers_made]
         self._number_words = len(numbers_of_host)
         numbers_of_host += [number for _, number in build.numbers_made]
@@ -352,6 +358,8 @@ class CompiledProgram:
         drawn = [self._drawn(draw) for draw in self.draws]
         numbers = () if self._evaluation is None else self._evaluation(inputs)
         found: tuple[Any, ...] = ()
+        if self._replaced and not self.changes_nothing_before_checks:
+            release(inputs, self._replaced)
         tensors = None if self._direct is None else self._direct(inputs, self._further_words(drawn, numbers))
         if self._failed is not None:
             found = self._checked(inputs, self._words(inputs, drawn, numbers), before)

@@ -462,8 +462,9 @@ def _assemble(
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
     more = [*body, *rebuild.lines, *wanted[count:]]  # what `run` has to do beside the call of the program
     if program is not None:
-        run = "o = program(g)" if len(wanted) == count else f"o = program(g[:{count}])"
-        body += _running(tracer, program, run, ending.again)
+        if len(wanted) != count:
+            body.append(f"    g = g[:{count}]")  # one holder of the inputs: the program may let go of gradients
+        body += _running(tracer, program, "o = program(g)", ending.again)
     body += [f"    {line}" for line in rebuild.lines]
     checks = [f"        {line}" for line in reads.lines("return None")] or ["        pass"]
     lines = [

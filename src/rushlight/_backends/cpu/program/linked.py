@@ -13,11 +13,12 @@ from typing import Any
 from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
+from rushlight._backends.cpu.program.arena import ALIGNMENT
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
+from rushlight._backends.cpu.program.phases import divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
 from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
-from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, WAVE, WAVE_STEP
+from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, PHASE, WAVE, WAVE_STEP
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step
 from rushlight._base.lazy import LazyModule
@@ -60,7 +61,7 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "clock", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
+        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "clock", "division", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
     )  # fmt: skip
 
     kernel = None
@@ -184,73 +185,57 @@ class LinkedExecutable:
             written |= writes
 
     def _plan(self) -> None:
-        """Lay what lives between kernels into one block."""
+        """Lay what lives between kernels into blocks."""
         lives: dict[int, list[int]] = {}
         for x in self.launches:
             for number in (*x.fresh, *(p[1] for p in x.words if p[0] == "buffer")):
                 lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
+        made = [p[1] if p[0] == "buffer" else -1 for p in self.outputs]
+        inside = [b for b in lives if b not in made]
+        results = [(self.buffers[b], lives.get(b, (0,))[0]) if b >= 0 else (0, 0) for b in made]
         if not self.wiring.on["memory_plan"]:
             lives = {b: [0, len(self.waves)] for b in lives}
-        results = {p[1] for p in self.outputs if p[0] == "buffer"}
-        inside = [b for b in lives if b not in results]
-        found, self.peak = planned([(max(self.buffers[b], 1), lives[b][0], lives[b][1]) for b in inside])
-        self.offsets = dict(zip(inside, found, strict=True))
+        buffers = [(max(self.buffers[b], 1), lives[b][0], lives[b][1]) for b in inside]
+        self.division = divided(buffers, results, max(len(self.waves), 1))
+        self.offsets = dict(zip(inside, self.division.places, strict=True))
+        self.peak = self.division.peak
         self.held = sum(-(-self.buffers[b] // ALIGNMENT) * ALIGNMENT for b in inside)
 
     # ***** running *****
 
     def _native(self) -> Callable[..., Any]:
         """The native function of the program."""
-        n_words = self.wiring.n_words
-        slots = {p[1]: k for k, p in enumerate(self.outputs) if p[0] == "buffer"}
-        block = 1 + n_words + len(self.outputs)
-        fills: list[int] = []
-        waves: list[int] = []
-        table = 0
-
-        def fill(place: Place) -> None:
-            kind, number, offset = place
-            if kind == "word":
-                base = 1 + number
-            elif kind == "number":
-                base, offset = 0, number
-            elif number in slots:
-                base = 1 + n_words + slots[number]
-            else:
-                base, offset = block, offset + self.offsets[number]
-            fills.extend((table, base, offset))
-
-        for wave in self.waves:
-            steps: list[int] = []
-            first = 0
-            for x in wave:
-                table += HEADER
-                begin = 8 * table
-                for place in (*(("buffer", b, 0) for b in x.fresh), *x.words):
-                    fill(place)
-                    table += 1
-                ints = x.launch.constants()
-                self._keep += [ints, x.launch.call]
-                address = runtime().kernel_address(x.launch.call.__self__)  # type: ignore[attr-defined]
-                steps += [address, ints.buffer_info()[0], begin, first, x.pieces]
-                first += x.pieces
-            if len(wave) > 1 and sum(x.moved for x in wave) < SERIAL_BYTES or first == 1:
-                first = 0
-            waves += [len(wave), first, self._kept(steps)]
+        division = self.division
+        table, phases, first = _Table(self), [], 0
+        for number, end in enumerate(division.ends):
+            waves = [word for wave in self.waves[first:end] for word in table.wave(wave)]
+            fills = table.filled()
+            made = [k for k, at in enumerate(division.results) if at == number]
+            taken = [k for k, block in enumerate(division.blocks) if block[1] == number]
+            given = [k for k, block in enumerate(division.blocks) if block[2] == number]
+            words = {
+                "n_made": len(made), "made": self._kept(made), "n_taken": len(taken), "taken": self._kept(taken),
+                "n_given": len(given), "given": self._kept(given), "n_fills": len(fills) // len(FILL), "fills": self._kept(fills),
+                "n_waves": len(waves) // len(WAVE), "waves": self._kept(waves), "first": first,
+            }  # fmt: skip
+            phases += [words[field.name] for field in PHASE]
+            first = end
         sizes = [self.buffers[p[1]] if p[0] == "buffer" else 0 for p in self.outputs]
+        blocks = [size for size, _, _ in division.blocks]
+        begin, blocks[0] = blocks[0], blocks[0] + 8 * (table.words + 1)
         moved = sum(x.moved for x in self.launches)
         unlock = moved > UNLOCKED_BYTES or any(x.launch.ints[LAUNCH_FLAGS] & MAY_UNLOCK for x in self.launches)  # type: ignore[index]
         words = {
-            "n_words": n_words, "n_results": len(self.outputs), "block": self.peak + 8 * (table + 1), "table": self.peak,
-            "n_fills": len(fills) // len(FILL), "fills": self._kept(fills), "n_waves": len(self.waves), "waves": self._kept(waves),
-            "unlock": int(unlock), "sizes": self._kept(sizes), "times": 0,
+            "n_words": self.wiring.n_words, "n_results": len(self.outputs), "n_blocks": len(blocks), "table": begin,
+            "n_phases": len(division.ends), "phases": self._kept(phases), "unlock": int(unlock), "sizes": self._kept(sizes),
+            "blocks": self._kept(blocks), "times": 0,
         }  # fmt: skip
-        address = self._address = self._kept([words[name] for name in _LINKED_NAMES])
+        address = self._address = self._kept([words[field.name] for field in LINKED])
         self.head = self._keep[-1]
-        made: Callable[..., Any] = runtime().make_callable(
+        callable_of: Callable[..., Any] = runtime().make_callable(
             address, b"program", tuple(self._keep), -1, runtime().program_stub
         )
-        return made
+        return callable_of
 
     def over_tensors(
         self, specs: Sequence[Any], sources: Sequence[tuple[int, int]], made: Sequence[tuple[int, Any, int]]
@@ -381,6 +366,7 @@ class LinkedExecutable:
         parts = [
             f"{linked.calls} calls in {len(linked.clusters)} clusters: {counted}",
             f"memory between kernels: {self.peak} bytes at the peak, {self.held} in all",
+            f"memory with results: {self.division.most} bytes at the peak, in {len(self.division.ends)} phases",
         ]
         parts += self.clusters()
         parts += [f"  {note}" for note in dict.fromkeys(linked.notes)]
@@ -391,9 +377,57 @@ class LinkedExecutable:
         return "\n".join(parts)
 
 
-_LINKED_NAMES = tuple(field.name for field in LINKED)
 LAUNCH_FLAGS = LAUNCH.flags.place
 assert len(WAVE) == 3 and len(WAVE_STEP) == 5
+
+
+class _Table:
+    """The words of all launches, one behind the other, and what they are filled with."""
+
+    def __init__(self, executable: LinkedExecutable) -> None:
+        self.executable, self.words = executable, 0
+        self.slots = {p[1]: k for k, p in enumerate(executable.outputs) if p[0] == "buffer"}
+        self.results = 1 + executable.wiring.n_words
+        self.blocks = self.results + len(executable.outputs)
+        self._fills: list[int] = []
+
+    def filled(self) -> list[int]:
+        """The fills since the last call."""
+        fills, self._fills = self._fills, []
+        return fills
+
+    def wave(self, wave: Sequence[_Launched]) -> list[int]:
+        """The words of WAVE."""
+        steps: list[int] = []
+        first = 0
+        for x in wave:
+            self.words += HEADER
+            begin = 8 * self.words
+            for place in (*(("buffer", b, 0) for b in x.fresh), *x.words):
+                self.fill(place)
+                self.words += 1
+            ints = x.launch.constants()
+            self.executable._keep += [ints, x.launch.call]
+            address = runtime().kernel_address(x.launch.call.__self__)  # type: ignore[attr-defined]
+            steps += [address, ints.buffer_info()[0], begin, first, x.pieces]
+            first += x.pieces
+        if len(wave) > 1 and sum(x.moved for x in wave) < SERIAL_BYTES or first == 1:
+            first = 0
+        return [len(wave), first, self.executable._kept(steps)]
+
+    def fill(self, place: Place) -> None:
+        """Add where the next word comes from."""
+        kind, number, offset = place
+        if kind == "word":
+            base = 1 + number
+        elif kind == "number":
+            base, offset = 0, number
+        elif number in self.slots:
+            base = self.results + self.slots[number]
+        else:
+            block, begin = self.executable.offsets[number]
+            base, offset = self.blocks + block, offset + begin
+        self._fills.extend((self.words, base, offset))
 
 
 def _different(clusters: Sequence[LinkedCluster]) -> list[Compiled]:

@@ -21,6 +21,7 @@ from rushlight._codegen.order import orders_of
 from rushlight._codegen.traffic import traffic
 from rushlight._graph.core import Graph, Value
 from rushlight._schedule.clusters import Cluster, clusters_of
+from rushlight._schedule.recompute import recomputed
 from rushlight._transforms.passes import improved, switches
 from rushlight._transforms.units import Operand, Unit, cut
 from rushlight._types.layout import numel
@@ -142,12 +143,17 @@ def _linked(
     calls = len(units.units)
     outputs = _apart(units.units, units.outputs)
     units.outputs = outputs
+    late: set[int] = set()
+    if on["recompute"]:
+        units.units, late = recomputed(units, target.policy)
+        if late:
+            notes.append(f"recompute: {len(late)} calls")
 
     def costs(unit: Unit) -> Compiled | None:
         return compiled_unit(unit, target)
 
     written = {id(outputs[i]) for i in aliases}
-    clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written)
+    clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written, late)
     into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"])
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]

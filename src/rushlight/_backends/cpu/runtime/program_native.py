@@ -31,26 +31,50 @@ from rushlight._host.storage_native import S_PTR, storage_new
 from rushlight._host.tensor_native import new_tensor, slot
 from rushlight._native import Record, call_ptr, extern, i32, i64, native, ptr, stack, u64, unlikely
 
-__all__ = ["FILL", "LINKED", "MADE", "OVER_TENSORS", "SOURCE", "WAVE", "WAVE_STEP", "over_tensors_stub", "program_stub"]
+__all__ = [
+    "FILL",
+    "LINKED",
+    "MADE",
+    "OVER_TENSORS",
+    "PHASE",
+    "SOURCE",
+    "WAVE",
+    "WAVE_STEP",
+    "over_tensors_stub",
+    "program_stub",
+]
 
 LINKED = Record(
     "linked",
     ("n_words", i64, "arguments of a call"),
     ("n_results", i64, "storages that a call makes"),
-    ("block", i64, "bytes of a call's memory: what lives between kernels, then the words of the kernels"),
-    ("table", i64, "where in it the words of the kernels begin"),
-    ("n_fills", i64, "words of kernels"),
+    ("n_blocks", i64, "blocks of memory that a call takes, each for some phases; the first for all"),
+    ("table", i64, "where in the first block the words of the kernels begin"),
+    ("n_phases", i64, "phases"),
+    ("phases", ptr, "for each: its PHASE"),
+    ("unlock", i64, "whether other Python threads run meanwhile"),
+    ("sizes", ptr, "bytes of the results"),
+    ("blocks", ptr, "bytes of the blocks"),
+    ("times", ptr, "the number of a clock, then for each wave the nanoseconds of all calls so far; null: not measured"),
+)
+PHASE = Record(
+    "phase",
+    ("n_made", i64, "results that it makes first"),
+    ("made", ptr, "their numbers"),
+    ("n_taken", i64, "blocks that it takes first"),
+    ("taken", ptr, "their numbers"),
+    ("n_given", i64, "blocks that it gives back at the end"),
+    ("given", ptr, "their numbers"),
+    ("n_fills", i64, "words of its kernels"),
     ("fills", ptr, "for each: FILL"),
     ("n_waves", i64, "waves"),
     ("waves", ptr, "for each: its WAVE"),
-    ("unlock", i64, "whether other Python threads run meanwhile"),
-    ("sizes", ptr, "bytes of the results"),
-    ("times", ptr, "the number of a clock, then for each wave the nanoseconds of all calls so far; null: not measured"),
+    ("first", i64, "the number of its first wave"),
 )
 FILL = Record(
     "fill",
     ("place", i64, "the word in the table"),
-    ("base", i64, "0: none; then the arguments, the results, the block"),
+    ("base", i64, "0: none; then the arguments, the results, the blocks"),
     ("offset", i64, "bytes from there, or a number"),
 )
 WAVE = Record(
@@ -67,7 +91,7 @@ WAVE_STEP = Record(
     ("first", i64, "the number of its first piece in the wave"),
     ("pieces", i64, "how many it has"),
 )
-STEP_BYTES, WAVE_BYTES, FILL_BYTES = 8 * len(WAVE_STEP), 8 * len(WAVE), 8 * len(FILL)
+STEP_BYTES, WAVE_BYTES, FILL_BYTES, PHASE_BYTES = 8 * len(WAVE_STEP), 8 * len(WAVE), 8 * len(FILL), 8 * len(PHASE)
 STACK_BASES = 120
 
 clock_gettime = extern("clock_gettime", "i32(i32, ptr)")
@@ -118,15 +142,17 @@ def nanoseconds(times):
     return spec.i64[0] * 1_000_000_000 + spec.i64[1]
 
 
-@native("i32(ptr, ptr, ptr)")
-def run_waves(linked, table, failed):
-    """All waves.  The status of a kernel that failed, whose words `failed` gets, or 0."""
-    wave = linked[LINKED.waves]
+@native("i32(ptr, ptr, ptr, ptr)")
+def run_waves(linked, phase, table, failed):
+    """All waves of a phase.  The status of a kernel that failed, whose words `failed` gets, or 0."""
+    wave = phase[PHASE.waves]
     times = linked[LINKED.times]
+    if unlikely(times is not None):
+        times += 8 * phase[PHASE.first]
     began = i64(0)
-    for k in range(linked[LINKED.n_waves]):
+    for k in range(phase[PHASE.n_waves]):
         if unlikely(times is not None):
-            began = nanoseconds(times)
+            began = nanoseconds(linked[LINKED.times])
         step = wave[WAVE.steps]
         count = wave[WAVE.count]
         for _j in range(count):
@@ -153,65 +179,98 @@ def run_waves(linked, table, failed):
                 step += STEP_BYTES
             return status
         if unlikely(times is not None):
-            times.i64[1 + k] += nanoseconds(times) - began
+            times.i64[1 + k] += nanoseconds(linked[LINKED.times]) - began
         wave += WAVE_BYTES
     return 0
 
 
-@native("i32(ptr, ptr, ptr, ptr)")
-def fill_and_run(linked, bases, block, failed):
-    """Put the words of all kernels where these look for them, and run the kernels."""
+@native("i32(ptr, ptr, ptr, ptr, ptr)")
+def fill_and_run(linked, phase, bases, block, failed):
+    """Put the words of a phase's kernels where these look for them, and run the kernels."""
     table = block + linked[LINKED.table]
-    fill = linked[LINKED.fills]
-    for _k in range(linked[LINKED.n_fills]):
+    fill = phase[PHASE.fills]
+    for _k in range(phase[PHASE.n_fills]):
         table.i64[fill[FILL.place]] = bases.i64[fill[FILL.base]] + fill[FILL.offset]
         fill += FILL_BYTES
     if linked[LINKED.unlock] == 0:
-        return run_waves(linked, table, failed)
+        return run_waves(linked, phase, table, failed)
     state = PyEval_SaveThread()
-    status = run_waves(linked, table, failed)
+    status = run_waves(linked, phase, table, failed)
     PyEval_RestoreThread(state)
     return status
+
+
+@native("i32(ptr, ptr, ptr)")
+def take_memory(linked, phase, bases):
+    """Make the storages and take the blocks that a phase begins with; 1 with an exception set."""
+    results = bases + 8 * (1 + linked[LINKED.n_words])
+    blocks = results + 8 * linked[LINKED.n_results]
+    storages = blocks + 8 * linked[LINKED.n_blocks]
+    numbers = phase[PHASE.made]
+    for k in range(phase[PHASE.n_made]):
+        n = numbers.i64[k]
+        storage = storage_new(block_alloc, block_free, linked[LINKED.sizes].i64[n])
+        if storage is None:
+            return 1
+        storages.ptr[n] = storage
+        results.ptr[n] = storage.ptr[S_PTR]
+    numbers = phase[PHASE.taken]
+    for k in range(phase[PHASE.n_taken]):
+        n = numbers.i64[k]
+        block = block_alloc(linked[LINKED.blocks].i64[n])
+        if block is None:
+            return 1
+        blocks.ptr[n] = block
+    return 0
 
 
 @native("i32(ptr, ptr)")
 def run_program(linked, bases):
     """A call whose arguments are in their places: makes the storages of the results and runs; 1 with an exception set.
 
-    `bases` has room for its words: a zero, arguments, results, the block, and behind these the storages made.
+    `bases` has room for its words: a zero, arguments, results, blocks, and behind these the storages made.
     """
-    words, results = linked[LINKED.n_words], linked[LINKED.n_results]
-    made = bases + 8 * (words + results + 2)
+    results, n_blocks = linked[LINKED.n_results], linked[LINKED.n_blocks]
+    blocks = bases + 8 * (1 + linked[LINKED.n_words] + results)
+    storages = blocks + 8 * n_blocks
     bases.i64[0] = 0
-    bad = False
+    for k in range(n_blocks + results):
+        blocks.ptr[k] = None
+    failed = stack(8)
+    bad = i64(0)
     n = i64(0)
-    sizes = linked[LINKED.sizes]
-    while n < results and not bad:
-        storage = storage_new(block_alloc, block_free, sizes.i64[n])
-        if storage is None:
-            bad = True
+    phase = linked[LINKED.phases]
+    while n < linked[LINKED.n_phases] and bad == 0:
+        if take_memory(linked, phase, bases) != 0:
+            bad = 1
         else:
-            made.ptr[n] = storage
-            bases.ptr[1 + words + n] = storage.ptr[S_PTR]
-            n += 1
-    if not bad:
-        nbytes = linked[LINKED.block]
-        block = block_alloc(nbytes)
-        if block is None:
-            bad = True
-        else:
-            bases.ptr[1 + words + results] = block
-            failed = stack(8)
-            status = fill_and_run(linked, bases, block, failed)
+            status = fill_and_run(linked, phase, bases, blocks.ptr[0], failed)
             if unlikely(status != 0):
                 rl_raise(failed.ptr[0], status)
-                bad = True
-            block_free(block, nbytes)
-    if unlikely(bad):
-        for j in range(n):
-            Py_DecRef(made.ptr[j])
+                bad = 1
+            else:
+                given = phase[PHASE.given]
+                for k in range(phase[PHASE.n_given]):
+                    number = given.i64[k]
+                    block_free(blocks.ptr[number], linked[LINKED.blocks].i64[number])
+                    blocks.ptr[number] = None
+        phase += PHASE_BYTES
+        n += 1
+    if unlikely(bad != 0):
+        for k in range(n_blocks):
+            if blocks.ptr[k] is not None:
+                block_free(blocks.ptr[k], linked[LINKED.blocks].i64[k])
+        for k in range(results):
+            if storages.ptr[k] is not None:
+                Py_DecRef(storages.ptr[k])
         return 1
     return 0
+
+
+@native("i64(ptr)", inline=True)
+def storages_at(linked):
+    """Where among the words of a call its storages begin."""
+    return 1 + linked[LINKED.n_words] + linked[LINKED.n_results] + linked[LINKED.n_blocks]
 
 
 @native("ptr(ptr, ptr, ptr)")
@@ -223,7 +282,7 @@ def call_program(linked, args, bases):
             return None
     if run_program(linked, bases) != 0:
         return None
-    return results(bases + 8 * (words + linked[LINKED.n_results] + 2), linked[LINKED.n_results])
+    return results(bases + 8 * storages_at(linked), linked[LINKED.n_results])
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -233,7 +292,7 @@ def program_stub(self, args, nargs):
     if nargs != linked[LINKED.n_words]:
         rl_count_error(self, nargs, linked[LINKED.n_words])
         return None
-    room = linked[LINKED.n_words] + 2 * linked[LINKED.n_results] + 2
+    room = storages_at(linked) + linked[LINKED.n_results]
     if room <= STACK_BASES:
         bases = stack(8 * STACK_BASES)
         return call_program(linked, args, bases)
@@ -307,7 +366,7 @@ def call_over_tensors(over, inputs, more, bases):
     if run_program(linked, bases) != 0:
         return None
     results = linked[LINKED.n_results]
-    storages = bases + 8 * (linked[LINKED.n_words] + results + 2)
+    storages = bases + 8 * storages_at(linked)
     out = tensors_of(over, storages)
     for j in range(results):
         Py_DecRef(storages.ptr[j])
@@ -337,7 +396,7 @@ def over_tensors_stub(self, args, nargs):
             Py_IncRef(Py_None)
             return Py_None
     linked = over[OVER_TENSORS.linked]
-    room = linked[LINKED.n_words] + 2 * linked[LINKED.n_results] + 2
+    room = storages_at(linked) + linked[LINKED.n_results]
     if room <= STACK_BASES:
         bases = stack(8 * STACK_BASES)
         return call_over_tensors(over, inputs, more, bases)

@@ -1,0 +1,83 @@
+"""Phases of a program: stretches of waves between which memory is taken and given back.
+
+A program that holds much for long gets its memory in several blocks: one for what is made in phase q and read last in
+phase p.  A block is there from q to p, and a result from the phase that writes it first.  So memory of activations is
+free again when the gradients of the layers before them need some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rushlight._backends.cpu.program.arena import planned
+
+__all__ = ["Division", "divided"]
+
+COUNTS = (4, 8, 16, 32, 64)  # phases to choose from
+LEAST_BYTES = 1 << 23  # memory up to which one phase is enough
+LEAST_SAVED = 0.97  # part of the memory of one phase that several may take
+
+Buffer = tuple[int, int, int]  # bytes, first wave, last wave
+
+
+class Division(NamedTuple):
+    """`ends` is the wave behind each phase; `blocks` are (bytes, first phase, last phase), the first there all the
+    time; `places` says for each buffer its block and the offset in it; `results` in which phase each result is made;
+    `most` is the greatest sum of blocks and results at a time.
+    """
+
+    ends: list[int]
+    blocks: list[Buffer]
+    places: list[tuple[int, int]]
+    results: list[int]
+    most: int
+
+    @property
+    def peak(self) -> int:
+        """The greatest sum of blocks at a time."""
+        return max(sum(n for n, first, last in self.blocks if first <= p <= last) for p in range(len(self.ends)))
+
+
+def divided(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], waves: int) -> Division:
+    """The division of a program with the least memory; `results` are (bytes, wave that writes it first).
+
+    >>> forward, gradients = [(100, k, 7 - k) for k in range(4)], [(100, 4 + k) for k in range(4)]
+    >>> divided(forward, gradients, 8).most  # too little for several phases
+    912
+    """
+    found = _with_ends(buffers, results, [waves])
+    if found.most < LEAST_BYTES:
+        return found
+    for count in COUNTS:
+        if 2 * count > waves:
+            break
+        other = _with_ends(buffers, results, [waves * (k + 1) // count for k in range(count)])
+        if other.most < LEAST_SAVED * found.most:
+            found = other
+    return found
+
+
+def _with_ends(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], ends: list[int]) -> Division:
+    """The division into phases that end there."""
+    phase_of = [p for p, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)) for _ in range(begin, end)] or [
+        0
+    ]
+    groups: dict[tuple[int, int], list[int]] = {(0, len(ends) - 1): []}
+    for k, (_, first, last) in enumerate(buffers):
+        last = min(last, len(phase_of) - 1)
+        groups.setdefault((phase_of[first], phase_of[last]), []).append(k)
+    blocks: list[Buffer] = []
+    places = [(0, 0)] * len(buffers)
+    for (first, last), inside in groups.items():
+        offsets, size = planned([buffers[k] for k in inside])
+        for k, offset in zip(inside, offsets, strict=True):
+            places[k] = len(blocks), offset
+        blocks.append((size, first, last))
+    made = [phase_of[wave] for _, wave in results]
+    most = max(
+        sum(size for size, first, last in blocks if first <= p <= last)
+        + sum(nbytes for (nbytes, _), at in zip(results, made, strict=True) if at <= p)
+        for p in range(len(ends))
+    )
+    return Division(ends, blocks, places, made, most)
