@@ -3,15 +3,15 @@
     python bench/compiled.py                         all rows, each target in a process of its own, in turn
     python bench/compiled.py --only 'mlp|gpt' --rounds 3
 
-A row's first call is timed from an empty cache of kernels (`cold`), then the best of many calls (`warm`).  Beside them stands what the
-machine could do at best: the bytes that a row must move at the speed of copying.
+A row's first call is timed from an empty cache of kernels (`cold`), then the best of many calls (`warm`).  A second process finds the caches
+filled: its first call is `from disk`, and `peak` is how much memory its calls take beyond what model and data take (MB).  Beside them stands
+what the machine could do at best: the bytes that a row must move at the speed of copying.  `--jax python` names an interpreter that has JAX.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -253,6 +253,46 @@ def bert(t: Any) -> Any:
     return run, (t.randn(1, 128, 768),)
 
 
+@row("GPT-2 of 124M, a word with a cache of keys and values", 4 * 124e6)
+def decode(t: Any) -> Any:
+    """The cache has room for 256 words; the place of the word is a tensor, so that all calls have one program."""
+    model = gpt_of(t)(12, 768, 12, 50257, 256).eval()
+    cache = [(t.zeros(1, 12, 256, 64), t.zeros(1, 12, 256, 64)) for _ in range(12)]
+    places = t.arange(256)
+    for p in model.parameters():
+        p.requires_grad_(False)
+
+    def attended(block: Any, x: Any, place: Any, keys: Any, values: Any) -> Any:
+        q, k, v = (z.view(1, 1, 12, 64).transpose(1, 2) for z in block.qkv(block.ln1(x)).split(768, 2))
+        keys.index_copy_(2, place, k)
+        values.index_copy_(2, place, v)
+        seen = (places <= place).view(1, 1, 1, 256)
+        y = t.nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+        x = x + block.proj(y.transpose(1, 2).reshape(1, 1, 768))
+        return x + block.out(t.nn.functional.gelu(block.fc(block.ln2(x))))
+
+    def step(word: Any, place: Any) -> Any:
+        with t.no_grad():
+            x = model.token(word) + model.place[place]
+            for block, (keys, values) in zip(model.blocks, cache, strict=True):
+                x = attended(block, x, place, keys, values)
+            return model.head(model.ln(x))[:, -1].argmax(-1, keepdim=True)
+
+    return step, (t.randint(0, 50257, (1, 1)), t.tensor([17]))
+
+
+@row("five batch sizes of an MLP, all of them")
+def sizes(t: Any) -> Any:
+    model = mlp(t, 4, 256, 10)
+    batches = [t.randn(n, 256) for n in (8, 24, 40, 56, 72)]
+
+    def one(x: Any) -> Any:
+        with t.no_grad():
+            return model(x)
+
+    return one, (batches,)
+
+
 @row("a module of 100 tensors, called")
 def many(t: Any) -> Any:
     model = mlp(t, 50, 4, 4)
@@ -316,7 +356,11 @@ def measure(target: str, name: str, seconds: float) -> dict[str, float]:
         call, args = ROWS[name](t)
         if mode == "compile":
             call = t.compile(call)
+        if isinstance(args[0], list):  # the call is made for each
+            one, many = call, args[0]
+            call, args = lambda: [one(x) for x in many], ()
         wait = _same
+    held = _status("VmRSS")
     began = time.perf_counter()
     wait(call(*args))
     cold = time.perf_counter() - began
@@ -327,24 +371,56 @@ def measure(target: str, name: str, seconds: float) -> dict[str, float]:
         began = time.perf_counter()
         wait(call(*args))
         warm = min(warm, time.perf_counter() - began)
-    return {"cold": cold, "warm": warm}
+    return {"cold": cold, "warm": warm, "peak": _peak(lambda: wait(call(*args))) - held}
+
+
+def _status(word: str) -> float:
+    """MB that the kernel tells of this process."""
+    with open("/proc/self/status") as lines:
+        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(word + ":")), 0.0)
+
+
+def _peak(call: Callable[[], Any]) -> float:
+    """The most memory while `call()` runs three times, in MB."""
+    try:
+        with open("/proc/self/clear_refs", "w") as asked_for:
+            asked_for.write("5")
+    except OSError:  # then it counts since the process began
+        pass
+    for _ in range(3):
+        call()
+    return _status("VmHWM")
 
 
 def _same(x: Any) -> Any:
     return x
 
 
-def asked(target: str, name: str, seconds: float) -> dict[str, Any]:
-    """The same in a process of its own, whose caches are empty."""
+def asked(target: str, name: str, seconds: float, python: str = sys.executable) -> dict[str, Any]:
+    """The same in a process of its own whose caches are empty, and in a second one that finds them filled (`disk`)."""
     with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "RUSHLIGHT_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder}
-        argv = [sys.executable, __file__, "--measure", target, name, "--seconds", str(seconds)]
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        env = {**os.environ, "RUSHLIGHT_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder, "JAX_COMPILATION_CACHE_DIR": folder,
+               "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
+        argv = [python, __file__, "--measure", target, name, "--seconds"]
+        found = _told(subprocess.run([*argv, str(seconds)], capture_output=True, text=True, env=env, check=False))
+        if "cold" not in found:
+            return found
+        again = _told(subprocess.run([*argv, "0.1"], capture_output=True, text=True, env=env, check=False))
+    return found | {"disk": again.get("cold", float("nan")), "peak": again.get("peak", float("nan"))}
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:160]}
     found: dict[str, Any] = json.loads(lines[-1])
     return found
+
+
+def _has(python: str, module: str) -> bool:
+    """Whether an interpreter has a module."""
+    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+    return not subprocess.run([python, "-c", look], check=False).returncode
 
 
 def shown(seconds: float) -> str:
@@ -373,14 +449,16 @@ def main() -> None:
     parser.add_argument("--targets", default="rushlight:eager,rushlight:compile,torch:eager,torch:compile,jax:jit")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring a row with a target")
+    parser.add_argument("--jax", default=sys.executable, help="the interpreter that has JAX")
     parser.add_argument("--measure", nargs=2, metavar=("TARGET", "ROW"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
         print(json.dumps(measure(*given.measure, given.seconds)))
         return
-    targets = [x for x in given.targets.split(",") if importlib.util.find_spec(x.split(":")[0]) is not None]
+    pythons = {x: given.jax if x.startswith("jax") else sys.executable for x in given.targets.split(",")}
+    targets = [x for x, python in pythons.items() if _has(python, x.split(":")[0])]
     copy = copying()
-    print("| row | limit |", " | ".join(f"{x} cold, warm" for x in targets), "|")
+    print("| row | limit |", " | ".join(f"{x}: cold, from disk, warm, peak" for x in targets), "|")
     print("| --- | --- |", " | ".join("---" for _ in targets), "|")
     for name in ROWS:
         if not re.search(given.only, name):
@@ -388,10 +466,10 @@ def main() -> None:
         best: dict[str, dict[str, Any]] = {}
         for _ in range(given.rounds):
             for target in targets:
-                found, known = asked(target, name, given.seconds), best.get(target, {})
+                found, known = asked(target, name, given.seconds, pythons[target]), best.get(target, {})
                 best[target] = {k: min(v, known.get(k, v)) for k, v in found.items()} if "error" not in found else found
         cells = [
-            f"{shown(x['cold'])}, {shown(x['warm'])}" if "warm" in x else x.get("error", "-") for x in map(best.get, targets) if x is not None
+            f"{shown(x['cold'])}, {shown(x['disk'])}, {shown(x['warm'])}, {x['peak']:.0f} MB" if "warm" in x else x.get("error", "-") for x in map(best.get, targets) if x is not None
         ]  # fmt: skip
         print(f"| {name} | {limit_of(name, copy)} |", " | ".join(cells), "|", flush=True)
 

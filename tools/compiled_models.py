@@ -208,8 +208,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "longformer": {"attention_window": 4}, "big_bird": {"block_size": 4}, "funnel": {"block_sizes": [1, 1], "d_head": 8, "d_inner": 37},
     "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32}, "albert": {"embedding_size": 32},
     "swin": {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2, "patch_size": 4, "hidden_size": 32},
-    "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "time_step_rank": 2},
-    "falcon_mamba": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "time_step_rank": 2},
+    "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "time_step_rank": 2, "use_associative_scan": False},
+    "falcon_mamba": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "time_step_rank": 2, "use_associative_scan": False},
     "mamba2": {"hidden_size": 32, "num_heads": 8, "head_dim": 8, "n_groups": 2, "num_hidden_layers": 2, "chunk_size": 4, "expand": 2},
     "gptj": {"rotary_dim": 4}, "codegen": {"rotary_dim": 4}, "led": {"attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
     "deepseek_v2": {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
@@ -217,6 +217,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
                     "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "num_key_value_heads": 4},
 }  # fmt: skip
+
+
+_MASKED = ("longt5", "switch_transformers")  # where a compiler is at work they make no masks, and want them
 
 
 def _transformer(kind: str, name: str) -> Maker:
@@ -229,7 +232,10 @@ def _transformer(kind: str, name: str) -> Maker:
         if kind in ("encoder", "decoder", "state"):
             return model, (), {"input_ids": ids} | ({"labels": ids} if kind != "encoder" else {})
         if kind == "both":
-            return model, (), {"input_ids": ids, "decoder_input_ids": ids[:, :5].clone()}
+            given = {"input_ids": ids, "decoder_input_ids": ids[:, :5].clone()}
+            if name in _MASKED:
+                given |= {"attention_mask": torch.ones(2, 8), "decoder_attention_mask": torch.ones(2, 5)}
+            return model, (), given
         if kind == "vision":
             side = getattr(config, "image_size", 32)
             side = side if isinstance(side, int) else side[0]

@@ -63,3 +63,25 @@ def test_each_condition_says_what_changed() -> None:
     trained(x)
     [reason] = counters["recompiles"]
     assert reason == "tensor 'layer.weight': requires_grad mismatch. expected True, actual False"
+
+
+def test_variables_of_closures_that_hold_tensors_of_several_shapes() -> None:
+    weight, grad, index = torch.randn(5, 3, requires_grad=True), torch.randn(4, 2, 3), torch.randint(0, 5, (4, 2))
+
+    def step() -> Any:
+        weight.grad = None
+        torch.nn.functional.embedding(index, weight).backward(grad)
+        return weight.grad
+
+    compiled, expected = torch.compile(step), step()
+    weight.grad = None
+    counters.clear()
+    for _ in range(3):
+        assert torch.equal(compiled(), expected)
+    assert not counters["failures"]
+    grad = grad * 2
+    weight.requires_grad_(False)
+    index = index[:2]
+    grad = grad[:2]
+    weight.requires_grad_()
+    assert compiled().shape == expected.shape and not counters["failures"]

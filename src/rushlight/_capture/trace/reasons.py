@@ -89,8 +89,10 @@ def _constant(word: str, space: Mapping[str, Any]) -> str:
     value = space[name]
     if contents:
         for function in space.values():
-            if isinstance(function, FunctionType) and value in (function.__closure__ or ()):
-                return function.__code__.co_freevars[(function.__closure__ or ()).index(value)]
+            cells = (function.__closure__ or ()) if isinstance(function, FunctionType) else ()
+            for number, cell in enumerate(cells):
+                if cell is value:  # cells compare by what they hold, and tensors element by element
+                    return function.__code__.co_freevars[number]
     return _short(value) + (f".{contents}" if contents else "")
 
 
