@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
@@ -71,7 +72,10 @@ def _watching() -> tuple[Any, int, int]:
     interface = ctypes.pythonapi
     add = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("PyDict_AddWatcher", interface))
     watch = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object)(("PyDict_Watch", interface))
-    places = runtime().plain("dict_places", result=ctypes.c_uint64)()
+    memory = mmap(-1, 8 * DICT_PLACES)  # pages that nobody has touched take no room
+    places = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # dicts are watched as long as there are some
+    runtime().plain("use_dict_places", ctypes.c_void_p)(places)
     return watch, add(runtime().address("dict_changed")), places
 
 

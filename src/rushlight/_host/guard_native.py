@@ -50,11 +50,11 @@ __all__ = [
     "THREAD",
     "ZERO",
     "dict_changed",
-    "dict_places",
     "first_place_of",
     "py_guarded",
     "py_own_table",
     "segment_stub",
+    "use_dict_places",
 ]
 
 REGISTERS = 2048
@@ -63,7 +63,7 @@ REGISTERS = 2048
 ZERO, STATE, THREAD = range(3)
 GUARD_HEADER = Words("outputs hits")
 GUARD_OPS = Words(
-    "end run versions words set load other item absent integer text same differs equal distinct out given"
+    "end run alike versions words set load other item absent integer text same differs equal distinct out given"
 )
 BYTES_WORDS = 4  # a bytes object's words before its contents
 HEADER_BYTES = 8 * len(GUARD_HEADER)
@@ -75,10 +75,10 @@ DICT_KEYS_WORD, KEYS_KIND = (
 PyUnicode_Compare = extern("PyUnicode_Compare", "i32(ptr, ptr)")
 FEW = 8  # registers that are compared with each other one by one
 _FACTOR = 0x9E3779B97F4A7C15
-DICT_PLACES = 1 << 16
+DICT_PLACES = 1 << 20
 _registers = static("rl_guard_registers", 8 * REGISTERS)
 _changes = static("rl_dict_changes", 8)
-_places = static("rl_dict_places", 8 * DICT_PLACES)
+_places = static("rl_dict_places", 8)  # where the counts of changes to dicts lie
 _seen = static("rl_guard_seen", 8 * 4 * REGISTERS)
 
 
@@ -88,6 +88,20 @@ def run_holds(at, count):
     for k in range(count):
         if at.ptr[2 * k].u64[0] != at.u64[2 * k + 1]:
             return 0
+    return 1
+
+
+@native("i64(ptr, i64, u64)", inline=True)
+def all_alike(at, count, word):
+    """Whether the words at `count` addresses, a multiple of four, are all the same one.  The addresses are valid
+    whatever these words are, so four are read at a time.
+    """
+    for _k in range(count >> 2):
+        first = (at.ptr[0].u64[0] ^ word) | (at.ptr[1].u64[0] ^ word)
+        second = (at.ptr[2].u64[0] ^ word) | (at.ptr[3].u64[0] ^ word)
+        if (first | second) != 0:
+            return 0
+        at += 32
     return 1
 
 
@@ -131,14 +145,14 @@ def first_place_of(address: int, mask: int) -> int:
 def dict_changed(event, held, key, value):
     """Called by CPython before a watched dict changes, or when it dies."""
     _changes.i64[0] += 1
-    _places.i64[first_place(i64(held), DICT_PLACES - 1)] += 1
+    _places.ptr[0].i64[first_place(i64(held), DICT_PLACES - 1)] += 1
     return 0
 
 
-@native("ptr()")
-def dict_places():
-    """Where the counts of changes lie."""
-    return _places
+@native("void(ptr)")
+def use_dict_places(places):
+    """Count changes to dicts in this memory, of DICT_PLACES words."""
+    _places.ptr[0] = places
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -205,6 +219,10 @@ def words_hold(at, registers, out):
             if run_holds(at + 32, x) == 0:
                 return 0
             at += 16 * x
+        elif op == GUARD_OPS.alike:
+            if all_alike(at + 32, x, at.u64[3]) == 0:
+                return 0
+            at += 8 * x
         elif op == GUARD_OPS.versions:
             changes = _changes.i64[0]
             if y != changes:

@@ -83,7 +83,7 @@ class Guard:
         # A trace is not noted at its first call: much of what it sets up, as the state of an optimizer, is there only
         # after it.
         self._wait = 1
-        self._useless = 0
+        self._useless = self._failed = 0
         if not supported() or not dicts_are_watched():
             self._give_up("this version of Python keeps no versions of dicts, and tells of no changes", 1 << 62)
 
@@ -112,10 +112,11 @@ class Guard:
         # that stay as they are meanwhile, belong together.
         if self.checked(state) is None:
             return
-        if guarded()(table, state) is None:
-            self._give_up("the words do not hold right after they were noted")
+        if guarded()(table, state) is None:  # something changed meanwhile, or something that shares a place with it
+            self._failed += 1
+            self._give_up("the words do not hold right after they were noted", min(1 << self._failed, _LONGEST_WAIT))
             return
-        self.table[0], self.reason = table, ""
+        self.table[0], self.reason, self._failed = table, "", 0
         self.notes += 1
         count, left = len(words) // 8, len(notes.left)
         tell("guards", f"{count} words noted, {left} conditions in Python", words=count, left=left)

@@ -21,6 +21,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rushlight._capture.trace.outside import autograd_facts
@@ -34,6 +35,7 @@ from rushlight._native.mutable_objects import (
     BOUND_PLACES,
     CELL_CONTENTS,
     CONTAINER_SIZE,
+    DICT_VERSION,
     DICTS_HAVE_VERSIONS,
     FUNCTION_PLACES,
     LIST_ITEMS,
@@ -68,15 +70,17 @@ class At:
     """A value and where it is: in a register, or pinned (register 0).
 
     `key` names the step that led to it.  `derived` ones have no address.  `same` are not only where they were, but the
-    same object: what a dict of the same version holds.
+    same object: what a dict of the same version holds.  A pinned one is there, and of its type, once all words of lower
+    levels than its `level` were found as noted.
     """
 
-    __slots__ = ("derived", "key", "register", "same", "value")
+    __slots__ = ("derived", "key", "level", "register", "same", "value")
 
     def __init__(
-        self, value: Any, register: int = 0, key: Hashable = None, derived: bool = False, same: bool = False
-    ) -> None:
+        self, value: Any, register: int = 0, key: Hashable = None, derived: bool = False, same: bool = False, level: int = 0,
+    ) -> None:  # fmt: skip
         self.value, self.register, self.key, self.derived, self.same = value, register, key, derived, same
+        self.level = level
 
 
 _TOKENS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\bc\d+\b|\{\}")
@@ -124,9 +128,9 @@ class Notes:
         self.pins: dict[Hashable, int] = {}
         self.left: list[int] = []
         self._words = array("Q")
-        self._pairs: list[int] = []
+        self._pairs: list[tuple[int, int, int]] = []  # level, word, address
         self._last: int | None = None  # where the last instruction is, if it is `words`
-        self._seen: dict[int, int] = {}
+        self._seen: dict[int, tuple[int, int]] = {}  # by addresses: word, level
         self._dicts: dict[int, int] = {}  # versions of dicts by their addresses
         self._versions: dict[int, int] = {}  # counts of changes of watched dicts, by where they lie
         self._checked: set[tuple[int, int]] = set()
@@ -180,20 +184,35 @@ class Notes:
         self._words.extend((op, x, y & (1 << 64) - 1, z & (1 << 64) - 1))
 
     def _flush(self) -> None:
-        if self._pairs:
-            self._last = None
-            self._words.extend((GUARD_OPS.run, len(self._pairs) // 2, 0, 0, *self._pairs))
-            self._pairs.clear()
+        """Write the pairs of addresses and words, lower levels first; equal words of a level share an instruction."""
+        if not self._pairs:
+            return
+        self._last = None
+        for _, level in groupby(sorted(self._pairs), itemgetter(0)):
+            rest: list[int] = []
+            for word, found in groupby(level, itemgetter(1)):
+                addresses = [address for _, _, address in found]
+                many = len(addresses) & ~3
+                if many:
+                    self._words.extend((GUARD_OPS.alike, many, 0, word, *addresses[:many]))
+                for address in addresses[many:]:
+                    rest += (address, word)
+            if rest:
+                self._words.extend((GUARD_OPS.run, len(rest) // 2, 0, 0, *rest))
+        self._pairs.clear()
 
-    def _absolute(self, address: int, word: int) -> None:
-        if self._seen.get(address) != word:
-            self._seen[address] = word
-            self._pairs += (address, word)
+    def _absolute(self, address: int, word: int, level: int) -> int:
+        """Require the word at an address that is valid at a level; the level from which on this is known."""
+        seen = self._seen.get(address)
+        if seen is None or seen[0] != word:
+            seen = self._seen[address] = word, level
+            self._pairs.append((level, word, address))
+        return seen[1] + 1
 
     def _word(self, base: At, offset: int, word: int) -> None:
         """Require a word of an object."""
         if base.register == 0:
-            self._absolute(id(base.value) + offset, word)
+            self._absolute(id(base.value) + offset, word, base.level)
         else:
             self._words_of(base.register, offset, word)
 
@@ -234,7 +253,7 @@ class Notes:
         if base.derived:
             raise Unnoted("no object")
         if base.register == 0:
-            return self._pointed(id(base.value) + offset, value)
+            return self._pointed(id(base.value) + offset, value, base.level)
         key = self._step()
         if not passing and self._pinnable(key, value):
             self._words_of(base.register, offset, id(value))
@@ -243,21 +262,20 @@ class Notes:
         self._emit(GUARD_OPS.load, base.register, offset, register)
         return At(value, register, key)
 
-    def _pointed(self, address: int, value: Any) -> At:
-        """The object that the word at an address points to."""
+    def _pointed(self, address: int, value: Any, level: int) -> At:
+        """The object that the word at an address, valid at a level, points to."""
         key = self._step()
         if key in self.moving:
             register = self._register()
             self._emit(GUARD_OPS.load, native.ZERO, address, register)
             return At(value, register, key)
-        self._absolute(address, id(value))
-        return self._pinned(key, value)
+        return self._pinned(key, value, self._absolute(address, id(value), level))
 
-    def _pinned(self, key: Hashable, value: Any) -> At:
+    def _pinned(self, key: Hashable, value: Any, level: int = 0) -> At:
         if isinstance(value, _IMMUTABLE):
             self.held.append(value)
         self.pins[key] = id(value)
-        return At(value, 0, key)
+        return At(value, 0, key, level=level)
 
     def _settled(self, key: Hashable, value: Any, register: int, firm: bool = False) -> At:
         """What came into a register: pinned if it is likely to be the same at the next call, as all that a pinned
@@ -280,7 +298,9 @@ class Notes:
         if place.derived or (place.same and not kind.__flags__ & _HEAP_TYPE):
             return
         if place.register == 0:
-            self._absolute(id(place.value) + 8, id(kind))
+            level = self._absolute(id(place.value) + 8, id(kind), place.level)
+            if not place.same:  # perhaps another object: nothing else is read of it before
+                place.level = level
         elif (place.register, 8) not in self._checked:
             self._checked.add((place.register, 8))
             self._word(place, 8, id(kind))
@@ -294,7 +314,7 @@ class Notes:
             raise Unnoted("len() of something else")
         if place.derived or (place.same and isinstance(value, (tuple, frozenset))):
             return
-        if kind is dict and value and self._versioned(place):
+        if kind is dict and (value or not DICTS_HAVE_VERSIONS) and self._versioned(place):
             return
         self._typed(place)
         if (place.register, _SIZES[kind]) not in self._checked or place.register == 0:
@@ -308,17 +328,20 @@ class Notes:
         key = ("version", place.key)
         if place.register or key in self.moving:
             return False
-        self._typed(place)
+        if DICTS_HAVE_VERSIONS or type(place.value).__flags__ & _HEAP_TYPE:
+            self._typed(place)
         if id(place.value) not in self._dicts:
             where = version_place(place.value)
             if where is None:
                 return False
             word = self._dicts[id(place.value)] = word_at(where)
-            if DICTS_HAVE_VERSIONS:
-                self._absolute(where, word)
-            else:
+            if not DICTS_HAVE_VERSIONS:
                 self._versions.setdefault(where, word)
-        self.pins[key] = self._dicts[id(place.value)]
+        self.pins[key] = word = self._dicts[id(place.value)]
+        if DICTS_HAVE_VERSIONS:
+            place.level = self._absolute(id(place.value) + DICT_VERSION, word, place.level)
+        else:  # it has been watched since: it is not only where it was, but the same, and this is found out first
+            place.level, place.same = 0, True
         return True
 
     def _item(self, base: At, key: Any) -> At:
@@ -334,16 +357,16 @@ class Notes:
         index = range(len(value))[key]
         found = value[index]
         if base.derived:
-            return At(found, 0, self._step(), same=True)
+            return At(found, 0, self._step(), same=True, level=base.level)
         self._sized(base)
         if base.same and isinstance(value, tuple):
-            return At(found, 0, self._step(), same=True)
+            return At(found, 0, self._step(), same=True, level=base.level)
         if isinstance(value, tuple):
             return self._follow(base, 8 * (TUPLE_ITEMS + index), found)
         if base.register == 0:
             buffer = word_at(id(value) + LIST_ITEMS)
-            self._absolute(id(value) + LIST_ITEMS, buffer)
-            return self._pointed(buffer + 8 * index, found)
+            level = self._absolute(id(value) + LIST_ITEMS, buffer, base.level)  # the length is known then, too
+            return self._pointed(buffer + 8 * index, found, level)
         buffer = self._buffers.get(base.register, 0)
         if not buffer:
             buffer = self._buffers[base.register] = self._register()
@@ -355,7 +378,7 @@ class Notes:
     def _dict_item(self, base: At, key: Any, found: Any) -> At:
         step = self._step()
         if self._versioned(base):
-            return At(found, 0, step, same=True)
+            return At(found, 0, step, same=True, level=base.level)
         if type(key) is not str:
             raise Unnoted("keys that are no texts")
         self._typed(base)
@@ -468,8 +491,8 @@ class Notes:
         if not self._versioned(held):
             raise Unnoted("the keys of a dict that changes")
         if type(held.value) is OrderedDict and not held.derived:
-            self._absolute(id(held.value) + ORDERED_STATE, word_at(id(held.value) + ORDERED_STATE))
-        return At(list(held.value.values() if values else held.value), 0, None, True)
+            self._absolute(id(held.value) + ORDERED_STATE, word_at(id(held.value) + ORDERED_STATE), held.level)
+        return At(list(held.value.values() if values else held.value), 0, None, True, level=held.level)
 
     def _attribute(self, base: At, name: str) -> At:
         value, kind = base.value, type(base.value)
@@ -537,7 +560,7 @@ class Notes:
         if isinstance(value, type):
             held = class_dict(value)
             if value.__flags__ & _FIXED_TYPE and not base.register:
-                return At(held, 0, self._step(), True)
+                return At(held, 0, self._step(), True, level=base.level)
             return self._follow(base, offset, held)
         self._typed(base)
         return self._follow(base, offset, value.__dict__)
