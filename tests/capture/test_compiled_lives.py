@@ -75,7 +75,7 @@ def test_loops_with_many_breaks() -> None:
 
 def test_a_limit_of_segments() -> None:
     compiled = compile_function(
-        lambda x, n: x * n if n < 100 else x, CompileSettings(recompile_limit=3, own_limit=True)
+        lambda x, n: x * n if n * n < 100 else x, CompileSettings(recompile_limit=3, own_limit=True)
     )
     x = torch.ones(2)
     with warnings.catch_warnings(record=True) as caught:
@@ -130,3 +130,14 @@ def test_new_sizes_have_a_limit_of_their_own() -> None:
         assert compiled(torch.ones(size), 1).tolist() == [3.0] * size
     assert len(compiled.entry.segments) == 12
     assert compiled(torch.ones(2), 2).tolist() == [4.0, 4.0] and len(compiled.entry.segments) == 13
+
+
+def test_numbers_that_are_only_compared_are_no_reason_to_compile_again() -> None:
+    def scaled(x, factor):
+        return x * factor if factor != 0 and 0.5 <= factor else x - 1
+
+    compiled = compile_function(scaled)
+    x = torch.ones(2)
+    for factor in (1.0, 2.0, 3.5, 0.75, 0.25, 0.0, 0.1, 4.0, 0.0):
+        assert compiled(x, factor).tolist() == scaled(x, factor).tolist()
+    assert len(compiled.entry.segments) == 4  # the first value, and one for each way

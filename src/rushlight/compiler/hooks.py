@@ -113,6 +113,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
     HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
+    HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.inlined = (
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.compiler.optimized_module",

@@ -59,6 +59,11 @@ class LBFGS(Optimizer):
         with rushlight.no_grad():
             return self._step(rushlight.enable_grad()(closure))
 
+    vars(step).update(  # as PyTorch's, it is not compiled
+        _torchdynamo_disable=True,
+        _torchdynamo_disable_msg="LBFGS.step() decides by elements of tensors how often it calls its closure",
+    )
+
     def _step(self, closure: Callable[[], Any]) -> Any:
         group = self.param_groups[0]
         search = group["line_search_fn"]

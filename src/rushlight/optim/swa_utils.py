@@ -76,7 +76,7 @@ def get_swa_multi_avg_fn() -> Callable[[list[Any], list[Any], Any], None]:
     def update(averages: list[Any], new: list[Any], num_averaged: Any) -> None:
         with rushlight.no_grad():
             count = num_averaged.item() if isinstance(num_averaged, rushlight.Tensor) else int(num_averaged)
-            share = 1 / (count + 1)
+            share = 1 / float(count + 1)
             for average, value in zip(averages, new, strict=True):
                 if average.is_floating_point() or average.is_complex():
                     average.lerp_(value, share)

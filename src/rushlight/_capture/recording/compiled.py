@@ -406,7 +406,7 @@ class CompiledProgram:
         try:
             made = self._exe(*words)
             found: tuple[Any, ...] = made if type(made) is tuple else (made,)
-            failed = memoryview(found[self._failed]).cast("B")[0]
+            failed = bool(memoryview(found[self._n_stored - 1]).cast("B")[0])
         except Exception:  # of a kernel; the calls one by one raise it where they stand in the program
             failed = True
         if failed:

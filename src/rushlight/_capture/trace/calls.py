@@ -22,7 +22,7 @@ from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import control_flow, library
+from rushlight._capture.trace import control_flow, library, schedules
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, type_attribute
@@ -151,7 +151,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
     if name is not None and tracer.settings.backend is None:
-        found = getattr(control_flow, name)(tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
+        found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
         if found is not ABSENT:
             return found
     if is_leaf(function):
@@ -439,8 +439,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
             x = list(x) if kind is reversed else x
-        elif kind in (int, float) and isinstance(x, HostNumber) and x.kind is kind and len(args) == 1:
-            return x
+        elif kind in (int, float) and isinstance(x, HostNumber) and x.kind in (int, kind) and len(args) == 1:
+            return x if x.kind is kind else x._made(float, x)
         elif kind in (int, float, complex, bool, str) and tracer.is_user_object(x):
             return _converted(tracer, kind, x)
         given.append(x)
@@ -781,6 +781,9 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
     return tracer.load_attr(args[0], "__dict__")
 
 
+_HANDLED: dict[str, Callable[..., Any]] = {
+    "cond": control_flow.cond, "while_loop": control_flow.while_loop, "scheduler_step": schedules.scheduler_step,
+}  # fmt: skip
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
     id: _id, len: _len, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,

@@ -119,7 +119,10 @@ class Position:
         """
         known = [segment.numbers.values for segment in self.segments]
         ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
-        fixed = ints or self.changing
+        rates = frozenset(
+            place for place in self.changing if place.endswith("['lr']")
+        )  # less often asked for than momenta
+        fixed = ints or self.changing - rates or self.changing
         self.fixed |= fixed
         self.changing -= fixed
 
@@ -333,7 +336,8 @@ class CompiledFunction:
                 try:
                     made = self._traced_once(position, state, start, stop_at, reason, plain)
                 except (Retry, Unbuildable) as found:
-                    if position.changing:  # perhaps the program asks for the value of such a number
+                    known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
+                    if position.changing and not known:  # perhaps the program asks for the value of such a number
                         position.fix_numbers()
                         stop_at = None
                         continue

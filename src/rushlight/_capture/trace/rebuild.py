@@ -365,6 +365,8 @@ class Rebuild:
                     self.lines.append(f"{self.constant(space)}.pop({name!r}, None)")
                 else:
                     self.lines.append(f"{self.constant(space)}[{name!r}] = {self.value(value)}")
+        for function, args in self.tracer.last_effects:
+            self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
 
     def attribute_writes(self) -> None:
         for key, names in self.outside.attributes.items():

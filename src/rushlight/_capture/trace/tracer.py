@@ -139,6 +139,8 @@ class Tracer(Operations):
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         rec.keeps_hooks = True
+        self.last_effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # behind all writes
+        self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
@@ -189,6 +191,8 @@ class Tracer(Operations):
 
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run native code; what it asks of elements, and of objects that cannot be guarded, ends the trace."""
+        if self.stale and any(id(value) in self.stale for value in args):
+            raise Break("uses what a scheduler has changed in the same trace")
         if self.outside.opaque:
             for value in args:
                 parts = value if type(value) in (list, tuple) else (value,)
@@ -359,6 +363,8 @@ class Tracer(Operations):
                 self.reads.check(obj.source, f"type({{}}) is {self.constants.name(list)}")
                 return Append(obj)
             obj = obj.realise()
+        if self.stale and id(obj) in self.stale:
+            raise Break("looks at what a scheduler has changed in the same trace")
         if obj is STATE:  # the trace has the state that the program would have
             return getattr(obj, name)
         if isinstance(obj, Tensor):
@@ -720,6 +726,10 @@ class Tracer(Operations):
 
     def load_item(self, obj: Any, index: Any) -> Any:
         obj, index = self.real(obj), self.real(index)
+        if self.stale and id(obj) in self.stale:
+            if index == "params":
+                return operator.getitem(obj, index)
+            raise Break("reads what a scheduler has changed in the same trace")
         if isinstance(obj, type):
             return self.native(operator.getitem, obj, index)
         if type(obj).__module__ == "typing" and isinstance(index, type):  # `List[Tensor]`
@@ -807,11 +817,27 @@ class Tracer(Operations):
         method = self.method_of(a, _UNARY[op])
         return self.call(method, (), {}) if method is not None else self.native(super().unary, op, a)
 
+    def hosted(self, value: HostNumber) -> tuple[Source, Any] | None:
+        """Where a number comes from that each call passes on, and what it is now; None for numbers made of others."""
+        for source, number in self.outside.hosted.values():
+            if number is value:
+                return source, number.function.getter()
+        return None
+
     def compare(self, op: str, a: Any, b: Any) -> Any:
         a, b = self.real(a), self.real(b)
         if isinstance(a, Device) and isinstance(b, Device):
             same = (a.type, a.index) == (b.type, b.index)
             return same if op == "==" else not same
+        for value, other, asked in ((a, b, "({{}} {0} {1})"), (b, a, "({1} {0} {{}})")):
+            if isinstance(value, HostNumber) and type(other) in (int, float, bool):
+                known = self.hosted(value)
+                if known is not None:
+                    source, now = known
+                    pair = (now, other) if value is a else (other, now)
+                    result = bool(super().compare(op, *pair))
+                    self.reads.check(source, f"{asked.format(op, self.constants.name(other))} is {result}")
+                    return result
         names = _COMPARED[op]
         left, right = self.method_of(a, f"__{names[0]}__"), self.method_of(b, f"__{names[1]}__")
         if left is None and right is None:
@@ -887,6 +913,11 @@ class Tracer(Operations):
             taken = checks.taken(self, value)
             if taken is not None:
                 return taken
+        known = self.hosted(value) if isinstance(value, HostNumber) else None
+        if known is not None:
+            result = bool(known[1])
+            self.reads.check(known[0], f"(not {{}}) is {not result}")
+            return result
         for name in ("__bool__", "__len__"):
             method = self.method_of(value, name)
             if method is not None:

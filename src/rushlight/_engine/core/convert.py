@@ -638,7 +638,7 @@ def assumed_zero(x: Tensor) -> bool:
 
     While a program is recorded the answer is False, and calls of the program for which it is not run as they are.
     """
-    return not deferred(x, lambda found: found != 0) and bool(item(x))
+    return not deferred(x, lambda found: found.ne(0)) and bool(item(x))
 
 
 __all__ += [

@@ -60,7 +60,7 @@ def require_success(info: Tensor, name: str, kind: str) -> None:
     """Raise for the first matrix of a batch whose `info` is not 0; tensors without memory have none."""
     if getattr(info, "_storage", None) is None:
         return
-    if deferred(info, lambda codes: codes != 0):
+    if deferred(info, lambda codes: codes.ne(0)):
         return
     if not info._spec.ndim:
         code, place = convert.item(info), ""
