@@ -4,11 +4,14 @@ The images (1797 of 8 x 8 pixels) ship with scikit-learn, so there is nothing to
 
     python -m rushlight examples/digits_cnn.py      with rushlight
     python examples/digits_cnn.py                   with PyTorch: the same program, the same numbers
+    ... --compile                                   a step of training is compiled as a whole: the same numbers again
 
 It writes the loss curve and a checkpoint into --out, reloads the checkpoint and tests that.  Seconds on 2 cores.
 """
 
 import argparse
+import copy
+import statistics
 import time
 from pathlib import Path
 
@@ -55,6 +58,25 @@ class Net(nn.Module):
         return self.fc(self.drop(x.flatten(1)))  # (B, 10)
 
 
+def learn(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def seconds_eager(model, lr, x, y, count=20):
+    """What the same step takes without compiling it, on a copy: the median."""
+    model, times = copy.deepcopy(model).train(), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
+    for _ in range(count):
+        began = time.perf_counter()
+        learn(model, optimizer, x, y).item()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
 @torch.no_grad()
 def test(model, loader):
     """The mean loss and the share of digits read correctly."""
@@ -93,6 +115,7 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="compile a step of training, and say what that gains")
     parser.add_argument("--out", type=Path, default=Path("out/digits_cnn"), help="where results go")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -112,18 +135,17 @@ def main():
     print(f"{len(train)} digits to learn from, {len(held_out)} to test on; {count:,} parameters")
 
     # ***** train *****
-    losses, accuracies = [], []
+    step = torch.compile(learn) if args.compile else learn
+    losses, accuracies, times = [], [], []
     began = time.perf_counter()
     bar = tqdm(total=args.steps, desc="digits_cnn", unit="step")
     while len(losses) < args.steps:
         model.train()
         for x, y in train_loader:  # (B, 1, 8, 8), (B,)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
+            before = time.perf_counter()
+            losses.append(step(model, optimizer, x, y).item())
+            times.append(time.perf_counter() - before)
             scheduler.step()
-            losses.append(loss.item())
             bar.update()
             if len(losses) == args.steps:
                 break
@@ -141,6 +163,11 @@ def main():
     again.load_state_dict(torch.load(path)["model"])
     loss, accuracy = test(again, test_loader)
     print(f"trained in {took:.1f} s, {took / args.steps * 1000:.1f} ms a step")
+    if args.compile:
+        usual, eager = statistics.median(times), seconds_eager(model, args.lr, x, y)
+        print(
+            f"a step without its data: {usual * 1000:.1f} ms compiled, {eager * 1000:.1f} ms as it is; first call {times[0]:.1f} s"
+        )
     print(f"training loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     print(f"reloaded from the checkpoint: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
     if accuracy != accuracies[-1]:

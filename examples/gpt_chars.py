@@ -4,13 +4,16 @@ The text ships inside CPython (`pydoc_data.topics`, what `help("for")` prints), 
 
     python -m rushlight examples/gpt_chars.py       with rushlight
     python examples/gpt_chars.py                    with PyTorch: the same program, the same numbers
+    ... --compile                                   a step of training is compiled as a whole: the same numbers again
 
 It writes the loss curve, a sample of text and a checkpoint into --out, reloads the checkpoint, and shows that training
 goes on from there as if nothing had happened.  Half a minute on 2 cores.
 """
 
 import argparse
+import copy
 import math
+import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -157,14 +160,30 @@ def make_schedule(optimizer, steps):
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def train_step(model, optimizer, scheduler, x, y):
+def learn(model, optimizer, x, y):
     optimizer.zero_grad(set_to_none=True)
     _, loss = model(x, y)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
+    return loss.detach()
+
+
+def train_step(model, optimizer, scheduler, x, y):
+    loss = learn(model, optimizer, x, y)
     scheduler.step()
     return loss.item()
+
+
+def seconds_eager(model, args, x, y, count=20):
+    """What the same step takes without compiling it, on a copy: the median."""
+    model, times = copy.deepcopy(model), []
+    optimizer = model.make_optimizer(lr=args.lr, weight_decay=0.1)
+    for _ in range(count):
+        began = time.perf_counter()
+        learn(model, optimizer, x, y).item()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
 
 
 @torch.no_grad()
@@ -203,6 +222,7 @@ def main():
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--sample", type=int, default=400, help="characters to write at the end")
+    parser.add_argument("--compile", action="store_true", help="compile a step of training, and say what that gains")
     parser.add_argument("--text", help="learn from this file instead")
     parser.add_argument("--out", type=Path, default=Path("out/gpt_chars"), help="where results go")
     args = parser.parse_args()
@@ -226,18 +246,27 @@ def main():
     print(f"{len(text):,} characters, {len(chars)} different; {count:,} parameters")
 
     # ***** train *****
-    losses = []
+    step = torch.compile(learn) if args.compile else learn
+    losses, times = [], []
     began = time.perf_counter()
     bar = tqdm(range(args.steps), desc="gpt_chars", unit="step")
     for _ in bar:
         x, y = get_batch(train, args.batch, config.context)  # (B, T) each
-        losses.append(train_step(model, optimizer, scheduler, x, y))
+        before = time.perf_counter()
+        losses.append(step(model, optimizer, x, y).item())
+        times.append(time.perf_counter() - before)
+        scheduler.step()
         bar.set_postfix(loss=f"{losses[-1]:.4f}")
     took = time.perf_counter() - began
 
     # ***** results *****
     val_loss = estimate_loss(model, val, args.batch)
     print(f"trained in {took:.1f} s, {took / args.steps * 1000:.0f} ms a step")
+    if args.compile:
+        usual, eager = statistics.median(times), seconds_eager(model, args, x, y)
+        print(
+            f"a step without its data: {usual * 1000:.1f} ms compiled, {eager * 1000:.1f} ms as it is; first call {times[0]:.1f} s"
+        )
     print(f"training loss {losses[0]:.4f} -> {losses[-1]:.4f}, validation loss {val_loss:.4f}")
     (args.out / "losses.txt").write_text("".join(f"{loss:.6f}\n" for loss in losses))
     save_curve(losses, args.out / "loss.png")

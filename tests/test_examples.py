@@ -140,6 +140,7 @@ def test_demo_summary(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     summary = done.stdout[done.stdout.rindex("--- done") :]
     assert "gpt_chars" in summary and "digits_cnn" in summary and summary.count("->") == 2
+    assert done.stdout.count(" ms compiled, ") == 2 and done.stdout.count(" ms as it is; first call ") == 2
     assert (tmp_path / "out" / "gpt_chars" / "sample.txt").stat().st_size > 100
     assert (tmp_path / "out" / "digits_cnn" / "checkpoint.pt").stat().st_size > 1000
 

@@ -1,4 +1,4 @@
-"""`python -m rushlight demo`: both training examples, as a user would run them, and a summary."""
+"""`python -m rushlight demo`: both training examples, their steps compiled, and a summary."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("rushlight-demo"), help="folder for the results (%(default)s)")
     parser.add_argument("--steps", type=int, help="training steps of each example, instead of their own choice")
     parser.add_argument("--seed", type=int, help="another seed")
+    parser.add_argument("--eager", action="store_true", help="train without compiling")
     try:
         options = parser.parse_args(arguments)
     except SystemExit as done:
@@ -66,6 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         words = [
             f"--{key}={value}" for key, value in (("steps", options.steps), ("seed", options.seed)) if value is not None
         ]
+        words += [] if options.eager else ["--compile"]
         print(f"\n--- {name}.py ---", flush=True)
         started = time.perf_counter()
         sys.argv[:] = [str(folder / f"{name}.py"), "--out", str(out), *words]
