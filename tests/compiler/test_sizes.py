@@ -192,3 +192,60 @@ def test_parameters_are_static() -> None:
     compiled = torch.compile(model, dynamic=True)
     for n in (8, 5, 12):
         assert_same(model(x := rows(n)), compiled(x))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        b, t, c = x.shape
+        q, k, v = (part.view(b, t, 2, c // 2).transpose(1, 2) for part in self.qkv(x).split(c, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, t, c))[:, -1]
+
+
+def test_links_are_those_of_single_sizes() -> None:
+    from rushlight._engine.dispatch.shape_classes import CHECK
+
+    model = Attention().eval()
+    with CHECK.scoped(True), torch.no_grad():  # every program that is filled with numbers is linked anew and compared
+        checked(model, lambda b, t: torch.randn(b, t, 16), [(2, 8), (2, 9), (2, 11), (2, 10), (3, 10), (4, 12)])
+
+
+def test_a_cache_that_grows() -> None:
+    def step(cache: Any, x: Any) -> Any:
+        cache = torch.cat([cache, x], dim=1)
+        return (x @ cache.transpose(1, 2)).softmax(-1) @ cache, cache
+
+    compiled = torch.compile(step)
+    left = right = torch.randn(2, 3, 8)
+    for _ in range(12):
+        x = torch.randn(2, 1, 8)
+        (a, left), (b, right) = step(left, x), compiled(right, x)
+        assert_same((a, left), (b, right))
+    assert traces(compiled)[0] <= 2
+
+
+def test_whole_training_steps() -> None:
+    import copy
+
+    model = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Dropout(0.2), nn.LayerNorm(24), nn.Linear(24, 3))
+    other = copy.deepcopy(model)
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled, optimizers = torch.compile(step), [torch.optim.AdamW(m.parameters()) for m in (model, other)]
+    for n in (8, 8, 5, 12, 7, 33):
+        x, y, found = rows(n), torch.randint(0, 3, (n,)), []
+        for call, m, optimizer in zip((step, compiled), (model, other), optimizers, strict=True):
+            torch.manual_seed(2)
+            found.append((call(m, optimizer, x, y), list(m.parameters()), [p.grad for p in m.parameters()]))
+        assert_same(*found)
+    assert traces(compiled)[0] <= 2

@@ -271,7 +271,7 @@ class Backend:
         """
         raise self._missing("programs that can be kept")
 
-    def packed_text(self, data: Any) -> str:
+    def packed_text(self, data: Any, names: bool = True) -> str:
         """What a program that was packed with `texts` does: equal texts compute the same in the same way."""
         raise self._missing("programs that can be kept")
 
@@ -292,6 +292,21 @@ class Backend:
         for who wants to look inside.
         """
         raise self._missing("programs that can be kept")
+
+    def linked_template(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[Any],
+        out_layouts: Sequence[Any],
+        shape_env: ShapeEnv,
+        aliases: Mapping[int, int],
+        options: Mapping[str, Any] | None,
+        texts: bool = False,
+    ) -> Any:
+        """The plain data of the executable of a graph with borders and symbolic sizes, with formulas in the places of
+        numbers: filled in they are what `unpacked_linked` takes.  `texts` as in `packed`.
+        """
+        raise self._missing("compiler for symbolic sizes")
 
     @property
     def choices(self) -> str:

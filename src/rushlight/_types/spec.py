@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, Size, checked_strides, contiguous_strides, is_contiguous, numel, overflowed
-from rushlight._types.symbols import env_of
+from rushlight._types.symbols import as_index, env_of
 
 __all__ = ["Spec", "bytes_on", "check_memory", "check_sizes"]
 
@@ -73,7 +73,11 @@ class Spec:
             return known
         env = env_of(shape) or env_of(strides or ())
         if env is not None:
-            return _symbolic(env, recent)
+            shape = tuple([as_index(n) for n in shape])
+            strides = None if strides is None else tuple([as_index(n) for n in strides])
+            if env_of(shape) is None and env_of(strides or ()) is None:
+                return Spec.of(dtype, device, shape, strides, conj, released)
+            return _symbolic(env, (dtype, device, shape, strides, conj, released))
         rows = contiguous_strides(shape)
         count = numel(shape)
         requested, strides = strides, rows if strides is None else strides

@@ -54,8 +54,10 @@ def hint(value: Any) -> Any:
 
 
 def as_index(value: Any) -> Any:
-    """`operator.index(value)`, keeping a formula."""
-    return value if type(value) is Integer else operator.index(value)
+    """`operator.index(value)`, keeping a formula; small numbers, which tables have as keys, are plain ones."""
+    if type(value) is Integer and not SMALL[0] <= value.value <= SMALL[1]:
+        return value
+    return operator.index(value)
 
 
 def pinned(value: Any) -> Any:
@@ -206,6 +208,11 @@ class Integer(_Ordered):
 
     # ***** arithmetic *****
 
+    def _check(self, other: Integer) -> None:
+        """SpecializationError for a number of another trace."""
+        if other.shape_env is not self.shape_env:
+            raise SpecializationError("sizes of two traces meet")
+
     def _made(self, value: int, terms: dict[tuple[int, ...], int]) -> Any:
         kept = tuple(sorted([t for t in terms.items() if t[1]]))
         if not kept or (len(kept) == 1 and not kept[0][0]):
@@ -222,6 +229,7 @@ class Integer(_Ordered):
             const = other if first else other + c
             return Integer(self.shape_env, self.value + other, (((), int(const)), *rest) if const else rest)
         if kind is Integer:
+            self._check(other)
             terms = dict(self.terms)
             for atoms, c in other.terms:
                 terms[atoms] = terms.get(atoms, 0) + c
@@ -244,6 +252,7 @@ class Integer(_Ordered):
         if kind is int or kind is bool:
             return self + -other
         if kind is Integer:
+            self._check(other)
             terms = dict(self.terms)
             for atoms, c in other.terms:
                 terms[atoms] = terms.get(atoms, 0) - c
@@ -268,6 +277,7 @@ class Integer(_Ordered):
                 return 0
             return Integer(self.shape_env, self.value * other, tuple([(atoms, c * other) for atoms, c in self.terms]))
         if kind is Integer:
+            self._check(other)
             terms: dict[tuple[int, ...], int] = {}
             for a, c in self.terms:
                 for b, d in other.terms:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from rushlight._backends.cpu.cold_start import compile_ahead
-from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build
+from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build, compiled_symbolic, kernels_in
 from rushlight._backends.cpu.elements import reader_of
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.program.assemble import compile_graph
@@ -179,6 +179,27 @@ class CpuBackend(Backend):
         program = compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
         return ProgramTemplate(program, shape_env)
 
+    def linked_template(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[Any],
+        out_layouts: Sequence[Any],
+        shape_env: ShapeEnv,
+        aliases: Mapping[int, int],
+        options: Mapping[str, Any] | None,
+        texts: bool = False,
+    ) -> Any:
+        """A linked program with formulas in the places of numbers; its kernels are compiled."""
+        linking = require("rushlight._backends.cpu.program.linking")
+        linked = linking.linked_program(
+            graph, in_layouts, out_layouts, target=host(), aliases=aliases, options=options, symbolic=True
+        )
+        wiring = _wiring().wired(linked)
+        for part in wiring.parts:
+            for step in kernels_in(part.program.steps):
+                compiled_symbolic(step, shape_env)
+        return _wiring().packed_wiring(wiring, texts)
+
     def packed(self, program: Any, texts: bool = False) -> Any:
         """See `program.records`; a template is packed once."""
         if hasattr(program, "wiring"):
@@ -189,9 +210,9 @@ class CpuBackend(Backend):
             source = program.program
         return records.packed_program(source, texts)
 
-    def packed_text(self, data: Any) -> str:
+    def packed_text(self, data: Any, names: bool = True) -> str:
         """The steps, with the numbers of the call in the texts of kernels."""
-        text: str = _wiring().wiring_text(data) if type(data) is dict else records.literal(data)
+        text: str = _wiring().wiring_text(data, names) if type(data) is dict else records.literal(data)
         return text
 
     def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:

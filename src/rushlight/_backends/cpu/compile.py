@@ -39,6 +39,7 @@ __all__ = [
     "Executable",
     "ProgramTemplate",
     "build",
+    "compiled_symbolic",
     "kernels_in",
     "literal",
     "step_moved",
@@ -245,12 +246,12 @@ class ProgramTemplate:
         for step in program.steps:
             text = ""
             if isinstance(step, KernelStep):
-                _compiled(step, shape_env)
+                compiled_symbolic(step, shape_env)
                 text = step.key
             else:
                 assert isinstance(step, ExternStep)
                 for part in step.parts:
-                    _compiled(part.step, shape_env)
+                    compiled_symbolic(part.step, shape_env)
                 if not self._follows(step, shape_env):
                     if step.parts:
                         raise SpecializationError(
@@ -357,7 +358,7 @@ def _handed(launch: Launch, *_: Any) -> tuple[Any, ...]:
     return launch.call, tuple(launch.words), launch.results, None if launch.ints is None else launch.ints[2]
 
 
-def _compiled(step: KernelStep, shape_env: ShapeEnv) -> Callable[..., Any]:
+def compiled_symbolic(step: KernelStep, shape_env: ShapeEnv) -> Callable[..., Any]:
     """The kernel of a step with symbolic sizes.  Writing its text has decided all conditions by then."""
     assert step.key
     shape_env.closed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -114,6 +115,8 @@ class CompiledProgram:
         self._dressed = [j for j, each in enumerate(self.made) if each.dress is not None]
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
+        # Its executable from a linked program with symbolic sizes, None where there is none (see `sized_links`).
+        self.links: Callable[[Laid, Callable[[], Any]], Any] | None = None
         self._direct: Any = None  # the executable over tensors, where it runs without Python
         self._further: list[tuple[str, int]] = []  # where words come from that are no addresses of inputs
         self._all_made = False  # it makes all results, and nothing is saved
@@ -201,24 +204,31 @@ class CompiledProgram:
     def compile(self) -> Any:
         """The executable, made by the first call."""
         if self._exe is None and self.graph.outputs:
-            layouts = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
-            layouts += [s.strides for s in self._residuals]
-            laid = Laid(self._in_specs, self.graph, layouts, self._aliases, self._options)
+            laid = self.laid()
+            strides = [strides for _, _, strides in laid.results]
 
             def compile_now() -> Any:
                 return backend_of(CPU).compile(
-                    self.graph,
-                    [None if s is None else s.strides for s in self._in_specs],
-                    layouts,
-                    CPU,
-                    aliases=self._aliases,
-                    options=self._options,
+                    self.graph, laid.in_layouts, strides, CPU, aliases=self._aliases, options=self._options
                 )
 
-            text = text_of(self.graph)
-            self._exe = compile_now() if text is None else kept_executable(program_key(text, laid), laid, compile_now)
+            self._exe = None if self.links is None else self.links(laid, compile_now)
+            if self._exe is None:
+                text = text_of(self.graph)
+                made = (
+                    compile_now
+                    if text is None
+                    else partial(kept_executable, program_key(text, laid), laid, compile_now)
+                )
+                self._exe = made()
             self._direct = self._over_tensors()
         return self._exe
+
+    def laid(self) -> Laid:
+        """How the program lies in memory."""
+        strides = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
+        strides += [s.strides for s in self._residuals]
+        return Laid(self._in_specs, self.graph, strides, self._aliases, self._options)
 
     def step_times(self, seconds: float = 0.2) -> list[Any]:
         """The time of each kernel, run on memory of its own (see `trial.step_times`)."""

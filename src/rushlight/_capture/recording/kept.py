@@ -34,13 +34,14 @@ class Laid:
     which of them lie in which inputs, and the options of passes.
     """
 
-    __slots__ = ("aliases", "in_specs", "options", "results")
+    __slots__ = ("aliases", "in_layouts", "in_specs", "options", "results")
 
     def __init__(
         self, in_specs: Sequence[Spec | None], graph: Graph, strides: Sequence[Sequence[int]], aliases: Mapping[int, int],
         options: Mapping[str, Any] | None,
     ) -> None:  # fmt: skip
         self.in_specs, self.aliases, self.options = list(in_specs), dict(aliases), options
+        self.in_layouts = [None if s is None else s.strides for s in in_specs]
         self.results = [(v.dtype, v.shape, tuple(s)) for v, s in zip(graph.outputs, strides, strict=True)]
 
     def sizes(self) -> list[int | None]:

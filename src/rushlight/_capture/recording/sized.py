@@ -16,6 +16,7 @@ from typing import Any
 from rushlight._capture.recording.backward import ProgramBackwardSpec, Variant
 from rushlight._capture.recording.compiled import Changed, CompiledProgram
 from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.sized_links import SizedLinks
 from rushlight._engine.dispatch.backward_spec import SizedBackward
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from
@@ -125,6 +126,7 @@ class SizedProgram:
         spec = program._backward
         backward: Any = None if spec is None else spec._backward
         self._backward = None if spec is None else SizedBackward(backward, env)
+        self._links = SizedLinks(program.graph, self.at)
         self._variants: dict[tuple[tuple[bool, ...], bool], Any] = {}
 
     def at(self, sizes: Sequence[int]) -> CompiledProgram:
@@ -134,6 +136,7 @@ class SizedProgram:
         made.__dict__.update(self._program.__dict__)
         made.__dict__.update(_put_together(self._parts, numbers))
         made.graph = graph_from(self._graph, numbers)
+        made.links = lambda laid, compile_now: self._links.executable(laid, sizes, compile_now)
         spec = self._program._backward
         if spec is not None and self._backward is not None:
             backward: Any = _BackwardAt(self._backward, sizes)

@@ -73,8 +73,12 @@ class Sizes:
         if not LEAST <= size <= MOST:
             return size
         if size not in self._known:
-            self._known[size] = self.env.symbol(size, MOST)
+            self._known[size] = self.add(size)
         return self._known[size]
+
+    def add(self, size: int) -> Any:
+        """A further symbol, whether a size of this value has one or not."""
+        return self.env.symbol(size, MOST)
 
     def layout(self, spec: Spec, dims: Collection[int]) -> Spec:
         """A spec with symbols for some of its dims; itself where there is nothing to vary."""

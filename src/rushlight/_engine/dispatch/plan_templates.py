@@ -137,21 +137,21 @@ class PackedTemplate:
             return None
         if self._frame is None:
             numbers: list[Any] = []
-            frame = _framed(self._data, numbers)
+            frame = framed_data(self._data, numbers)
             self._frame = frame, self._shape_env.compiled(numbers, guarded=False)
         frame, numbers_at = self._frame
         return filled(frame, numbers_at(*sizes))
 
 
-def _framed(data: Any, numbers: list[Any]) -> Any:
+def framed_data(data: Any, numbers: list[Any]) -> Any:
     """As `framed`, of packed data: a tuple in them stands for the bits of a number (see `ShapeEnv.compiled`)."""
     kind = type(data)
     if kind is tuple or is_symbolic(data):
         numbers.append(data)
         return Hole(len(numbers) - 1)
     if kind is list:
-        return [_framed(v, numbers) for v in data]
-    return {k: _framed(v, numbers) for k, v in data.items()} if kind is dict else data
+        return [framed_data(v, numbers) for v in data]
+    return {k: framed_data(v, numbers) for k, v in data.items()} if kind is dict else data
 
 
 class KernelTemplate:

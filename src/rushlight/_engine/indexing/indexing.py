@@ -186,7 +186,7 @@ def _bounds(first: Any, last: Any, step: Any, size: Any) -> tuple[Any, Any]:
     found = []
     for n, absent in ((first, 0), (last, size)):
         n = absent if n is None else n + size if n < 0 else n
-        found.append(0 if n < 0 else size if n > size else n)
+        found.append(as_index(0 if n < 0 else size if n > size else n))
     return found[0], found[1]
 
 

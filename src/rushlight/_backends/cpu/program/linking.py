@@ -112,12 +112,14 @@ class LinkedProgram(NamedTuple):
 
 def linked_program(
     graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], *, target: Target,
-    aliases: Mapping[int, int] | None = None, options: Mapping[str, Any] | None = None,
+    aliases: Mapping[int, int] | None = None, options: Mapping[str, Any] | None = None, symbolic: bool = False,
 ) -> LinkedProgram:  # fmt: skip
-    """The program of a graph with borders; `options` are switches of passes (`_transforms.passes`)."""
-    on = switches(options)
+    """The program of a graph with borders; `options` are switches of passes (`_transforms.passes`).  With `symbolic` sizes
+    nothing is kept for other programs.
+    """
+    on, known = switches(options), {} if symbolic else _COMPILED
     with _uncollected():
-        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on)
+        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on, known)
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 def _linked(
     graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], target: Target, aliases: dict[int, int],
-    on: dict[str, bool],
+    on: dict[str, bool], known: dict[Any, Compiled | None],
 ) -> LinkedProgram:  # fmt: skip
     target = target._replace(policy=target.policy._replace(places=True))
     notes: list[str] = []
@@ -150,34 +152,35 @@ def _linked(
             notes.append(f"recompute: {len(late)} calls")
 
     def costs(unit: Unit) -> Compiled | None:
-        return compiled_unit(unit, target)
+        return compiled_unit(unit, target, known=known)
 
     written = {id(outputs[i]) for i in aliases}
     clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written, late)
-    into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"])
+    into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"], known)
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
     return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes, on)
 
 
 def compiled_unit(
-    unit: Unit, target: Target, aliases: dict[int, int] | None = None, overlaps: dict[int, list[int]] | None = None
-) -> Compiled | None:
-    """A unit's program, made once for all that are alike; None where it has no schedule."""
+    unit: Unit, target: Target, aliases: dict[int, int] | None = None, overlaps: dict[int, list[int]] | None = None,
+    known: dict[Any, Compiled | None] = _COMPILED,
+) -> Compiled | None:  # fmt: skip
+    """A unit's program, made once for all that are alike (`known`); None where it has no schedule."""
     key = (
         unit.key, target.vector_bytes, target.fma, target.policy is None,
         tuple(sorted((aliases or {}).items())), tuple((k, tuple(v)) for k, v in sorted((overlaps or {}).items())),
     )  # fmt: skip
-    if key not in _COMPILED:
-        if len(_COMPILED) >= MOST_COMPILED:
-            _COMPILED.clear()
+    if key not in known:
+        if len(known) >= MOST_COMPILED:
+            known.clear()
         if unit.lanes is not None:
             target = target._replace(policy=target.policy._replace(lanes=unit.lanes))
         program = compile_graph(
             unit.graph, unit.layouts, unit.strides, target=target, aliases=aliases, overlaps=overlaps
         )
-        _COMPILED[key] = Compiled(program)
-    return _COMPILED[key]
+        known[key] = Compiled(program)
+    return known[key]
 
 
 def _apart(units: list[Unit], outputs: Sequence[Value]) -> list[Value]:
@@ -208,9 +211,9 @@ class _Aliases:
 
     def __init__(
         self, graph: Graph, clusters: list[Cluster], outputs: list[Value], aliases: dict[int, int], target: Target,
-        in_place: bool,
+        in_place: bool, known: dict[Any, Compiled | None],
     ) -> None:  # fmt: skip
-        self.in_place = in_place
+        self.in_place, self.known = in_place, known
         self.graph, self.clusters, self.outputs, self.aliases, self.target = graph, clusters, outputs, aliases, target
         self.by_number = {c.number: c for c in clusters}
         self.maker = {id(v): c.number for c in clusters for v in c.unit.results}
@@ -296,7 +299,7 @@ class _Aliases:
                 k for k, o in enumerate(unit.operands) if isinstance(o, Operand) and o.base is memory and k != at
             ]
         overlaps = {j: others for j, others in overlaps.items() if others}
-        compiled = compiled_unit(unit, self.target, aliases, overlaps)
+        compiled = compiled_unit(unit, self.target, aliases, overlaps, self.known)
         assert compiled is not None
         return LinkedCluster(unit, compiled, aliases, cluster.parts)
 
