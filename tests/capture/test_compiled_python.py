@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight._capture.trace import CompileSettings, compile_function, events, tracer
 
 
 def outcome(function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
@@ -217,3 +218,31 @@ def test_memory_written_in_place_is_read_before() -> None:
     for called in (go, torch.compile(go)):
         found.append(called(torch.arange(12.0).reshape(3, 4), torch.ones(3, 4, requires_grad=True)))
     assert found[0] == found[1]
+
+
+def test_errors_of_the_tracer_are_no_errors_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unary(self, op, value):
+        return self.no_such_thing
+
+    monkeypatch.setattr(tracer.Tracer, "unary", types.FunctionType(unary.__code__, vars(tracer)))
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(events, "EVENTS", [lambda kind, text, details: told.append((kind, str(text)))])
+
+    def go(x, *more, by=3, **named):
+        try:
+            x = -x
+        except AttributeError:  # the program's own handler must not see it
+            x = x * 0
+        return x * by
+
+    compiled = torch.compile(go)
+    with pytest.warns(RuntimeWarning, match="go runs as it is: AttributeError: 'Tracer' object") as said:
+        for _ in range(4):
+            assert compiled(torch.ones(2), 1, by=2, k=[torch.ones(1)]).tolist() == [-2, -2]
+    assert len(said) == 1
+    (text, *_) = [text for kind, text in told if kind == "reproduction"]
+    assert "in test_errors_of_the_tracer" in text and ".no_such_thing" not in text.split("import warnings")[1]
+    with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match="go runs as it is"):
+        exec(compile(text, "<reproduction>", "exec"), {})  # noqa: S102 - the text is a program
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        compile_function(go, CompileSettings(suppress_errors=False))(torch.ones(2))

@@ -184,6 +184,7 @@ class Interpreter:
         except Escaped as leaving:
             escaped: BaseException | None = leaving.error
         except BaseException as error:
+            self.operations.check_error(error)
             entry = error.__traceback__ = program_part(error.__traceback__)
             if entry is None and error.__suppress_context__ and error.__cause__ is None:
                 _forget_internal(error, frame)

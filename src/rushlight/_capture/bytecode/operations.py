@@ -90,6 +90,9 @@ class Operations:
         """The value itself, where operations hand out placeholders for values that may never be looked at."""
         return value
 
+    def check_error(self, error: BaseException) -> None:
+        """An instruction raised this; an `Interrupt` in its place ends interpretation."""
+
     def interrupt(self, found: Interrupt) -> None:
         """A generator that was let go of could not run to its end."""
 

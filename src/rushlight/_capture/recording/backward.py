@@ -48,6 +48,11 @@ class ProgramBackwardSpec(BackwardSpec):
         if several:
             self.cls = _node_of_several()
 
+    def run_once(self) -> None:
+        """Let nodes run but once where the graph is not retained, also if they save nothing."""
+        if not self.sources and not self.several:
+            self.cls = _node_that_ends()
+
     def _from_results(
         self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
     ) -> list[Tensor | None]:
@@ -111,3 +116,19 @@ def _arrived(task: Any, edge: Any) -> bool:
 def _node_of_several() -> type[OpNode]:
     """The class of these nodes, with the name that other programs' nodes have."""
     return type(NAME, (ProgramNode,), {"__slots__": (), "_namespace": node_class(NAME)._namespace})
+
+
+class EndingNode(OpNode):
+    """The backward of a program that saves nothing, in the place of nodes that save a number."""
+
+    __slots__ = ()
+    _quick = False
+
+    def _release(self) -> None:
+        self.saved = None
+
+
+@cache
+def _node_that_ends() -> type[OpNode]:
+    """The class of these nodes, with the name that other programs' nodes have."""
+    return type(NAME, (EndingNode,), {"__slots__": (), "_namespace": node_class(NAME)._namespace})

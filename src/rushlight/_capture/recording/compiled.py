@@ -189,6 +189,11 @@ class CompiledProgram:
         self._wanting = list(wanting)
         self._wrt = [self._sources[n][1] for n in wrt]
 
+    def run_backward_once(self) -> None:
+        """Let backward free what was saved even where nothing was: eager nodes save numbers too."""
+        assert self._backward is not None
+        self._backward.run_once()
+
     @property
     def checks(self) -> bool:
         """Whether a call may end with `CheckFailed`."""

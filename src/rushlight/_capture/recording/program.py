@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
@@ -223,6 +223,7 @@ class _Build:
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
         self.several = self._reached_by_several()
+        self.frees = any(getattr(node, "saved", None) for node in _history([self.outputs[j] for j in self.wanting]))
 
     def _reached_by_several(self) -> list[int]:
         """The edges to inputs (numbers in `edges`) to which more than one edge of the recorded history leads."""
@@ -375,6 +376,8 @@ class _Build:
             logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting,
             lambda mask, apart: self._variant(assembler, logical, mask, apart, saved), self.several,
         )  # fmt: skip
+        if self.frees:
+            program.run_backward_once()
         return program
 
     def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
@@ -458,16 +461,19 @@ class _Build:
 
 def _is_released(x: Tensor) -> bool:
     """Whether a backward call of the program has freed what the history of a tensor saved."""
-    todo, seen = [x._node], set[int]()
+    return any(getattr(node, "saved", ()) is None for node in _history([x]))
+
+
+def _history(tensors: Sequence[Any]) -> Iterator[Any]:
+    """The nodes of the histories of some tensors."""
+    todo, seen = [x._node for x in tensors], set[int]()
     while todo:
         node = todo.pop()
         if node is None or id(node) in seen:
             continue
         seen.add(id(node))
-        if getattr(node, "saved", ()) is None:
-            return True
+        yield node
         todo += [edge[0] for edge in node.next_functions]
-    return False
 
 
 def _dress_of(x: Tensor) -> Dress:

@@ -22,6 +22,7 @@ from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
+from rushlight._capture.trace.failures import TracerError, reproduction
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reasons import listed, readable, tells_of_sizes
@@ -352,7 +353,7 @@ class CompiledFunction:
                         return None
                     stop_at, reason = found.count, found.reason
                     continue
-                except Exception as error:
+                except (Exception, TracerError) as error:
                     if plain or isinstance(error, HOOKS.fatal):
                         raise
                     self._no_symbols(f"{type(error).__name__}: {error}")
@@ -364,10 +365,17 @@ class CompiledFunction:
                 tell("graph", made.text, segment=made)
                 tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
                 return made
-        except Exception as error:
-            if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
+        except Unbuildable as error:
+            if not self.settings.suppress_errors or self.settings.fullgraph:
                 raise
-            self._failed(f"{error}" if isinstance(error, Unbuildable) else f"{type(error).__name__}: {error}", error)
+            self._failed(f"{error}", error)
+        except (Exception, TracerError) as found:
+            error, place = (found.error, found.place) if isinstance(found, TracerError) else (found, None)
+            if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
+                raise error from None
+            self._failed(f"{type(error).__name__}: {error}", error)
+            text = functools.partial(reproduction, self.target, [*state], error, place)
+            tell("reproduction", Late(text if start.func is _enter else functools.partial(self._shown_later, text)))
         return None
 
     def _traced_once(
@@ -429,6 +437,11 @@ class CompiledFunction:
         COUNTERS["failures"][text] += 1
         tell("failure", text, error=error)
         self._once(text, f"{self._name()} runs as it is: {text}")
+
+    @staticmethod
+    def _shown_later(text: Callable[[], str]) -> str:
+        """The report on a failure in a trace that began behind a break."""
+        return f"# The trace began behind a break; the values are those of its frames.\n{text()}"
 
     def _once(self, key: str, text: str) -> None:
         if key not in self._told:

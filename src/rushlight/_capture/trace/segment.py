@@ -18,6 +18,7 @@ from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording
 from rushlight._capture.recording.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
+from rushlight._capture.trace.failures import TracerError
 from rushlight._capture.trace.generated import compiled_text, defined, functions
 from rushlight._capture.trace.guards import Guard, NativeRun, guarded
 from rushlight._capture.trace.numbers import Numbers, Passed
@@ -206,6 +207,9 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
             step()
         except Break as found:
             raise Retry(clean, found.reason, found.kind, place, None) from None
+        except TracerError as found:
+            found.place = place
+            raise
         except RecursionError as error:
             raise Retry(clean, "calls are too deep", "recursion", place, error) from None
         except Exception as error:

@@ -19,6 +19,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.trace import calls, checks
 from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.failures import TracerError, is_own
 from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.outside import ABSENT, CONTAINERS, Append, Lazy, Outside, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -173,6 +174,10 @@ class Tracer(Operations):
     def dropped(self, value: Any) -> None:
         """The program lets go of an object that does something then: the real one has to, at this instruction."""
         self.interrupted = Break(f"lets go of a {type(value).__name__} from outside")
+
+    def check_error(self, error: BaseException) -> None:
+        if is_own(error):
+            raise TracerError(error)
 
     def interrupt(self, found: Interrupt) -> None:
         self.interrupted = found if isinstance(found, Break) else self.interrupted
