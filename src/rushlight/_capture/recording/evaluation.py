@@ -166,9 +166,10 @@ class Evaluation:
             found: dict[Any, Any] = {}
             for place, form, leaves in stage.numbers:
                 given = tuple([values[n] for n in leaves])
-                number = found.get((form, given))
+                key = form, given, tuple(map(type, given))  # 2 and 2.0 are equal, and so are 0.0 and -0.0
+                number = None if 0 in given else found.get(key)
                 if number is None:
-                    number = found[form, given] = self._forms[form](given)
+                    number = found[key] = self._forms[form](given)
                 numbers[place] = number
         return [numbers[place] for place in self._wanted]
 

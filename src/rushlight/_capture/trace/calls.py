@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = ["PACKAGE", "Followed", "call", "is_leaf", "is_module_getattr", "note_closure"]
+__all__ = ["PACKAGE", "Followed", "call", "entry", "is_leaf", "is_module_getattr", "length", "note_closure"]
 
 PACKAGE = __name__.partition(".")[0]
 # Of the standard library, what is followed although it is not the user's.
@@ -51,6 +51,12 @@ _PURE = frozenset((
 _PURE_BUILTINS = frozenset((
     "abs", "all", "any", "ascii", "bin", "chr", "divmod", "format", "hash", "hex", "max", "min", "oct", "ord", "pow", "round", "sorted", "sum",
     "aiter", "anext",
+))  # fmt: skip
+# Native functions, and methods of containers, that compare, hash or print what they are given.
+_RUN_METHODS = frozenset(("sorted", "min", "max", "sum", "hash", "ascii", "format", "pow", "divmod"))
+_COMPARING = frozenset((
+    "index", "count", "remove", "sort", "get", "pop", "setdefault", "add", "discard", "fromkeys", "__contains__", "__eq__", "__ne__", "__repr__",
+    "__str__", "__format__", "__getitem__", "__setitem__",
 ))  # fmt: skip
 _CONTAINER_TYPES = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 _NATIVE_TYPES = (
@@ -412,6 +418,11 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
     """A class of containers, numbers or iterators."""
     if kind is weakref.ref and args and not (tracer.outside.is_outside(args[0]) or type(args[0]) is type(STATE.task)):
         raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
+    if kind is reversed and len(args) == 1 and tracer.is_user_object(args[0]):
+        method = tracer.method_of(args[0], "__reversed__")
+        if method is None:
+            raise Break(f"reversed() of a {type(args[0]).__name__}")
+        return tracer.call(method, (), {})
     given: list[Any] = []
     for x in args:
         if isinstance(x, (types.FunctionType, types.MethodType)) and kind in (map, filter):
@@ -446,6 +457,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         given.append(x)
     if kind is bool and len(given) == 1:
         return tracer.truth(given[0])
+    if kind in (str, set, frozenset, dict):
+        tracer.check_methods(*given)
     if kind in (int, float) and len(given) == 1 and is_symbolic(given[0]):
         return truncated(given[0]) if kind is int else as_double(given[0])
     return tracer.native(kind, *given, **kwargs)
@@ -558,6 +571,8 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
         and len(args) == 1
     ):
         args = (tracer.unpack(args[0]), *args[1:])
+    if name in _RUN_METHODS and not kwargs.get("key"):
+        tracer.check_methods(*args)
     given = [_callback(tracer, x, name) for x in args]
     named = {key: _callback(tracer, x, name) for key, x in kwargs.items()}
     return tracer.native(function, *given, **named)
@@ -606,6 +621,8 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
         and not isinstance(owner, (tuple, type))
     ):
         return _outside_method(tracer, function, owner, args, kwargs)
+    if name in _COMPARING or (isinstance(owner, (str, bytes)) and name == "format"):
+        tracer.check_methods(*args, *kwargs.values(), *((owner,) if name in ("__repr__", "__str__", "sort") else ()))
     given = list(args)
     if name in ("extend", "update", "__init__", "intersection", "union", "difference", "join"):
         given = [tracer.unpack(x) if tracer.is_user_object(x) and not isinstance(x, dict) else x for x in given]
@@ -620,7 +637,7 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
     name, source = function.__name__, tracer.outside.sources[id(owner)]
     place = tracer.reads.source
     if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__") and args and is_plain(args[0]):
-        return _entry(tracer, owner, source, name, *args)
+        return entry(tracer, owner, source, name, *args)
     if isinstance(owner, dict) and name in (
         "keys",
         "values",
@@ -642,7 +659,7 @@ def entries(owner: dict[Any, Any]) -> dict[Any, Any]:
     return {key: dict.__getitem__(owner, key) for key in keys}
 
 
-def _entry(tracer: Tracer, owner: dict[Any, Any], source: Any, name: str, key: Any, *default: Any) -> Any:
+def entry(tracer: Tracer, owner: dict[Any, Any], source: Any, name: str, key: Any, *default: Any) -> Any:
     """One entry of a dict from outside whose class has methods of its own."""
     held, said = dict.__contains__(owner, key), tracer.constants.name(key)
     tracer.reads.check(source, f"{tracer.constants.name(dict.__contains__)}({{}}, {said}) is {held}")
@@ -712,12 +729,14 @@ def _delattr(tracer: Tracer, obj: Any, name: str) -> None:
     tracer.delete_attr(obj, name)
 
 
-def _len(tracer: Tracer, obj: Any) -> Any:
+def length(tracer: Tracer, obj: Any) -> Any:
+    """`len(obj)`."""
     method = tracer.method_of(obj, "__len__")
     if method is not None:
         return as_length(tracer.nested(method, ()))
     if tracer.outside.is_outside(obj) and tracer.is_user_object(obj):
         tracer.reads.check(tracer.outside.sources[id(obj)], f"len({{}}) == {len(obj)}")
+        return len(obj)
     if isinstance(obj, Tensor) and obj._spec.ndim and is_symbolic(obj._spec.shape[0]):
         return obj._spec.shape[0]  # `len` itself gives plain numbers
     return tracer.native(len, obj)
@@ -762,6 +781,7 @@ def _repr(tracer: Tracer, obj: Any) -> Any:
         return tracer.call(method, (), {})
     if isinstance(obj, Tensor) or tracer.is_user_object(obj):
         raise Break(f"repr() of a {type(obj).__name__}")
+    tracer.check_methods(obj)
     return tracer.native(repr, obj)
 
 
@@ -786,5 +806,5 @@ _HANDLED: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
-    id: _id, len: _len, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
+    id: _id, len: length, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
 }  # fmt: skip

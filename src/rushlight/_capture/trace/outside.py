@@ -58,6 +58,9 @@ _VALUE_MODULES = frozenset(("datetime", "decimal", "uuid", "fractions", "re", "p
 CONTAINERS = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
 
 
+_READ_NATIVELY = (list, tuple, dict, set, frozenset, deque, BaseException)
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
     return isinstance(value, _PLAIN) or isinstance(value, (slice,))
@@ -176,6 +179,7 @@ class Outside:
         self.opaque: set[int] = (
             set()
         )  # identities of objects that only native code can read, so that nothing of them is guarded
+        self.unread: set[int] = set()  # of those of which native code would read what is not guarded
         self.changing: frozenset[str] = frozenset()  # places of numbers that are not guarded by their values
         self.numbers: dict[str, float] = {}  # places and values of those that are
         self.varying: Tracing = NOTHING_VARIES.tracing()
@@ -193,7 +197,7 @@ class Outside:
         for lazy in list(self.ending.values()):
             lazy.dropped = None
         for held in (
-            self.sources, self.values, self.shadows, self.tensors, self.attributes, self.globals, self.lazies, self.kept, self.opaque,
+            self.sources, self.values, self.shadows, self.tensors, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
         ):  # fmt: skip
             held.clear()
 
@@ -288,6 +292,8 @@ class Outside:
         self.reads.check(source, "type({}) is " + name(kind))
         if is_native_kind(cast("Any", kind)):
             self.opaque.add(id(value))
+        elif isinstance(value, _READ_NATIVELY) or hasattr(kind, "__next__"):
+            self.unread.add(id(value))
         return value
 
     def _wrap_method(self, value: Any, source: Source) -> Any:

@@ -101,6 +101,8 @@ def _short(value: Any) -> str:
         return f"globals of {value['__name__']}"
     if isinstance(value, FunctionType):
         return value.__qualname__
+    if isinstance(getattr(type(value), "__repr__", None), FunctionType):  # code of the program
+        return f"<{type(value).__qualname__}>"
     text = repr(value)
     if " object at 0x" in text:
         text = f"<{type(value).__qualname__}>"

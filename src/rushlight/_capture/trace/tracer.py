@@ -4,6 +4,7 @@ tensors are recorded.
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import operator
@@ -11,6 +12,7 @@ import sys
 import types
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -198,12 +200,8 @@ class Tracer(Operations):
         """Run native code; what it asks of elements, and of objects that cannot be guarded, ends the trace."""
         if self.stale and any(id(value) in self.stale for value in args):
             raise Break("uses what a scheduler has changed in the same trace")
-        if self.outside.opaque:
-            for value in args:
-                parts = value if type(value) in (list, tuple) else (value,)
-                for part in parts:
-                    if id(part) in self.outside.opaque:
-                        raise Break(f"uses what is inside of a {type(part).__name__} from outside")
+        if self.outside.opaque or self.outside.unread:
+            self.check_read(args)
         listens = self.listening.go_on()
         try:
             return self.noted(function(*args, **kwargs))
@@ -214,6 +212,27 @@ class Tracer(Operations):
         finally:
             if listens:
                 self.listening.pause()
+
+    def check_read(self, values: Sequence[Any]) -> None:
+        """Break where one of these, or an item of one, holds what native code would read and no guard tells of."""
+        opaque, unread = self.outside.opaque, self.outside.unread
+        for value in values:
+            for part in value if type(value) in (list, tuple) else (value,):
+                if id(part) in opaque or id(part) in unread:
+                    raise Break(f"uses what is inside of a {type(part).__name__} from outside")
+
+    def check_methods(self, *values: Any, depth: int = 4) -> None:
+        """Break where one of these is, or holds, an object from outside that has methods in Python, which native code
+        that compares, hashes or prints would run.
+        """
+        for value in values:
+            kind = type(value)
+            if isinstance(value, (list, tuple, dict, set, frozenset, deque)) and depth:
+                self.check_methods(*value, depth=depth - 1)
+                if isinstance(value, dict):
+                    self.check_methods(*value.values(), depth=depth - 1)
+            elif self.outside.is_outside(value) and self.is_user_object(value) and has_methods(kind):
+                raise Break(f"native code would run methods of a {kind.__name__} from outside")
 
     def noted(self, made: Any) -> Any:
         """What native code gave, with the place noted where that may be a reason to end the trace before it."""
@@ -376,6 +395,15 @@ class Tracer(Operations):
             return self.tensor_attribute(obj, name)
         if isinstance(obj, InstanceDict) or is_plain(obj):
             return getattr(obj, name)
+        try:
+            return self.known_attribute(obj, name)
+        except AttributeError:
+            if not self.is_user_object(obj):
+                self.missing(obj, name)
+            raise
+
+    def known_attribute(self, obj: Any, name: str) -> Any:
+        """An attribute of a module, a class, a function or another object."""
         if isinstance(obj, types.ModuleType):
             return self.module_attribute(obj, name)
         if isinstance(obj, type):
@@ -392,10 +420,19 @@ class Tracer(Operations):
             return self.plain_attribute(obj, name)
         return self.object_attribute(obj, name)
 
+    def missing(self, obj: Any, name: str) -> None:
+        """Require that a module, class, function or native object has no such attribute."""
+        if is_plain(obj) or id(obj) in self.made_functions or isinstance(obj, InstanceDict):
+            return
+        named = isinstance(obj, (types.ModuleType, type, types.FunctionType))
+        source = self.constant_source(obj) if named else self.outside.source_of(obj)
+        if source is not None:
+            self.reads.check(source, f"not hasattr({{}}, {name!r})")
+
     def plain_attribute(self, obj: Any, name: str) -> Any:
         if isinstance(obj, types.MethodType) and name not in ("__func__", "__self__"):
             return self.load_attr(obj.__func__, name)
-        found = self.native(getattr, obj, name)
+        found = getattr(obj, name) if id(obj) in self.outside.unread else self.native(getattr, obj, name)
         source = self.outside.sources.get(id(obj))
         if source is None or callable(found) or id(obj) in self.outside.shadows:
             return found
@@ -747,6 +784,7 @@ class Tracer(Operations):
             return self.outside.wrap(
                 value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
             )
+        self.check_methods(index)
         return self.native(operator.getitem, obj, index)
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
@@ -755,6 +793,7 @@ class Tracer(Operations):
         if method is not None:
             return self.call(method, (index, value), {})
         self.check_writable(obj)
+        self.check_methods(index)
         self.native(self._put, obj, index, value)
         return None
 
@@ -787,6 +826,8 @@ class Tracer(Operations):
         name = _DUNDERS[op]
         left, right = self.method_of(a, f"__{name}__"), self.method_of(b, f"__r{name}__")
         if left is None and right is None:
+            if op == "%" and isinstance(a, (str, bytes)):
+                self.check_methods(b)
             return self.native(super().binary, op, a, b)
         return self.by_methods(op, a, b, left, right)
 
@@ -846,6 +887,7 @@ class Tracer(Operations):
         names = _COMPARED[op]
         left, right = self.method_of(a, f"__{names[0]}__"), self.method_of(b, f"__{names[1]}__")
         if left is None and right is None:
+            self.check_methods(a, b)
             return self.native(super().compare, op, a, b)
         for method, other in ((left, b), (right, a)):
             found = NotImplemented if method is None else self.nested(method, (other,))
@@ -860,12 +902,15 @@ class Tracer(Operations):
         method = self.method_of(container, "__contains__")
         if method is not None:
             return self.truth(self.nested(method, (item,)))
+        if isinstance(container, dict) and id(container) in self.outside.unread and is_plain(item):
+            return bool(calls.entry(self, container, self.outside.sources[id(container)], "__contains__", item))
         if self.is_user_object(container) and self.method_of(container, "__iter__") is not None:
             return self.contained(item, list(self.unpack(container)))
         if isinstance(container, (list, tuple)) and any(
             self.is_user_object(x) or isinstance(x, Tensor) for x in (*container, item)
         ):
             return self.contained(item, container)
+        self.check_methods(item)
         return bool(self.native(super().contains, item, container))
 
     def contained(self, item: Any, items: Sequence[Any]) -> bool:
@@ -929,6 +974,8 @@ class Tracer(Operations):
                 return bool(self.nested(method, ()))
             if self.is_user_object(value) and type_attribute(type(value), name) is not ABSENT:
                 break
+        if id(value) in self.outside.unread and isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+            return bool(calls.length(self, value))
         return bool(self.native(bool, value))
 
     # ***** iteration *****
@@ -1018,6 +1065,7 @@ class Tracer(Operations):
         value = self.real(value)
         if isinstance(value, Tensor) or (self.is_user_object(value) and not isinstance(value, Size)):
             raise Break(f"formats a {type(value).__name__}")
+        self.check_methods(value)
         return value
 
     def build_interpolation(self, value: Any, text: str, conversion: str | None, spec: str) -> Any:
@@ -1042,6 +1090,25 @@ class Tracer(Operations):
 
 
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments
+
+
+@functools.cache
+def has_methods(kind: type) -> bool:
+    """Whether a class compares, hashes or prints its objects by code in Python."""
+    return not issubclass(kind, enum.Enum) and any(
+        isinstance(type_attribute(kind, name), types.FunctionType)
+        for name in (
+            "__eq__",
+            "__hash__",
+            "__lt__",
+            "__gt__",
+            "__repr__",
+            "__str__",
+            "__format__",
+            "__add__",
+            "__radd__",
+        )
+    )
 
 
 def grad_condition(x: Tensor) -> str:
