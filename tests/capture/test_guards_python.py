@@ -52,15 +52,15 @@ def container(made: Any, change: Callable[[Any, int], Any], *reads: Callable[[An
     return make
 
 
-class Dict(dict):  # type: ignore[type-arg]
+class Dict(dict):
     pass
 
 
-class List(list):  # type: ignore[type-arg]
+class List(list):
     pass
 
 
-class Set(set):  # type: ignore[type-arg]
+class Set(set):
     pass
 
 
@@ -98,7 +98,7 @@ container(
 )
 
 
-class Tuple(tuple):  # type: ignore[type-arg]
+class Tuple(tuple):
     pass
 
 
@@ -135,7 +135,7 @@ def slots() -> Pair:
     class Slotted:
         __slots__ = ("v", "w")
 
-    held = Slotted()
+    held: Any = Slotted()
     held.v = 1
     return lambda x: (x * held.v, hasattr(held, "w")), lambda n: setattr(held, "vw"[n % 2], n)
 
@@ -352,8 +352,9 @@ def generators() -> Pair:
 
 @case
 def aliases() -> Pair:
-    first, box = [1], Box(None)
-    box.v, box.w = first, first
+    first = [1]
+    box: Any = Box(first)
+    box.w = first
 
     def go(x):
         box.v.append(1)

@@ -226,7 +226,7 @@ class Tracer(Operations):
         that compares, hashes or prints would run.
         """
         for value in values:
-            kind = type(value)
+            kind: Any = type(value)
             if isinstance(value, (list, tuple, dict, set, frozenset, deque)) and depth:
                 self.check_methods(*value, depth=depth - 1)
                 if isinstance(value, dict):
