@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "Costs", "clusters_of", "joined"]
 
 _LOOPS = ("scan", "scatter", "index_write")
+MORE_MEMORY = "they would move more memory"
+MORE_COMPUTED = "they would compute more"
+MORE_WORK = 1.25  # times what the calls compute by themselves: what is computed twice costs about a load
 FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
 
@@ -35,6 +38,9 @@ class Costs(Protocol):
     def moved(self) -> int: ...
 
     @property
+    def work(self) -> float: ...
+
+    @property
     def orders(self) -> tuple[Any, ...]: ...
 
 
@@ -46,16 +52,20 @@ class Known(NamedTuple):
 
     kernels: int
     moved: int
+    work: float
     orders: tuple[Any, ...]
 
 
 class Cluster:
-    """Calls that are computed together.  `unit` is the joined graph; `parts` are the numbers of the calls."""
+    """Calls that are computed together.  `unit` is the joined graph; `parts` are the numbers of the calls.  `stored` are
+    results that nobody else reads, kept because several loops of the cluster do.
+    """
 
-    __slots__ = ("before", "kind", "number", "parts", "unit")
+    __slots__ = ("before", "kind", "number", "parts", "stored", "unit")
 
     def __init__(self, number: int, unit: Unit, kind: str, before: int) -> None:
         self.number, self.unit, self.kind, self.parts = number, unit, kind, [number]
+        self.stored: tuple[Value, ...] = ()
         self.before = before  # the clusters that must run before, as bits
 
 
@@ -182,19 +192,33 @@ class _Clustering:
         if first.kind == MAP and not self.same_size(first, then):
             return None
         parts = sorted({*first.parts, *then.parts})
-        wanted = [v for k in parts for v in self.units[k].results if self.is_wanted(v, parts)]
+        stored = [*first.stored, *then.stored]
+        wanted = [v for k in parts for v in self.units[k].results if v in stored or self.is_wanted(v, parts)]
         if len(wanted) > self.policy.max_stores:
             return None
         unit = joined([self.units[k] for k in parts], wanted)
         if len(unit.operands) > self.policy.joined_operands:
             return None
         fits, why, lanes = (True, "", None) if kind == MAP else self.pays(first, then, unit, parts)
+        if why in (MORE_MEMORY, MORE_COMPUTED):  # several loops read what lies between both: it may pay to store it
+            between_them = [v for v in first.unit.results if v not in wanted and self.is_read(v, then)]
+            largest = max((numel(v.shape) for v in between_them), default=0)
+            between_them = [v for v in between_them if numel(v.shape) == largest]
+            if 0 < len(between_them) <= self.policy.max_stores - len(wanted):
+                other = joined([self.units[k] for k in parts], [*wanted, *between_them])
+                fits, _, lanes = self.pays(first, then, other, parts)
+                unit, stored = (other, [*stored, *between_them]) if fits else (unit, stored)
         if lanes is not None:
             unit = Unit(unit.graph, unit.operands, unit.results, unit.strides, lanes)
         if not fits:
             self.notes.append(f"{name_of(first)} and {name_of(then)} stay apart: {why}")
             return None
-        return self.merged(first, then, unit, kind, parts)
+        made = self.merged(first, then, unit, kind, parts)
+        made.stored = tuple(stored)
+        return made
+
+    def is_read(self, value: Value, cluster: Cluster) -> bool:
+        return any(k in cluster.parts for k in self.readers.get(id(value), ()))
 
     def is_wanted(self, value: Value, parts: Sequence[int]) -> bool:
         return id(value) in self.kept or any(k not in parts for k in self.readers.get(id(value), ()))
@@ -225,7 +249,9 @@ class _Clustering:
         if together.kernels >= a.kernels + b.kernels:
             return False, "they would take as many kernels", None
         if together.moved > a.moved + b.moved:
-            return False, "they would move more memory", None
+            return False, MORE_MEMORY, None
+        if first.kind == then.kind == ROWS and together.work > MORE_WORK * (a.work + b.work):
+            return False, MORE_COMPUTED, None
         wanted = [o for k in parts for o in self.orders(k)]
         if _same(together.orders, wanted):
             return True, "", None
@@ -246,7 +272,7 @@ class _Clustering:
             if isinstance(o, Operand)
         ]
         arrays += [(v.shape, v.dtype) for v in cluster.unit.results]
-        return Known(1, sum(numel(shape) * dtype.itemsize for shape, dtype in arrays), ())
+        return Known(1, sum(numel(shape) * dtype.itemsize for shape, dtype in arrays), 0.0, ())
 
     def orders(self, number: int) -> tuple[Any, ...]:
         """The orders of the sums of a call by itself."""

@@ -18,7 +18,7 @@ from rushlight._backends.cpu.externs import extern_call
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._codegen.order import orders_of
-from rushlight._codegen.traffic import traffic
+from rushlight._codegen.traffic import traffic, work_of
 from rushlight._graph.core import Graph, Value
 from rushlight._schedule.clusters import Cluster, clusters_of
 from rushlight._schedule.recompute import recomputed
@@ -33,22 +33,24 @@ __all__ = ["Compiled", "LinkedCluster", "LinkedProgram", "linked_program"]
 
 _COMPILED: dict[Any, Compiled | None] = {}
 MOST_COMPILED = 1 << 14
+ROW_BYTES = 1 << 14  # of an array, up to which a row is still in the first cache when a kernel reads it again
 
 
 class Compiled:
     """A graph's program, and what it costs."""
 
-    __slots__ = ("kernels", "moved", "orders", "part", "program")
+    __slots__ = ("kernels", "moved", "orders", "part", "program", "work")
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.kernels, self.moved = 0, 0
+        self.kernels, self.moved, self.work = 0, 0, 0.0
         self.orders: tuple[Any, ...] = ()
         orders: list[Any] = []
         for step in program.steps:
             if isinstance(step, KernelStep):
                 self.kernels += 1
-                self.moved += traffic(step.kernel)[0]
+                self.moved += traffic(step.kernel, ROW_BYTES)[0]
+                self.work += work_of(step.kernel, step.target.policy)
                 orders += orders_of(step.kernel.sections)
                 continue
             assert isinstance(step, ExternStep)
