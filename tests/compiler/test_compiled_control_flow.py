@@ -167,3 +167,19 @@ def test_functions_that_change_something_are_no_branches():
     for value, count in ((1.0, 1), (-1.0, 1), (1.0, 2)):
         compiled(torch.full((2,), value))
         assert len(seen) == count
+
+
+def test_a_history_that_one_function_alone_reaches_gets_no_zeros():
+    def function(x):
+        y = x.sqrt()
+        return torch.cond(x.sum() > 1, lambda: y * 2, lambda: x * 1)
+
+    _same(
+        function,
+        lambda: (torch.tensor([0.0, 0.5], requires_grad=True),),
+        lambda: (torch.tensor([1.0, 4.0], requires_grad=True),),
+        fullgraph=False,
+    )
+    x = torch.tensor([0.0, 0.5], requires_grad=True)
+    torch.compile(function, fullgraph=True, options={"allow_reordering": True})(x).sum().backward()
+    assert x.grad[0].isnan() and x.grad[1] == 1

@@ -1,7 +1,7 @@
 """`torch._higher_order_ops`: functions of functions of tensors.
 
-They run as plain Python: gradients go through what ran, and `compile` follows them.  Where a tensor's elements decide
-what runs next, a graph ends.
+They run as plain Python: gradients go through what ran, and `compile` follows them.  In a compiled function `cond` and
+`while_loop` are parts of the program.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.node import AccumulateGrad, OpNode, Packed
 from rushlight._engine.core.hooks import HOOKS as ENGINE_HOOKS
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, STATE
-from rushlight._engine.core.tensor import plain_classes
+from rushlight._engine.core.tensor import dispatch_classes, plain_classes
 from rushlight._engine.functorch.transformed import LEVELS
 
 __all__ = ["Walks"]
@@ -191,10 +191,7 @@ class _Walk:
         if variable is None:
             self.key.append("gone")
             return True
-        if (
-            node.level is not None
-            or type(variable).__torch_dispatch__ is not type(variable).__mro__[-2].__torch_dispatch__
-        ):
+        if node.level is not None or type(variable) in dispatch_classes:
             return False
         self._hooked(hooks or {}, grads)
         self._line(f"accumulated({self._value(variable)}, {grads[0]})")

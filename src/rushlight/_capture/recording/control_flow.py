@@ -31,7 +31,13 @@ from rushlight._types.dtype import BOOL, UINT8, DType
 from rushlight._types.layout import contiguous_strides
 from rushlight._types.spec import Spec
 
-__all__ = ["BranchBackward", "ControlFlow", "behind", "closed", "results_of"]
+__all__ = ["ONE_SIDED", "BranchBackward", "ControlFlow", "behind", "closed", "one_sided", "results_of"]
+
+
+ONE_SIDED = (
+    "one function of cond has a gradient for a tensor with a history for which the other has none: that history would get "
+    "zeros, and eager calls leave it out"
+)
 
 
 class PartAssembler(Assembler):
@@ -214,13 +220,17 @@ class BranchBackward(Node):
     """The history of a branch's results: a branch of the backwards of both parts.
 
     `results` are those of each part, with the histories that they have in it.  The sums of gradients are those of
-    calls one by one: what has arrived for an input before goes through the parts.
+    calls one by one: what has arrived for an input before goes through the parts.  With `zeros` a history that one part
+    alone reaches gets zeros where the other one ran.
     """
 
-    __slots__ = ("count", "entry", "recording", "results")
+    __slots__ = ("count", "entry", "recording", "results", "zeros")
 
-    def __init__(self, recording: Any, entry: Branch, results: Sequence[Sequence[Tensor]], before: int) -> None:
+    def __init__(
+        self, recording: Any, entry: Branch, results: Sequence[Sequence[Tensor]], before: int, zeros: bool = False
+    ) -> None:
         self.recording, self.entry, self.results, self.count = recording, entry, results, len(entry.fresh)
+        self.zeros = zeros
         edges: dict[tuple[Any, int], None] = {}
         for part in results:
             edges |= dict.fromkeys(_edges_from(part, before))
@@ -247,13 +257,16 @@ class BranchBackward(Node):
         slots = []  # (edge, which of its gradients, spec)
         for k in wanted:
             both = [each[k] for each in found]
+            leaf = isinstance(self._edges[k][0], AccumulateGrad)
+            if any(both) and not all(both) and not (leaf or self.zeros):
+                raise RecordingError(ONE_SIDED)
             spec = next((each[0]._spec for each in both if each), None)
             slots += [] if spec is None else [(k, n, spec) for n in range(max(len(each) for each in both))]
         ends = []
         for part, each, base in zip(parts, found, self.entry.parts, strict=True):
             with self.recording.part(part):
                 own = part.own | base.own
-                closing = [self._owned(each[k], n, spec, own, k in single) for k, n, spec in slots]
+                closing = [self._owned(each[k], n, spec, own) for k, n, spec in slots]
             ends.append(closed(part, closing))
         made = results_of([spec for _, _, spec in slots])
         self.recording.note(Branch(self.entry.condition, (ends[0], ends[1]), [x._ptr for x in made], self.entry))
@@ -290,11 +303,11 @@ class BranchBackward(Node):
             found[k] = gradients
         return found
 
-    def _owned(self, gradients: Sequence[Tensor], number: int, spec: Spec, own: set[int], single: bool) -> Tensor:
+    def _owned(self, gradients: Sequence[Tensor], number: int, spec: Spec, own: set[int]) -> Tensor:
         """A gradient in memory of the part; zeros where the part has none, of the sign that changes no sum."""
         if number >= len(gradients):
-            made: Tensor = OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)
-            return made if single else -made
+            zeros: Tensor = OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)
+            return -zeros
         grad = gradients[number]
         if self.recording.memory_at(grad._ptr).address in own and grad._spec.contiguous and not grad._spec.conj:
             return grad
@@ -321,6 +334,12 @@ def _edges_from(results: Sequence[Tensor], before: int) -> list[tuple[Any, int]]
             else:
                 todo.append(after)
     return found
+
+
+def one_sided(parts: Sequence[Sequence[Tensor]], before: int) -> bool:
+    """Whether a history that is no leaf's is reached from the results of one part alone."""
+    first, second = (set(_edges_from(results, before)) for results in parts)
+    return any(not isinstance(node, AccumulateGrad) for node, _ in first ^ second)
 
 
 def _taken_out(task: Any, edge: tuple[Any, int]) -> Tensor | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.pytree import tree_flatten, tree_unflatten
-from rushlight._capture.recording.control_flow import BranchBackward, behind, closed, results_of
+from rushlight._capture.recording.control_flow import ONE_SIDED, BranchBackward, behind, closed, one_sided, results_of
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Fill, Loop, Read
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT
@@ -48,7 +48,10 @@ def cond(
     tracer.rec.note(entry)
     tracer.kept.append(condition)
     if STATE.word & GRAD and any(x._rg for x in (*first.tensors, *second.tensors)):
-        behind(made, BranchBackward(tracer.rec, entry, (first.tensors, second.tensors), before))
+        zeros = bool(tracer.settings.options.get("allow_reordering"))
+        if not zeros and one_sided((first.tensors, second.tensors), before):
+            raise Break(ONE_SIDED)
+        behind(made, BranchBackward(tracer.rec, entry, (first.tensors, second.tensors), before, zeros))
     return first.with_tensors(made)
 
 
