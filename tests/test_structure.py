@@ -195,6 +195,7 @@ LATE = {
 # Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
 # cheap.  Counted apart from late imports.
 LAZY = {
+    "rushlight.compiler.compilation": "settings are read by programs that compile nothing",
     "rushlight._backends.cpu.program.measuring": "only who looks inside measures",
     "rushlight._capture.recording.trial": "only who looks inside runs a program by itself",
     "rushlight.library.aten.calls": "nobody looks below autograd, mostly",

@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight._interface.base import LazyModule
 from rushlight._interface.compiling import Walks
+
+compilation: Any = LazyModule("rushlight.compiler.compilation")
 
 __all__ = ["enable", "reset"]
 
@@ -73,7 +76,5 @@ def reset() -> None:
 
 def _set_by_settings(on: bool) -> None:
     """Follow `torch._dynamo.config.compiled_autograd`."""
-    from rushlight.compiler.compilation import compile as compiler
-
-    _ACTIVE[0] = _walks(compiler) if on else None
+    _ACTIVE[0] = _walks(compilation.compile) if on else None
     Walks.switch(_ACTIVE[-1])

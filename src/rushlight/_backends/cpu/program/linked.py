@@ -13,7 +13,7 @@ from typing import Any
 from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.program.arena import ALIGNMENT
+from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.phases import divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
@@ -351,12 +351,16 @@ class LinkedExecutable:
         return found
 
     def memory_plan(self) -> list[tuple[int, int, int, int]]:
-        """(bytes, offset, first wave, last wave) of everything in the block between kernels."""
+        """(bytes, offset, first wave, last wave) of everything between kernels, its blocks drawn as one where they are
+        not there at one time."""
         lives: dict[int, list[int]] = {}
         for x in self.launches:
             for number in (*x.fresh, *(p[1] for p in x.words if p[0] == "buffer")):
                 lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
-        return [(self.buffers[b], offset, *lives[b]) for b, offset in self.offsets.items()]  # type: ignore[misc]
+        division = self.division
+        begins = [0, *division.ends]
+        blocks, _ = planned([(n, begins[first], division.ends[last] - 1) for n, first, last in division.blocks])
+        return [(self.buffers[b], blocks[k] + offset, *lives[b]) for b, (k, offset) in self.offsets.items()]  # type: ignore[misc]
 
     def explain(self, asm: bool = False) -> str:
         """Clusters, why others are apart, the memory plan, and the kernels."""
