@@ -13,6 +13,9 @@ import rushlight as torch
 from rushlight._backends.cpu.program.wiring import packed_wiring, unpacked_wiring
 from rushlight._capture.recording import Recording
 from rushlight._capture.recording.kept import COUNTS, Laid, program_key, text_of
+from rushlight._capture.trace import kept_segments
+from rushlight._capture.trace.events import COUNTERS
+from rushlight._engine.dispatch import plan_store
 from rushlight._engine.dispatch.plan_packing import packed_alone
 from rushlight._engine.dispatch.plan_store import KEEP_PLANS, flush, store
 from rushlight._graph.packing import RecordError
@@ -21,7 +24,10 @@ PROGRAM = """
     import json, sys
     import rushlight as torch
     from rushlight._capture.recording.kept import COUNTS
+    from rushlight._capture.trace import kept_segments
+    from rushlight._capture.trace.events import COUNTERS
 
+    SCALE = float(sys.argv[1])
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -30,31 +36,34 @@ PROGRAM = """
     @torch.compile
     def step(x):
         optimizer.zero_grad()
-        loss = (model(x) * float(sys.argv[1])).pow(2).mean()
+        loss = (model(x) * SCALE).pow(2).mean()
         loss.backward()
         optimizer.step()
         return loss.detach()
 
     losses = [step(x).item().hex() for _ in range(2)]
-    print(json.dumps({"losses": losses, **COUNTS}))
+    print(json.dumps({"losses": losses, **COUNTS, "found": kept_segments.COUNTS["found"],
+                      "traced": COUNTERS["stats"]["unique_graphs"]}))
 """
 
 
-def ran(number):
+def ran(path, number):
     """What the program prints in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), repr(number)],
+        [sys.executable, str(path), repr(number)],
         env={**os.environ, "RUSHLIGHT_KEEP_PLANS": "1"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)
 
 
-def test_a_second_process_links_nothing():
+def test_a_second_process_compiles_and_traces_nothing(tmp_path):
     number = 1 + random.random()  # of no program that was kept before
-    first = ran(number)
-    assert first["linked"] > 0 and first["kept"] == 0
-    second = ran(number)
-    assert second["linked"] == 0 and second["kept"] == first["linked"]
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(PROGRAM))
+    first = ran(path, number)
+    assert first["linked"] == first["traced"] == 2 and first["kept"] == first["found"] == 0
+    second = ran(path, number)
+    assert second["linked"] == second["traced"] == 0 and second["kept"] == second["found"] == 2
     assert second["losses"] == first["losses"]
 
 
@@ -94,7 +103,7 @@ def linked(inputs=None):
         program = recording.finish([y, y.sum(0)])
     exe = program.compile()
     strides = [*program._layouts, *[c.given.layout.strides for c in program._changed]]
-    return exe, Laid(program._in_specs, program.graph, strides, program._aliases, None), (x, w)
+    return exe, Laid(program._in_specs, program._results, strides, program._aliases, None), (x, w)
 
 
 def test_a_wiring_that_was_kept_computes_the_same():
@@ -135,3 +144,145 @@ def test_a_wiring_is_checked():
         for wrong in (None, [], {}, "a", [[]], [None], 1 << 40):
             with pytest.raises(RecordError):
                 unpacked_wiring({**json.loads(text), name: wrong}, laid.in_specs, laid.sizes())
+
+
+# ***** segments *****
+
+SCALE = 2.0
+
+
+def helper(x):
+    return torch.relu(x) * SCALE
+
+
+class Model(torch.nn.Module):
+    factor = (3.0,)
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return helper(self.inner(x)) * self.factor[0]
+
+
+def stepping(model, optimizer):
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@pytest.fixture
+def shelf():
+    """Segments are kept, in this process alone, and each `again` is as a new process."""
+    with KEEP_PLANS.scoped(True):
+        yield
+        plan_store._PENDING.clear()
+        store().clear()
+
+
+def put():
+    """What waits to be kept is there, as it is for a later process."""
+    for kept, key, pack in plan_store._PENDING:
+        if (body := pack()) is not None:
+            kept.put(key, body)
+    plan_store._PENDING.clear()
+
+
+def traced(call, *args):
+    """How many segments a call traced, and how many it found."""
+    put()
+    torch._dynamo.reset()
+    before, found = COUNTERS["stats"]["unique_graphs"], kept_segments.COUNTS["found"]
+    result = call(*args)
+    put()
+    return COUNTERS["stats"]["unique_graphs"] - before, kept_segments.COUNTS["found"] - found, result
+
+
+def fresh(seed=0):
+    """A training step whose weights are new, compiled."""
+    torch.manual_seed(seed)
+    model = Model()
+    return model, torch.compile(stepping(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)))
+
+
+def test_segments_are_found_by_other_objects(shelf):
+    x = torch.randn(3, 4)
+    losses = []
+    for number in range(3):
+        model, step = fresh()
+        made, found, loss = traced(step, x)
+        losses.append([loss.item(), step(x).item(), step(x).item(), model.inner.weight.sum().item()])
+        assert (made, found) == ((1, 0) if number == 0 else (0, 1))
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_segments_fit_no_other_world(shelf, monkeypatch):
+    x = torch.randn(3, 4)
+    assert traced(fresh()[1], x)[:2] == (1, 0)
+    eager = lambda: stepping(model := fresh()[0], torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))(x)
+    changes = [
+        (sys.modules[__name__], "SCALE", 5.0),
+        (Model, "factor", (7.0,)),
+        (torch.nn.Linear, "forward", lambda self, x: torch.sin(x @ self.weight)),
+        (sys.modules[__name__], "helper", lambda x: torch.cos(x)),
+        (Model, "forward", lambda self, x: self.inner(x) - 1),
+    ]
+    for owner, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            made, _, loss = traced(fresh()[1], x)
+            assert made == 1 and torch.equal(loss, eager()), name
+    assert traced(fresh()[1], torch.randn(5, 4))[0] == 1
+    assert traced(fresh()[1], x)[:1] == (0,)
+
+
+def test_what_a_trace_did_not_follow_is_not_kept(shelf):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    before = kept_segments.COUNTS["kept"]
+    torch.compile(lambda x: Double.apply(x) + 1)(torch.ones(2))
+    torch.compile(lambda x: x + torch.rand(2))(torch.ones(2))
+    torch.compile(lambda x: x * 2)(torch.ones(2, requires_grad=True))
+    namespace = {"torch": torch}
+    exec("def unknown(x):\n    return torch.sin(x) * 3", namespace)  # noqa: S102 - code without a file
+    torch.compile(namespace["unknown"])(torch.ones(2))
+    assert kept_segments.COUNTS["kept"] == before
+
+
+def test_a_segment_is_checked(shelf):
+    call = torch.compile(lambda x: helper(x) + 1)
+    x = torch.ones(3)
+    assert traced(call, x)[:2] == (1, 0)
+    kept = store()
+    key, body = next((k, b) for k, b in kept._fresh.items() if b.startswith(b'{"modules"'))
+    assert traced(call, x)[:2] == (0, 1)
+    head = json.loads(body)
+    wrong = [
+        b"", b"[]", b"{}", b"\xff", body[:-7],
+        *[json.dumps({k: v for k, v in head.items() if k != name}).encode() for name in head],
+        *[json.dumps({**head, name: value}).encode() for name in head for value in (None, 3, "x", [[]], {"a": 1})
+          if name != "reason" and (name, value) not in (("inputs", 3), ("modules", {"a": 1}), ("calls", None), ("calls", "x"))],
+        *[json.dumps({**head, "text": head["text"].replace("    try:", f"    {line}\n    try:", 1)}).encode() for line in (
+            "__import__('os')", "eval('1')", "s.system('x')", "print(1)", "c0.__class__.mro()", "lambda: 1", "exec", "open('/x')",
+        )],
+        body.replace(b'"entries":[["load"', b'"entries":[["open(1)"', 1).replace(b'"entries":[["check"', b'"entries":[["check2"', 1)[:-1],
+    ]  # fmt: skip
+    for number, each in enumerate(wrong):
+        kept._fresh = {k: b for k, b in kept._fresh.items() if not b.startswith(b'{"modules"')}
+        kept.put(key, each)
+        made, found, result = traced(call, x)
+        assert (made, found) == (1, 0) and result.tolist() == [3.0] * 3, (number, list(head))
+        plan_store._PENDING.clear()

@@ -85,6 +85,12 @@ def _allowed(compiled: Any, again: bool, why: str) -> bool:
     return False
 
 
+def _settings_text() -> str:
+    """The settings that have another value than PyTorch gives them."""
+    pages = [settings(name) for name in ("torch._dynamo.config", "torch._inductor.config")]
+    return "\n".join(f"{page.name} {sorted(page.values.items())}" for page in pages)
+
+
 def _place(compiled: Any) -> str:
     code = compiled.target.__code__
     return f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
@@ -109,6 +115,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.allowed = _allowed
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic
+    HOOKS.settings_text = _settings_text
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)

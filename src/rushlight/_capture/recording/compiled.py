@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
 from rushlight._capture.recording.errors import CheckFailed, RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
-from rushlight._capture.recording.kept import Laid, kept_executable, program_key, text_of
+from rushlight._capture.recording.kept import Laid, graph_of, kept_executable, program_key, text_of
 from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.replaced import release, replaced_gradients
 from rushlight._engine.autograd.hooks import retain
@@ -95,14 +94,20 @@ class CompiledProgram:
         self.specs = build.specs
         places = {id(s): k for k, s in enumerate(stretches)}
         self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
-        self.graph, self.grads, self.histories = graph, build.grads, build.histories
+        self._graph: Graph | None
+        self._key: bytes | None  # of the record of its executable
+        self._text: str | None  # the graph as text, while the program is young
+        self.graph = graph
+        self.grads, self.histories = build.grads, build.histories
         self.n_outputs = build.n_outputs
         draws = [(k, e) for k, e in enumerate(recording.log) if type(e) is Draw and e.first is None]
         self.draws: list[Draw] = [e for _, e in draws]
         if any(k >= build.forward_end for k, _ in draws):
             raise RecordingError("the backward of the program draws random numbers")
         self._n_stored = len(stretches)
-        self._failed = self._n_stored - 1 if assembler.checks else None  # which result says that a check fails
+        self._failed: int | None = (
+            self._n_stored - 1 if assembler.checks else None
+        )  # which result says that a check fails
         self._layouts = [layout.strides for layout in layouts]
         self._changed = list(changed)
         self._place(build, assembler)
@@ -112,6 +117,21 @@ class CompiledProgram:
         self.output_grads, self.flags = build.output_grads, build.flags
         made_versions = [(j, x._storage.version) for j, x in enumerate([*build.outputs, *build.hidden])]
         self._result_versions = [(j, n) for j, n in made_versions if n and self.made[j].kind == "storage"]
+        self._begin()
+
+    @classmethod
+    def kept(cls, fields: dict[str, Any]) -> CompiledProgram:
+        """The program with these attributes, as `kept_compiled` reads them."""
+        made = cls.__new__(cls)
+        made._graph, made._evaluation, made.draws, made.released = None, None, [], []
+        made._number_places, made._number_words = [], 0
+        for name, value in fields.items():
+            setattr(made, name, value)
+        made._begin()
+        return made
+
+    def _begin(self) -> None:
+        """What follows from the rest, and what is made later."""
         self._dressed = [j for j, each in enumerate(self.made) if each.dress is not None]
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
@@ -122,11 +142,29 @@ class CompiledProgram:
         self._all_made = False  # it makes all results, and nothing is saved
         self._run: Callable[[Sequence[Tensor]], list[Any]] | None = None
         self._native: Callable[[Sequence[Tensor]], list[Any]] | None = None  # a program that only computes
-        self._made_words = [k for k in range(len(graph.outputs)) if k not in self._aliases]
+        self._made_words = [k for k in range(len(self._results)) if k not in self._aliases]
         self._wrt: list[int] = []
         self._backward: ProgramBackwardSpec | None = None
         self._residuals: list[Spec] = []
         self._wanting: list[int] = []
+
+    def forget_text(self) -> None:
+        """Nobody will keep the program any more."""
+        if self._graph is not None:
+            self._text = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which is read anew where the program was kept."""
+        if self._graph is None:
+            assert self._text is not None
+            self._graph = graph_of(self._text)
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        self._graph, self._text, self._key = graph, None, None
+        self._results = [(v.dtype, v.shape) for v in graph.outputs]
 
     def _place(self, build: Any, assembler: Any) -> None:
         """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
@@ -208,7 +246,7 @@ class CompiledProgram:
 
     def compile(self) -> Any:
         """The executable, made by the first call."""
-        if self._exe is None and self.graph.outputs:
+        if self._exe is None and self._results:
             laid = self.laid()
             strides = [strides for _, _, strides in laid.results]
 
@@ -219,13 +257,10 @@ class CompiledProgram:
 
             self._exe = None if self.links is None else self.links(laid, compile_now)
             if self._exe is None:
-                text = text_of(self.graph)
-                made = (
-                    compile_now
-                    if text is None
-                    else partial(kept_executable, program_key(text, laid), laid, compile_now)
-                )
-                self._exe = made()
+                if self._key is None:
+                    self._text = text_of(self.graph)
+                    self._key = None if self._text is None else program_key(self._text, laid)
+                self._exe = compile_now() if self._key is None else kept_executable(self._key, laid, compile_now)
             self._direct = self._over_tensors()
         return self._exe
 
@@ -233,7 +268,7 @@ class CompiledProgram:
         """How the program lies in memory."""
         strides = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
         strides += [s.strides for s in self._residuals]
-        return Laid(self._in_specs, self.graph, strides, self._aliases, self._options)
+        return Laid(self._in_specs, self._results, strides, self._aliases, self._options)
 
     def step_times(self, seconds: float = 0.2) -> list[Any]:
         """The time of each kernel, run on memory of its own (see `trial.step_times`)."""
@@ -271,7 +306,7 @@ class CompiledProgram:
         made = [(each.number, each.spec, each.offset) for each in self.made if each.kind == "storage"]
         self._further = [(kind, number) for kind, number, _ in self._sources if kind != "input"]
         self._all_made = len(made) == len(self.made) and not self._residuals
-        first = len(self.graph.outputs) - len(self._aliases) - len(self._residuals)
+        first = len(self._results) - len(self._aliases) - len(self._residuals)
         return over(self.specs, sources, made + [(first + k, spec, 0) for k, spec in enumerate(self._residuals)])
 
     # ***** running *****

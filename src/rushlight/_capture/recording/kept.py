@@ -17,13 +17,14 @@ from rushlight._engine.dispatch.kept_programs import compare
 from rushlight._engine.dispatch.plan_packing import packed_alone, packed_program, read_program
 from rushlight._engine.dispatch.plan_store import CHECK_PLANS, keep, store
 from rushlight._graph.core import Graph
-from rushlight._graph.packing import RecordError, UnpackableError, packed_graph
+from rushlight._graph.packing import RecordError, UnpackableError, packed_graph, unpacked_graph
 from rushlight._transforms.passes import switches
 from rushlight._types.device import CPU
+from rushlight._types.dtype import DType
 from rushlight._types.layout import extent
 from rushlight._types.spec import Spec
 
-__all__ = ["COUNTS", "Laid", "kept_executable", "program_key", "text_of"]
+__all__ = ["COUNTS", "Laid", "graph_of", "kept_executable", "program_key", "text_of"]
 
 # How often this process linked programs, and how often it found them kept.
 COUNTS = {"linked": 0, "kept": 0}
@@ -37,12 +38,12 @@ class Laid:
     __slots__ = ("aliases", "in_layouts", "in_specs", "options", "results")
 
     def __init__(
-        self, in_specs: Sequence[Spec | None], graph: Graph, strides: Sequence[Sequence[int]], aliases: Mapping[int, int],
-        options: Mapping[str, Any] | None,
+        self, in_specs: Sequence[Spec | None], results: Sequence[tuple[DType, Sequence[int]]],
+        strides: Sequence[Sequence[int]], aliases: Mapping[int, int], options: Mapping[str, Any] | None,
     ) -> None:  # fmt: skip
         self.in_specs, self.aliases, self.options = list(in_specs), dict(aliases), options
         self.in_layouts = [None if s is None else s.strides for s in in_specs]
-        self.results = [(v.dtype, v.shape, tuple(s)) for v, s in zip(graph.outputs, strides, strict=True)]
+        self.results = [(d, tuple(shape), tuple(s)) for (d, shape), s in zip(results, strides, strict=True)]
 
     def sizes(self) -> list[int | None]:
         """The bytes of each result, None for one that lies in an input."""
@@ -66,6 +67,11 @@ def text_of(graph: Graph) -> str | None:
         return json.dumps(packed_graph(graph), separators=(",", ":"))
     except (UnpackableError, TypeError):
         return None
+
+
+def graph_of(text: str) -> Graph:
+    """The graph that `text_of` wrote."""
+    return unpacked_graph(json.loads(text))
 
 
 def program_key(graph: str, laid: Laid) -> bytes:

@@ -108,6 +108,7 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if id(function) in HOOKS.constant:
         return _kept_result(tracer, function, args, kwargs)
     if id(function) in HOOKS.leaves:
+        tracer.unkept = "it runs a function that is not followed"
         return _run(tracer, function, args, kwargs)
     kind = type(function)
     if kind is types.FunctionType:
@@ -141,6 +142,7 @@ def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
     """What a function gives whose result is kept: it is called now."""
     if any(tracer.rec.is_recorded(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor)):
         raise Break(f"the kept result of {getattr(function, '__qualname__', function)}() depends on a tensor")
+    tracer.unkept = "it holds the result of a function that is not followed"
     return tracer.wrap_constant(tracer.native(function, *args, **kwargs))
 
 
@@ -308,6 +310,8 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
 def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a function as it is."""
     args, kwargs = _real(tracer, args, kwargs)
+    if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
+        tracer.unkept = "it runs code that is not followed"
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
     if function is zero_gradients:
@@ -327,6 +331,18 @@ def _guard_gradients(tracer: Tracer, tensors: Any) -> None:
         if known is not None:
             real, source = known
             tracer.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
+
+
+def _has_users_code(value: Any) -> bool:
+    """Whether a function that runs as it is, or a class or a tensor that it is given, may run a user's code."""
+    if isinstance(value, types.MethodType):
+        return _has_users_code(value.__func__) or _has_users_code(value.__self__)
+    if isinstance(value, Tensor):
+        value = type(value)
+    elif not isinstance(value, (type, types.FunctionType)):
+        return False
+    root = (getattr(value, "__module__", None) or "").partition(".")[0]
+    return root != PACKAGE and root not in sys.stdlib_module_names
 
 
 def _check_recorded(tracer: Tracer, function: Any, made: Any) -> None:

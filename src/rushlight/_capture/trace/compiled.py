@@ -24,6 +24,7 @@ from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.failures import TracerError, reproduction
 from rushlight._capture.trace.generated import functions
+from rushlight._capture.trace.kept_segments import Shelf
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.rebuild import PLAIN
@@ -166,6 +167,7 @@ class CompiledFunction:
         self.target, self.first = _target(function)
         self.entry = Position()
         self.positions: dict[Any, Position] = {}
+        self.shelf: Shelf | None = None  # what earlier processes traced of it
         self.known: set[tuple[Any, int]] = set()  # code and instruction of those that have segments
         self.last_reason = ""
         self._told: set[str] = set()
@@ -176,7 +178,7 @@ class CompiledFunction:
     def forget(self) -> None:
         """Drop all segments."""
         self.entry.clear()
-        self.positions = {}
+        self.positions, self.shelf = {}, None
         self.known.clear()
 
     def show(self, shown: bool) -> None:
@@ -225,6 +227,10 @@ class CompiledFunction:
                 return None
             self._note_numbers(position, state)
             self._note_sizes(position, state)
+            if position is self.entry:
+                found = self._kept(state)
+                if found is not MISS:
+                    return (found,)
             making = functools.partial(self._segment, position, state, start)
             made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
             if made is None:
@@ -238,6 +244,10 @@ class CompiledFunction:
             position.concrete = True
             self._failed(f"a condition does not hold right after the trace: {made.why(state)}", None)
             return None
+        if position is self.entry:
+            with _LOCK:
+                assert self.shelf is not None
+                self.shelf.put(made)
         return (found,)
 
     def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
@@ -280,6 +290,21 @@ class CompiledFunction:
             self._no_symbols(f"{type(error).__name__}: {error}")
             return None
         return made
+
+    def _kept(self, state: Sequence[Any]) -> Any:
+        """What a segment of an earlier process gives for a state; MISS where none fits."""
+        if self.shelf is None:
+            self.shelf = Shelf(
+                self.target, self.settings, functools.partial(self.again, functools.partial(_enter, self.target))
+            )
+        for made in self.shelf.segments(state):
+            found = self._shown(made)(state)
+            if found is not MISS:
+                self.shelf.take(made)
+                self.entry.add(made)
+                tell("graph", made.text, segment=made)
+                return found
+        return MISS
 
     def _guards(self, position: Position, segment: Segment) -> str:
         """The conditions of a segment, as text."""
@@ -553,6 +578,9 @@ def _tell_version() -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+HOOKS.again = CompiledFunction.again
 
 
 def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:

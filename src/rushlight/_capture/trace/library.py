@@ -54,6 +54,7 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
     if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or not tracer.outside.is_outside(function):
         return ABSENT
+    tracer.unkept = "it holds the result of a memoized function"
     found = tracer.outside_of_trace(function, *args, **kwargs)
     return found if is_plain(found) else tracer.wrap_constant(found)
 
@@ -74,6 +75,7 @@ def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
     def handler(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
         if not all(_is_constant(tracer, x) or isinstance(x, (re.Pattern, re.Match)) for x in (*args, *kwargs.values())):
             raise Break(f"calls {function.__module__}.{function.__qualname__}() with objects")
+        tracer.unkept = "it holds the result of a function that is not followed"
         return tracer.noted(function(*args, **kwargs))
 
     return handler
@@ -91,6 +93,7 @@ def _signature(tracer: Tracer, function: Any, **kwargs: Any) -> Any:
 
 def _find_spec(tracer: Tracer, name: str, package: str | None = None) -> Any:
     """`importlib.util.find_spec`: the packages that there are do not change while a program is compiled."""
+    tracer.unkept = "it depends on which packages there are"
     found = importlib.util.find_spec(name, package)
     return None if found is None else tracer.wrap_constant(found)
 

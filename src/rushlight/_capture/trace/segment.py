@@ -35,7 +35,7 @@ from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
 
-__all__ = ["MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
+__all__ = ["ERRORS", "MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
 
 
 class _Miss:
@@ -45,7 +45,7 @@ class _Miss:
 
 MISS = _Miss()
 _MAX_FRAMES = 900
-_ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 
 
 _LONGEST_VALUE = 60
@@ -95,6 +95,8 @@ class Segment:
         self.tensors = Tensors(guard.reads, self.space)
         self.origin: SizedSegment | None = None  # of which it is the one for single sizes
         self.native: NativeRun | None = None  # what `run` needs to stay alive
+        self.unkept = ""  # why it cannot be kept for other processes
+        self.only_calls: Ending | None = None  # set where it does nothing but to call its program
 
     def why(self, state: Sequence[Any]) -> str:
         """The first condition that does not hold, with the value that was found if it is a number or a text; empty
@@ -243,12 +245,13 @@ def _finish(
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
     going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
-    written = _assemble(tracer, rebuild, program, inputs, _Ending(result, going_on, again), passed)
+    written = _assemble(tracer, rebuild, program, inputs, Ending(result, going_on, again), passed)
     written.finished, written.graph_module, written.reason = interpreter.finished, graph_module, reason
+    written.unkept = tracer.unkept
     return written, program
 
 
-class _Ending(NamedTuple):
+class Ending(NamedTuple):
     """What a segment gives, as expressions: `result`, or what the function named `resume` makes of it."""
 
     result: str
@@ -426,7 +429,7 @@ def _chosen(result: str, program: Any) -> int | None:
     return -1 if whole else None
 
 
-def _native_run(guard: Guard, calls: list[Any], ending: _Ending) -> NativeRun | None:
+def _native_run(guard: Guard, calls: list[Any], ending: Ending) -> NativeRun | None:
     """`run` as native code, for a segment that does nothing but to call the program `calls[0]`; None where that or the
     result is of another kind.
     """
@@ -447,7 +450,7 @@ def is_clean(frames: Sequence[Frame]) -> bool:
 
 
 def _assemble(
-    tracer: Tracer, rebuild: Rebuild, program: Any, inputs: list[str], ending: _Ending, passed: Passed
+    tracer: Tracer, rebuild: Rebuild, program: Any, inputs: list[str], ending: Ending, passed: Passed
 ) -> Written:
     """The segment as text; `inputs` are expressions for what its program takes."""
     reads, outside = tracer.reads, tracer.outside
@@ -490,16 +493,17 @@ class Written:
         self.reason, self.finished = "", False
         self.graph_module: Any = None
         self.numbers = Numbers({}, {})
-        self.only_calls: _Ending | None = None  # set where it does nothing but to call its program
+        self.unkept = ""  # why it is of no use to other processes
+        self.only_calls: Ending | None = None  # set where it does nothing but to call its program
         self._code = compiled_text(text, "compiled segment")
 
     def segment(self, constants: dict[str, Any], program: Any) -> Segment:
         """The segment with these constants and this program."""
-        guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": _ERRORS})
+        guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": ERRORS})
         space = {
             **constants,
             "MISS": MISS,
-            "ERRORS": _ERRORS,
+            "ERRORS": ERRORS,
             "program": program,
             "table": guard.table,
             "guarded": guarded(),
@@ -515,7 +519,8 @@ class Written:
         )
         segment.numbers, segment.tensors = self.numbers, Tensors(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
-        segment.native = native
+        segment.native, segment.unkept = native, self.unkept
+        segment.only_calls = self.only_calls
         return segment
 
 
@@ -549,5 +554,5 @@ class SizedSegment:
             return None
         program = None if self._program is None else self._program.at(sizes)
         segment = self._written.segment({**self._constants, **found}, program)
-        segment.origin = self
+        segment.origin, segment.unkept = self, "it is made for sizes"
         return segment

@@ -44,13 +44,15 @@ class Hooks:
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
-    compiler; others only end it.
+    compiler; others only end it.  `settings_text()` tells the settings that traces depend on.
     """
 
     def __init__(self) -> None:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
         self.dynamic: Callable[[bool | None], bool | None] = lambda asked: asked
+        self.settings_text: Callable[[], str] = str
+        self.again: Any = None  # the method that runs a function as it is, where a check fails
         self.strict: Callable[[], bool | None] = lambda: None
         self.opaque: Callable[[Any], Any] = lambda function: None
         self.fake: Callable[..., Any] | None = None

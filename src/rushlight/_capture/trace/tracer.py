@@ -153,6 +153,7 @@ class Tracer(Operations):
         self.budget = 1_000_000
         self.begun_word = 0  # the dispatch state with which the trace began
         self.depth = 0
+        self.unkept = ""  # why the trace is of no use to other processes
         self.kept: list[Any] = []
         self.named: set[int] = set()  # classes whose names are guarded
         self.interpreters: list[Interpreter] = []  # outermost first
