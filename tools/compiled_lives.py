@@ -40,7 +40,7 @@ def report(name: str, before: tuple[Counter[str], int], times: int) -> None:
 def main() -> int:
     """Run both, after a while in which caches fill."""
     closures, recompilations = [int(x) for x in (*sys.argv[1:], *("10000", "1000")[len(sys.argv) - 1 :])]
-    for k in range(200):
+    for k in range(1500):
         closure(k)
     before = counted()
     for k in range(closures):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
+import types
 from typing import Any
 
 import pytest
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._capture.trace import CompileSettings, compile_function
 
 
 def test_memory_that_arguments_share() -> None:
@@ -179,3 +182,28 @@ def test_sums_are_added_in_the_order_of_eager() -> None:
         expected, found = function(*args), torch.compile(function, fullgraph=True)(*args)
         pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
         assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_methods_that_take_their_object_among_their_arguments() -> None:
+    def decorated(function):
+        @functools.wraps(function)
+        def inner(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return inner
+
+    class Model(torch.nn.Module):
+        @decorated
+        def forward(self, x, by=2):
+            return x * by
+
+        @torch.autocast("cpu", enabled=False)
+        def other(self, x, f0=1):
+            return x + f0
+
+    model, x = Model(), torch.ones(2)
+    for compiled in (torch.compile(model), torch.compile(model.forward), compile_function(model.forward)):
+        assert torch.equal(compiled(x), x * 2) and torch.equal(compiled(x, by=3), x * 3)
+    assert torch.equal(compile_function(model.other, CompileSettings(fullgraph=True))(x, f0=4), x + 4)
+    with pytest.raises(TypeError, match="0 positional arguments but 1 was given"):
+        compile_function(types.MethodType(lambda: 1, model))()

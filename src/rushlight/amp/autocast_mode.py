@@ -101,7 +101,7 @@ class autocast:
 
         @functools.wraps(func)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            with self:
+            with autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled):  # threads have their own
                 return func(*args, **kwargs)
 
         return inside

@@ -614,7 +614,7 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
     function, first = compiled.target, compiled.first
     code = function.__code__
     space: dict[str, Any] = {"runs": compiled.entry.runs, "missed": compiled.missed, "MISS": MISS}
-    space |= {f"f{i}": x for i, x in enumerate(first)}
+    space |= {f"_first{i}": x for i, x in enumerate(first)}
     names = [f"p_{name}" for name in code.co_varnames]
     count = code.co_argcount
     defaults = function.__defaults__ or ()
@@ -627,13 +627,17 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
         parameters.append(code.co_varnames[i] + (f"=d{at}" if at >= 0 else ""))
         if i + 1 == code.co_posonlyargcount:
             parameters.append("/")
-    state = [f"f{i}" for i in range(len(first))] + list(code.co_varnames[len(first) : count])
+    state = [f"_first{i}" for i in range(min(len(first), count))] + list(code.co_varnames[len(first) : count])
+    more = [f"_first{i}" for i in range(count, len(first))]  # of a method that takes its object among `*args`
     named = code.co_varnames[count : count + code.co_kwonlyargcount]
     rest = list(code.co_varnames[count + code.co_kwonlyargcount :])
     state += named
-    if code.co_flags & 0x04:
-        parameters.append(f"*{rest[0]}")
+    gathered = rest[0] if code.co_flags & 0x04 else ""
+    if gathered:
+        parameters.append(f"*{gathered}")
         state.append(rest.pop(0))
+    elif more:
+        return functools.partial(function, *first)  # which says how many it takes
     elif named:
         parameters.append("*")
     for name in named:
@@ -647,7 +651,8 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
     if not all(name.isidentifier() for name in state):  # a comprehension's `.0`
         raise TypeError("a comprehension cannot be compiled by itself")
     del names
-    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in state))
+    values = [f"({', '.join(more)}, *{gathered})" if more and n == gathered else n for n in state]
+    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in values))
     taken = set(state) | set(space)
     for word in ("s", "run", "found", "runs", "missed", "MISS"):  # parameters may have these names
         if word in state:
