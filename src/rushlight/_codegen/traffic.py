@@ -22,7 +22,7 @@ def traffic(kernel: Kernel, cache: int = 0) -> tuple[int, int]:
     Within an iteration of outer loops an array is moved once, however often it is read, where its part in that is no
     larger than `cache` bytes.
     """
-    moved = flops = 0
+    moved, flops, around = 0, 0, 1
     rows: dict[Any, int] = {}
 
     def walk(body: Sequence[Any], count: int, outer: int = 1) -> None:
@@ -59,7 +59,6 @@ def traffic(kernel: Kernel, cache: int = 0) -> tuple[int, int]:
             else:
                 moved += nbytes
 
-    around = 1
     for section in kernel.sections:
         walk(section.body, 1)
         moved += sum(rows.values())

@@ -18,13 +18,20 @@ __all__ = ["PASSES", "Pass", "improved", "switches"]
 class Pass(NamedTuple):
     """A pass: `apply(graph)` gives the graph and how often it found something, None for steps of the backend.
 
-    `exact` passes keep every bit, and are on; the others are on where `allow_reordering` is.
+    `exact` passes keep every bit, and are on; the others are on where `allow_reordering` is.  Those that are `asked`
+    for are on only where an option or a mode says so.
     """
 
     name: str
     doc: str
     exact: bool = True
     apply: Callable[[Graph], tuple[Graph, int]] | None = None
+    asked: bool = False
+
+    @property
+    def when(self) -> str:
+        """When it is on."""
+        return "where asked for" if self.asked else "on" if self.exact else "with allow_reordering"
 
 
 PASSES = {
@@ -37,6 +44,7 @@ PASSES = {
         Pass("in_place", "Results that belong in the memory of an input are written there by the kernel that makes them."),
         Pass("waves", "Kernels that do not wait for each other share the threads."),
         Pass("memory_plan", "What lives between kernels lies in one block, and its memory is used again."),
+        Pass("autotune", "Pieces of large products are searched for, and the fastest kept on disk.", asked=True),
         Pass("attention", "Attention written by hand becomes one routine that never stores the scores.", False, with_attention),
     )
 }  # fmt: skip
@@ -50,7 +58,7 @@ def switches(options: Mapping[str, Any] | None) -> dict[str, bool]:
     unknown = [name for name in options if name not in PASSES]
     if unknown:
         raise ValueError(f"there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}, and {REORDERING}")
-    return {name: bool(options.get(name, p.exact or reordering)) for name, p in PASSES.items()}
+    return {name: bool(options.get(name, not p.asked and (p.exact or reordering))) for name, p in PASSES.items()}
 
 
 def improved(graph: Graph, on: Mapping[str, bool], notes: list[str]) -> Graph:

@@ -92,6 +92,7 @@ class CompileContext:
             self.options = {**check_options(set_by_mode), **check_options(self.options)}
             if mode is not None and mode.startswith("max-autotune"):
                 self.options.setdefault("allow_reordering", True)
+                self.options.setdefault("autotune", True)
         else:
             backends.lookup_backend(backend)
 

@@ -11,6 +11,7 @@ from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
 from rushlight._backends.cpu.gemm.product_choice import product_call, product_note
+from rushlight._backends.cpu.gemm.product_choice import tuned as search_pieces
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.image.unpool import unpool_call
@@ -28,7 +29,7 @@ from rushlight._backends.cpu.sort.long_sort_native import LONG, MOST_ROWS, make_
 from rushlight._backends.cpu.sort.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.sort.topk_native import HOARE, ORDER, make_kth, make_topk
 
-__all__ = ["extern_call", "extern_note"]
+__all__ = ["extern_call", "extern_note", "tuned"]
 
 
 def extern_call(step: ExternStep) -> list[Launch]:
@@ -56,6 +57,16 @@ def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:
     batches = [x.strides[:-2] for x in (a, b, out)]
     types = ProductTypes(a.dtype, out.dtype, other, step.params.get("conjugated", (False, False)))
     return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)  # type: ignore[call-arg]
+
+
+def tuned(step: ExternStep) -> bool | None:
+    """Search for the pieces of a large product (see `gemm.pieces`); None for other steps."""
+    if step.name != "dot" or step.outputs[0].dtype.kind == "c":
+        return None
+    types, shape = _product_of(step)
+    if not all(stride >= 0 for pair in shape.strides for stride in pair):
+        return None
+    return search_pieces(types, shape)
 
 
 def _into_int32(step: ExternStep) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.epilogue.constants import with_epilogue, with_prologues
+from rushlight._backends.cpu.gemm import pieces
 from rushlight._backends.cpu.gemm.blas import (
     GEMM_CONSTANTS,
     form_address,
@@ -29,14 +30,15 @@ from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, PACK_CONSTANTS
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["amx_maker", "product_call", "product_note"]
+__all__ = ["amx_maker", "product_call", "product_note", "tuned"]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -179,7 +181,12 @@ def _even(n: int, about: int, step: int) -> int:
 
 def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
     """Rows and columns of C in one piece of a large product."""
-    (height, width), rows, columns = form.widths, min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
+    height, width = form.widths
+    searched = pieces.known(form, (m, n, k))
+    rows, columns = min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
+    if searched is not None:
+        rows, columns = min(m, searched[0]), min(n, searched[1])
+        return _even(m, rows, height), min(_even(n, columns, width), -(-COLUMNS // form.tile.columns) * width)
     while -(-m // rows) * -(-n // columns) < PIECES and rows * columns * k >= 2 * PIECE_WORK:
         if columns >= 2 * max(rows, width):
             columns = -(-columns // 2)
@@ -236,6 +243,36 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + fusion.more)
     packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0)
     return [packing, Launch(multiply, second, (-1, -1, *rest))]  # replaces both operands
+
+
+def tuned(types: ProductTypes, shape: ProductShape) -> bool | None:
+    """Search for the pieces of a large product; whether they are others than usual, None for other products."""
+    forms = _forms(types, shape)
+    if forms is None or not _is_large(shape) or any(size != 1 for size in shape.batch):
+        return None
+    (c_row, c_column), (m, n, k) = shape.strides[2], shape.sizes
+    if c_column != 1 and c_row == 1:
+        m, n = n, m
+    operands = [
+        runtime().alloc_zeroed(
+            (1 + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))) * types.source.itemsize
+        )
+        for sizes, strides in zip(((shape.m, k), (k, shape.n)), shape.strides[:2], strict=True)
+    ]
+
+    def seconds_of() -> float:
+        multiply, best, end = joined(_shared(forms, shape)), float("inf"), pieces.clock() + pieces.SECONDS
+        multiply(*[x.ptr for x in operands])
+        for turn in range(pieces.ROUNDS):
+            began = pieces.clock()
+            multiply(*[x.ptr for x in operands])
+            now = pieces.clock()
+            best = min(best, now - began)
+            if now > end and turn:
+                break
+        return best
+
+    return pieces.search(_fitting(forms, m), (m, n, k), seconds_of) is not None
 
 
 def _kernel(form: Form, which: int) -> Callable[..., Any]:

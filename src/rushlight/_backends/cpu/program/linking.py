@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.conv.conv_descriptor import W
-from rushlight._backends.cpu.externs import extern_call
+from rushlight._backends.cpu.externs import extern_call, tuned
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._codegen.order import orders_of
@@ -160,8 +160,22 @@ def _linked(
     clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written, late)
     into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"], known)
     linked = into.run()
+    if on["autotune"]:
+        notes.append(_autotuned(linked))
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
     return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes, on)
+
+
+def _autotuned(clusters: Sequence[LinkedCluster]) -> str:
+    """Search for the pieces of all large products; a note on what was found."""
+    measured = other = 0
+    for compiled in dict.fromkeys(c.compiled for c in clusters):
+        found = [tuned(step) for step in compiled.program.steps if isinstance(step, ExternStep)]
+        measured += sum(each is not None for each in found)
+        if any(found):
+            other += sum(map(bool, found))
+            compiled.part = None  # its launches are made with them
+    return f"autotune: {measured} large products, {other} of them in other pieces than usual"
 
 
 def compiled_unit(

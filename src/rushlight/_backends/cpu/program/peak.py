@@ -83,7 +83,7 @@ def flop_rate(threads: int, kind: str, seconds: float = 0.3) -> float:
     panels = cell * _DEPTH * (tile.rows + tile.columns)
 
     @native("i32(ptr, ptr, i64)", name="peak_flops")
-    def peak_flops(bufs, ints, piece):  # type: ignore[no-untyped-def]
+    def peak_flops(bufs, ints, piece):
         a = bufs.ptr[0] + piece * ints.i64[8]
         for _ in range(ints.i64[9]):
             step(a, a + ints.i64[10], a + ints.i64[11], ints.i64[12], ints.i64[13], 0)
@@ -103,7 +103,7 @@ def copy_rates(threads: int, footprints: tuple[int, ...] = FOOTPRINTS, seconds: 
     """Bytes read and written a second, for each footprint."""
 
     @native("i32(ptr, ptr, i64)", name="peak_copy")
-    def peak_copy(bufs, ints, piece):  # type: ignore[no-untyped-def]
+    def peak_copy(bufs, ints, piece):
         n = ints.i64[8]
         for _ in range(ints.i64[9]):
             memcpy(bufs.ptr[0] + piece * n, bufs.ptr[1] + piece * n, n)
