@@ -22,8 +22,17 @@ NAMES = {"int": "nmpq", "list": "xyz", "dict": "de", "str": "st", "tensor": "uvw
 OWN_WARNING = "runs as it is"  # of `compile`, where it gives up
 KINDS = ["int", "int", "list", "dict", "str"]
 PRELUDE = """
+import collections
+import copy
+import functools
+import warnings
+
 log = []
 total = 0
+
+
+class Bag(list):
+    pass
 
 
 class Manager:
@@ -106,6 +115,7 @@ def twice(f):
 
 
 thing, other = Thing(3), Other(4)
+bag, deck, tally = Bag([1, 2]), collections.deque([3], maxlen=4), collections.Counter("ab")
 n, m, p, q = 5, 6, 7, 8
 """
 
@@ -472,7 +482,7 @@ class _Writer:
         )
 
     def rare(self) -> str:
-        choice = self.below(8)
+        choice = self.below(14)
         if choice == 0 and self.known("int"):
             name = self.known("int")
             assert name is not None
@@ -499,7 +509,29 @@ class _Writer:
             return f"print({self.expression('str', 1)}, {self.expression('int', 1)}, sep='/')"
         if choice == 6 and not self.tensors:
             return "globals()['total'] = globals()['total'] + 1"
+        if choice > 7:
+            return self.rarer()
         return f"thing.add({self.expression('int', 1)})"
+
+    def rarer(self) -> str:
+        """Iterators, containers and objects that the world around the program shares with it."""
+        i, x, s = (lambda kind=kind: self.expression(kind, 1) for kind in ("int", "list", "str"))
+        name = self.fresh("it")
+        ending = self.one("close()", f"send({i()})", "throw(KeyError('thrown'))")
+        return str(self.one(
+            f"{name} = count(3)\nnext({name})\nlog.append({name}.send({i()}))\ntry:\n    {name}.{ending}\nexcept (KeyError, StopIteration) as error:\n"
+            "    log.append(type(error).__name__)",
+            f"warnings.warn('w' + {s()})", f"bag.append({i()})\nlog.append((len(bag), {i()} in bag, bag[-1], list(bag), bag + {x()}))\ndel bag[3:]",
+            f"deck.appendleft({i()})\nlog.append((list(deck), deck == collections.deque({x()})))", f"tally[{s()}] += 1\nlog.append(sorted(tally.items()))",
+            f"log.append((hasattr(thing, 'extra'), getattr(thing, {s()} or 'value', None)))", f"log.append(f'{{thing.value:>5}}{{{i()}:+d}}')",
+            f"log.append((copy.copy(thing).value, copy.deepcopy({x()})))", f"log.append(sorted([Thing({i()}), other], key=lambda t: t.value)[0].value)",
+            f"{name} = {{{i()}, 3}}\n{name} |= set({x()})\n{name}.discard({i()})\nlog.append((sorted({name}), {i()} in {name}))",
+            f"log.append([*map(lambda k, j: k + j, {x()}, {x()}), *filter(None, {x()}), *reversed({x()})])",
+            f"log.append(functools.reduce(lambda k, j: (k + j) % 97, {x()}, {i()}))", "if hasattr(thing, 'extra'):\n    del thing.extra",
+            f"{name} = iter({x()})\nlog.append((next({name}, 0), [*zip({name}, 'abc')], list({name})))", f"log.append((str({x()}), '%s' % {self.expression('dict', 1)}))",
+            f"for {name}, *z in [({i()}, *{x()})]:\n    log.append(({name}, z))", f"{name} = functools.partial(max, {i()})\nlog.append({name}({i()}))",
+            "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n    warnings.warn('unseen')",
+        ))  # fmt: skip
 
     # ***** compound statements *****
 
@@ -769,7 +801,7 @@ def _outcome(execute: Callable[..., Any], space: dict[str, Any], arguments: tupl
         for w in caught
         if OWN_WARNING not in str(w.message)
     ]
-    for name in ("log", "total", "n"):
+    for name in ("log", "total", "n", "bag", "deck", "tally"):
         seen[name] = described(space[name])
     seen["things"] = described([space[name].__dict__ for name in ("thing", "other")])
     seen["class"] = described([space["Thing"].shared, space["Thing"].limit])
@@ -781,12 +813,16 @@ def _error(error: BaseException | None) -> Any:
     """Type, words, lines of the program in the traceback, cause and context."""
     if error is None:
         return None
-    lines = []
+    lines: list[tuple[str, int]] = []
     entry = error.__traceback__
     while entry is not None:
         if entry.tb_frame.f_code.co_filename.startswith("<program"):
             lines.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
         entry = entry.tb_next
+    if (
+        isinstance(error, UnboundLocalError) and lines
+    ):  # CPython 3.11 tells the line before, once it has joined two instructions
+        lines[-1] = lines[-1][0], 0
     return type(error).__name__, str(error), lines, _error(error.__cause__), _error(error.__context__)
 
 

@@ -155,9 +155,21 @@ def _logs(level: int | None) -> Callable[..., None]:
         place = caller(tracer, stacklevel)
         if place is None:
             raise Break("logs as a line outside of the compiled function")
+        if _seen_by(tracer, logger):
+            raise Break("logs to a handler of the program's own")
         _effect(tracer, "logs", _log, logger, used, args[0], args[1:], *place[:3])
 
     return handler
+
+
+def _seen_by(tracer: Tracer, logger: logging.Logger | None) -> bool:
+    """Whether the program's modules define a handler that gets a logger's records: what it does is seen at once."""
+    modules = {frame.globals.get("__name__") for interpreter in tracer.interpreters for frame in interpreter.frames}
+    while logger is not None:
+        if any(type(handler).__module__ in modules for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _log(
