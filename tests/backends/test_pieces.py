@@ -79,7 +79,7 @@ def test_a_search_is_made_once_and_kept(unsearched, monkeypatch):
     pieces._KNOWN.clear()
     pieces._ANY.clear()
     assert pieces.known(form, sizes) == wanted and len(calls) == count  # as another process would find it
-    kept.held = {key: b"no" for key in kept.held}
+    kept.held = dict.fromkeys(kept.held, b"no")
     pieces._KNOWN.clear()
     assert pieces.known(form, sizes) is None  # an entry that is none
 
