@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import types
+import warnings
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
@@ -154,3 +156,19 @@ def test_guards_of_objects_that_no_longer_show_their_own_values() -> None:
         module.scale = scale  # type: ignore[assignment]
         for _ in range(3):
             assert torch.equal(compiled(x), module(x) * scale)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_counts_for_itself() -> None:
+    held = {"a": 1}
+    place, before = word(held)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads are there
+        child = os.fork()
+    if not child:
+        held["a"] = 2
+        os._exit(word_at(place) == before)
+    assert os.waitpid(child, 0)[1] == 0
+    assert word_at(place) == before
+    held["a"] = 2
+    assert word_at(place) != before

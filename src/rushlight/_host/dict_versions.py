@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
@@ -72,7 +72,8 @@ def _watching() -> tuple[Any, int, int]:
     interface = ctypes.pythonapi
     add = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("PyDict_AddWatcher", interface))
     watch = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object)(("PyDict_Watch", interface))
-    memory = mmap(-1, 8 * DICT_PLACES)  # pages that nobody has touched take no room
+    # Pages that nobody has touched take no room.  A child of a fork counts for itself.
+    memory = mmap(-1, 8 * DICT_PLACES, flags=MAP_PRIVATE | MAP_ANONYMOUS)
     places = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # dicts are watched as long as there are some
     runtime().plain("use_dict_places", ctypes.c_void_p)(places)
