@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.bytecode import control
+from rushlight._capture.bytecode import control, values
 from rushlight._capture.bytecode.code import DecodedCode
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -24,6 +24,7 @@ LONGEST = 80  # instructions that make an error
 _STRAIGHT = (
     "LOAD_", "PUSH_NULL", "PRECALL", "CALL", "KW_NAMES", "FORMAT_", "CONVERT_", "BUILD_", "BINARY_", "COMPARE_", "CONTAINS_", "IS_OP", "UNARY_",
     "LIST_", "TUPLE_", "SET_", "DICT_", "COPY", "SWAP", "STORE_FAST", "NOP", "EXTENDED_ARG", "CACHE", "TO_BOOL", "MAKE_FUNCTION",
+    "NOT_TAKEN",
 )  # fmt: skip
 
 
@@ -33,12 +34,16 @@ def taken(tracer: Tracer, value: Tensor) -> bool | None:
     """
     frame = tracer.interpreters[-1].frames[-1]
     code: DecodedCode = frame.decoded
-    handler, target = code.program[frame.ip - 1]
+    following = frame.ip
+    handler, target = code.program[following - 1]
+    if handler is values.to_bool:  # from 3.13 on, before the jump
+        handler, target = code.program[following]
+        following += 1
     if handler not in (control.jump_if_true, control.jump_if_false) or value._spec.numel != 1 or LEVELS.stack:
         return None
     if tracer.rec.known_bytes(value._ptr, value._spec.dtype.itemsize) is not None:
         return None
-    jumps, falls = raises(code, target), raises(code, frame.ip)
+    jumps, falls = raises(code, target), raises(code, following)
     if jumps is falls:
         return None
     held = (handler is control.jump_if_true) is falls
