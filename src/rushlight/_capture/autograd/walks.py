@@ -49,7 +49,7 @@ class Walks:
         """Whether a backward call was made by a compiled function; the engine makes the others."""
         if task.create_graph or task.apart is not None or STATE.word & _ELSEWHERE or LEVELS.stack:
             return False
-        walk = _Walk(task, heap)
+        walk = _Walk(task, heap, False)
         if not walk.gather():
             return False
         key = tuple(walk.key)
@@ -59,6 +59,8 @@ class Walks:
                 COUNTERS["compiled_autograd"]["captures"] += 1
                 if len(self._known) >= MOST_KEPT:
                     self._known.clear()
+                walk = _Walk(task, heap, True)
+                walk.gather()
                 known = self._known[key] = self.compile(walk.function()), walk.kept
         task.results[:] = known[0](walk.values, walk.hooks, walk.nodes)
         if not task.keep:
@@ -69,10 +71,12 @@ class Walks:
 
 
 class _Walk:
-    """One backward call: its nodes in the engine's order, the values that it starts from, and its structure (`key`)."""
+    """One backward call: its nodes in the engine's order, the values that it starts from, and its structure (`key`);
+    while `writing` also the text of its function.
+    """
 
-    def __init__(self, task: Any, heap: Sequence[Any]) -> None:
-        self.task, self.heap = task, list(heap)
+    def __init__(self, task: Any, heap: Sequence[Any], writing: bool) -> None:
+        self.task, self.heap, self.writing = task, list(heap), writing
         self.order: list[Any] = []
         self.values: list[Any] = []
         self.hooks: list[Any] = []
@@ -85,7 +89,7 @@ class _Walk:
             "run_as_it_is": steps.run_as_it_is,
         }  # fmt: skip
         self._numbers: dict[Any, int] = {}
-        self._filled: set[tuple[int, int]] = set()  # (node, output): where something may have arrived
+        self._filled: dict[int, set[int]] = {}  # of each node: the results for which something may have arrived
 
     # ***** order *****
 
@@ -113,35 +117,37 @@ class _Walk:
     # ***** what each node does *****
 
     def gather(self) -> bool:
-        """Collect values and write the function's lines; False where the engine has to make the call."""
+        """Collect values and structure; False where the engine has to make the call."""
         task = self.task
         self._sorted()
         for node, buffer in task.buffers.items():
-            if node not in self._numbers:
+            number = self._numbers.get(node)
+            if number is None:
                 continue
-            for number, grad in enumerate(buffer):
+            for k, grad in enumerate(buffer):
                 if grad is not None:
                     if type(grad) not in plain_classes:
                         return False
-                    self._line(f"{self._buffer(node, number)} = {self._value(grad)}")
-                    self._filled.add((self._numbers[node], number))
-        self.key.append((tuple(self._filled), len(task.results)))
+                    self.values.append(grad)
+                    self._write("b{}_{} = v[{}]", number, k, len(self.values) - 1)
+                    self._filled.setdefault(number, set()).add(k)
+                    self.key.append((number, k))
         results = ["None"] * len(task.results)
-        for node in self.order:
-            if not self._node(node, results):
+        for number, node in enumerate(self.order):
+            if not self._node(number, node, results):
                 return False
-        self._line(f"return [{', '.join(results)}]")
+        self._write("return [{}]", ", ".join(results))
         return True
 
-    def _node(self, node: Any, results: list[str]) -> bool:
-        task, number = self.task, self._numbers[node]
+    def _node(self, number: int, node: Any, results: list[str]) -> bool:
+        task, filled = self.task, self._filled.get(number, ())
         runs = task.needed is None or node in task.needed
         captured = task.captures.get(node, ()) if task.needed is not None else ()
-        count = max([node._n_outputs, *[k + 1 for n, k in self._filled if n == number]])
-        grads = [f"b{number}_{k}" if (number, k) in self._filled else "None" for k in range(count)]
+        count = max(node._n_outputs, max(filled) + 1 if filled else 0)
+        grads = [f"b{number}_{k}" if k in filled else "None" for k in range(count)] if self.writing else [""] * count
         self.key.append((type(node), runs, tuple(captured), count))
         extra = node._extra
-        hooks = self._hooks_of(node)
+        hooks = self._hooks_of(node) if extra is not None or type(node) is AccumulateGrad else _NONE
         if not runs:
             if hooks is None:
                 return False
@@ -151,16 +157,16 @@ class _Walk:
         if not runs:
             return True
         if type(node) is AccumulateGrad:
-            return self._leaf(node, grads, hooks)
+            return self._leaf(node, grads, hooks or _NONE)
         plain = extra is None or (hooks is not None and extra.pre_hooks is None and extra.post_hooks is None)
         if plain and isinstance(node, OpNode) and type(node).apply is OpNode.apply:
             if node.saved is None:
                 return False
             if not any(type(item) is Packed for item in node.saved):
-                return self._operator(node, grads, hooks or {})
+                return self._operator(node, grads, hooks or _NONE)
         self.key.append("as it is")
         self.nodes.append(node)
-        self._line(f"r = run_as_it_is(n[{len(self.nodes) - 1}], [{', '.join(grads)}])")
+        self._write("r = run_as_it_is(n[{}], [{}])", len(self.nodes) - 1, ", ".join(grads))
         self._pass_on(node)
         return True
 
@@ -169,10 +175,8 @@ class _Walk:
         if type(node) is AccumulateGrad:
             variable = node._variable()
             meta = None if variable is None else variable._autograd_meta
-            return {0: meta.hooks} if meta is not None and meta.hooks else {}
+            return {0: meta.hooks} if meta is not None and meta.hooks else _NONE
         extra = node._extra
-        if extra is None:
-            return {}
         return None if extra.retain is not None else dict(extra.tensor_hooks or {})
 
     def _hooked(self, hooks: dict[int, Any], grads: list[str]) -> None:
@@ -181,20 +185,20 @@ class _Walk:
             for hook in list(held.values()) if k < len(grads) else ():
                 self.hooks.append(hook)
                 name = f"h[{len(self.hooks) - 1}]"
-                made = f"a{len(self.hooks)}"
-                self._line(f"{made} = checked({name}, {grads[k]}, {name}({grads[k]}))")
-                grads[k] = made
+                self._write("a{0} = checked({1}, {2}, {1}({2}))", len(self.hooks), name, grads[k])
+                grads[k] = f"a{len(self.hooks)}"
             self.key.append((k, len(held)))
 
-    def _leaf(self, node: AccumulateGrad, grads: list[str], hooks: dict[int, Any] | None) -> bool:
+    def _leaf(self, node: AccumulateGrad, grads: list[str], hooks: dict[int, Any]) -> bool:
         variable = node._variable()
         if variable is None:
             self.key.append("gone")
             return True
         if node.level is not None or type(variable) in dispatch_classes:
             return False
-        self._hooked(hooks or {}, grads)
-        self._line(f"accumulated({self._value(variable)}, {grads[0]})")
+        self._hooked(hooks, grads)
+        self.values.append(variable)
+        self._write("accumulated(v[{}], {})", len(self.values) - 1, grads[0])
         return True
 
     def _operator(self, node: Any, grads: list[str], hooks: dict[int, Any]) -> bool:
@@ -205,12 +209,16 @@ class _Walk:
         if type(saved) is not list:
             return False
         self._hooked(hooks, grads)
-        name = f"s{id(node.info)}"
-        if name not in self.space:
-            self.space[name] = steps.node_step(node.info)
-            self.kept.append(node.info)
-        self.key.append((id(node.info), len(saved)))
-        self._line(f"r = {name}([{', '.join(self._value(x) for x in saved)}], [{', '.join(grads)}])")
+        info, first = node.info, len(self.values)
+        self.values += saved
+        self.key.append((id(info), len(saved)))
+        if self.writing:
+            name = f"s{id(info)}"
+            if name not in self.space:
+                self.space[name] = steps.node_step(info)
+                self.kept.append(info)
+            given = ", ".join(f"v[{k}]" for k in range(first, len(self.values)))
+            self._write("r = {}([{}], [{}])", name, given, ", ".join(grads))
         self._pass_on(node)
         return True
 
@@ -218,30 +226,31 @@ class _Walk:
         """Give the gradients in `r` to the nodes behind."""
         targets = []
         for k, edge in enumerate(node._edges):
-            after, number = (None, 0) if edge is None else edge if type(edge) is tuple else (edge, 0)
-            if after is None or not self.task.runs(after):
+            if edge is None:
                 continue
-            place = self._numbers[after], number
-            targets.append((k, *place))
-            buffer = self._buffer(after, number)
-            self._line(f"{buffer} = joined({buffer}, r[{k}])" if place in self._filled else f"{buffer} = r[{k}]")
-            self._filled.add(place)
+            after, number = edge if type(edge) is tuple else (edge, 0)
+            if not self.task.runs(after):
+                continue
+            place = self._numbers[after]
+            targets.append((k, place, number))
+            filled = self._filled.setdefault(place, set())
+            self._write(
+                "b{0}_{1} = joined(b{0}_{1}, r[{2}])" if number in filled else "b{0}_{1} = r[{2}]", place, number, k
+            )
+            filled.add(number)
         self.key.append(tuple(targets))
 
     # ***** text *****
 
-    def _line(self, text: str) -> None:
-        self.lines.append(f"    {text}")
-
-    def _buffer(self, node: Any, number: int) -> str:
-        return f"b{self._numbers[node]}_{number}"
-
-    def _value(self, value: Any) -> str:
-        self.values.append(value)
-        return f"v[{len(self.values) - 1}]"
+    def _write(self, text: str, *words: Any) -> None:
+        if self.writing:
+            self.lines.append(f"    {text.format(*words)}")
 
     def function(self) -> Callable[..., Any]:
         """The function of the walk: it takes values, hooks and nodes, and gives the gradients that were asked for."""
         text = "\n".join(["def backward(v, h, n):", *self.lines])
         made: Callable[..., Any] = functions(text, self.space, "compiled backward")["backward"]
         return made
+
+
+_NONE: dict[int, Any] = {}

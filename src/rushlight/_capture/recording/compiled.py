@@ -27,6 +27,7 @@ from rushlight._engine.dispatch.node_recording import NOT_SAVED, watch
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
+from rushlight._types.dtype import BOOL
 from rushlight._types.layout import is_dense, numel
 from rushlight._types.spec import Spec
 
@@ -297,15 +298,17 @@ class CompiledProgram:
         `over_tensors` of executables).
         """
         over = getattr(self._exe, "over_tensors", None)
-        if over is None or self._failed is not None:
+        if over is None or (self._failed is not None and self._changed):
             return None
         count, sources = 0, []
         for kind, number, step in self._sources:
             sources.append((number, step) if kind == "input" else (-1 - count, 0))
             count += kind != "input"
         made = [(each.number, each.spec, each.offset) for each in self.made if each.kind == "storage"]
+        if self._failed is not None:
+            made.append((self._failed, _FLAG, 0))
         self._further = [(kind, number) for kind, number, _ in self._sources if kind != "input"]
-        self._all_made = len(made) == len(self.made) and not self._residuals
+        self._all_made = len(made) == len(self.made) and not self._residuals and self._failed is None
         first = len(self._results) - len(self._aliases) - len(self._residuals)
         return over(self.specs, sources, made + [(first + k, spec, 0) for k, spec in enumerate(self._residuals)])
 
@@ -334,9 +337,8 @@ class CompiledProgram:
             or self.flags
             or self._dressed
             or self._result_versions
-            or self._failed is not None
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
-            found = self._over(self._plain())
+            found = self._over(self._plain()) if self._failed is None else self._over_checked()
         self._run = found
         return found(inputs)
 
@@ -370,6 +372,30 @@ class CompiledProgram:
             return results
 
         return run_recorded
+
+    def _over_checked(self) -> Callable[[Sequence[Tensor]], list[Any]]:
+        """Calls of a program that only computes, and looks at checks."""
+        direct, whole, count, state = self._direct, self._whole, len(self.made), STATE
+        if direct is None or any(each.kind != "storage" for each in self.made):
+            return whole
+        read = backend_of(CPU).reader(BOOL)
+
+        def run(inputs: Sequence[Tensor]) -> list[Any]:
+            try:
+                results: list[Any] | None = direct(inputs, ())
+            except Exception:  # of a kernel
+                raise CheckFailed from None
+            if results is None:
+                return whole(inputs)
+            if read(results[count]._ptr):
+                raise CheckFailed
+            residuals = results[count + 1 :]
+            del results[count:]
+            if self._backward is not None and state.word & GRAD:
+                self._record(inputs, (), (), results, residuals)
+            return results
+
+        return run
 
     def _plain(self) -> Callable[[Sequence[Tensor]], list[Any]]:
         """Calls of a program that only computes."""
@@ -410,7 +436,9 @@ class CompiledProgram:
         found: tuple[Any, ...] = ()
         if self._replaced and not self.changes_nothing_before_checks:
             release(inputs, self._replaced)
-        tensors = None if self._direct is None else self._direct(inputs, self._further_words(drawn, numbers))
+        tensors = None
+        if self._direct is not None and self._failed is None:
+            tensors = self._direct(inputs, self._further_words(drawn, numbers))
         if self._failed is not None:
             found = self._checked(inputs, self._words(inputs, drawn, numbers), before)
         elif tensors is None and exe is not None:
@@ -596,6 +624,9 @@ class CompiledProgram:
         if kind == "draw":
             return make(drawn[number], spec, drawn[number].ptr)
         return self._held[number]
+
+
+_FLAG = Spec.of(BOOL, CPU, ())
 
 
 def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:

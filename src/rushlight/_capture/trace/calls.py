@@ -436,9 +436,10 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
     if kind is reversed and len(args) == 1 and tracer.is_user_object(args[0]):
         method = tracer.method_of(args[0], "__reversed__")
-        if method is None:
+        if method is not None:
+            return tracer.call(method, (), {})
+        if not isinstance(args[0], tuple):
             raise Break(f"reversed() of a {type(args[0]).__name__}")
-        return tracer.call(method, (), {})
     given: list[Any] = []
     for x in args:
         if isinstance(x, (types.FunctionType, types.MethodType)) and kind in (map, filter):
