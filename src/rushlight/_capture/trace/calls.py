@@ -475,7 +475,7 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
     if kind is bool and len(given) == 1:
         return tracer.truth(given[0])
     if kind in (str, set, frozenset, dict):
-        tracer.check_methods(*given)
+        tracer.check_methods(*given, printing=kind is str)
     if kind in (int, float) and len(given) == 1 and is_symbolic(given[0]):
         return truncated(given[0]) if kind is int else as_double(given[0])
     return tracer.native(kind, *given, **kwargs)
@@ -639,7 +639,9 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
     ):
         return _outside_method(tracer, function, owner, args, kwargs)
     if name in _COMPARING or (isinstance(owner, (str, bytes)) and name == "format"):
-        tracer.check_methods(*args, *kwargs.values(), *((owner,) if name in ("__repr__", "__str__", "sort") else ()))
+        whole = (owner,) if name in ("__repr__", "__str__", "sort") else ()
+        printing = isinstance(owner, (str, bytes)) or name in ("__repr__", "__str__")
+        tracer.check_methods(*args, *kwargs.values(), *whole, printing=printing)
     given = list(args)
     if name in ("extend", "update", "__init__", "intersection", "union", "difference", "join"):
         given = [tracer.unpack(x) if tracer.is_user_object(x) and not isinstance(x, dict) else x for x in given]

@@ -222,17 +222,17 @@ class Tracer(Operations):
                 if id(part) in opaque or id(part) in unread:
                     raise Break(f"uses what is inside of a {type(part).__name__} from outside")
 
-    def check_methods(self, *values: Any, depth: int = 4) -> None:
+    def check_methods(self, *values: Any, printing: bool = True, depth: int = 4) -> None:
         """Break where one of these is, or holds, an object from outside that has methods in Python, which native code
-        that compares, hashes or prints would run.
+        that compares, hashes or (with `printing`) prints would run.
         """
         for value in values:
             kind: Any = type(value)
             if isinstance(value, (list, tuple, dict, set, frozenset, deque)) and depth:
-                self.check_methods(*value, depth=depth - 1)
+                self.check_methods(*value, printing=printing, depth=depth - 1)
                 if isinstance(value, dict):
-                    self.check_methods(*value.values(), depth=depth - 1)
-            elif self.outside.is_outside(value) and self.is_user_object(value) and has_methods(kind):
+                    self.check_methods(*value.values(), printing=printing, depth=depth - 1)
+            elif self.outside.is_outside(value) and self.is_user_object(value) and has_methods(kind, printing):
                 raise Break(f"native code would run methods of a {kind.__name__} from outside")
 
     def noted(self, made: Any) -> Any:
@@ -785,7 +785,7 @@ class Tracer(Operations):
             return self.outside.wrap(
                 value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
             )
-        self.check_methods(index)
+        self.check_methods(index, printing=False)
         return self.native(operator.getitem, obj, index)
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
@@ -794,7 +794,7 @@ class Tracer(Operations):
         if method is not None:
             return self.call(method, (index, value), {})
         self.check_writable(obj)
-        self.check_methods(index)
+        self.check_methods(index, printing=False)
         self.native(self._put, obj, index, value)
         return None
 
@@ -911,7 +911,7 @@ class Tracer(Operations):
             self.is_user_object(x) or isinstance(x, Tensor) for x in (*container, item)
         ):
             return self.contained(item, container)
-        self.check_methods(item)
+        self.check_methods(item, printing=False)
         return bool(self.native(super().contains, item, container))
 
     def contained(self, item: Any, items: Sequence[Any]) -> bool:
@@ -1094,21 +1094,13 @@ _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that
 
 
 @functools.cache
-def has_methods(kind: type) -> bool:
-    """Whether a class compares, hashes or prints its objects by code in Python."""
+def has_methods(kind: type, printing: bool) -> bool:
+    """Whether a class compares or hashes its objects, or with `printing` prints them, by code in Python."""
+    names = ("__eq__", "__hash__", "__lt__", "__gt__", "__add__", "__radd__")
+    if printing:
+        names = (*names, "__repr__", "__str__", "__format__")
     return not issubclass(kind, enum.Enum) and any(
-        isinstance(type_attribute(kind, name), types.FunctionType)
-        for name in (
-            "__eq__",
-            "__hash__",
-            "__lt__",
-            "__gt__",
-            "__repr__",
-            "__str__",
-            "__format__",
-            "__add__",
-            "__radd__",
-        )
+        isinstance(type_attribute(kind, name), types.FunctionType) for name in names
     )
 
 
