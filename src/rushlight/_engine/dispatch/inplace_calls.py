@@ -91,6 +91,8 @@ class InplaceCaller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op, target = self.op, tensors[0]._spec
+        if self._narrows(template, tensors):
+            return self._narrowed(template, len(tensors))
         if _STATE.word & OBSERVED:
             return observed_plan(self, template, tensors)
         HOOKS.operator_name = self.name
@@ -158,6 +160,33 @@ class InplaceCaller:
         node = node_name(op, template, specs, inplace=True)
         plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    # ***** results that are rounded to the dtype of their target *****
+
+    def _narrows(self, template: tuple[Any, ...], tensors: list[Tensor]) -> bool:
+        """Whether a call that is recorded computes in another dtype than that of its target."""
+        target = tensors[0]._spec.dtype
+        if not _STATE.word & GRAD or "no_history" in self.op.tags or not any(t._rg for t in tensors):
+            return False
+        if all(t._spec.dtype is target for t in tensors) or not (target.is_floating_point or target.is_complex):
+            return False
+        try:
+            graph, _ = trace_operator(self.op, template, [t._spec for t in tensors])
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):  # the call that follows says what is wrong
+            return False
+        return graph.outputs[0].dtype is not target and can_cast(graph.outputs[0].dtype, target)
+
+    def _narrowed(self, template: tuple[Any, ...], n: int) -> Callable[..., Any]:
+        """The plan of such a call: the operator, and a copy into the target, each with its own derivative."""
+
+        def plan(*args: Any) -> Tensor:
+            check_writable(args[0], True)
+            old = OPS["clone"](args[0])  # what the derivative reads of the target is its old value
+            made = plan_for(self.caller, template, [old, *args[1:n]])(old, *args[1:])
+            check_inplace_result(made._spec, args[0]._spec)
+            return OPS["copy_"](args[0], made)  # type: ignore[no-any-return]
+
+        return plan
 
     # ***** what is kept on disk *****
 
