@@ -9,6 +9,7 @@ differs, forward or backward, and the shares that agree.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import re
 import sys
@@ -37,24 +38,64 @@ def recorder(torch: Any, base: Any) -> Any:
 def sequences(
     lib: Any, base: Any, function: Any, tree: Any, rebinder: Any, process: Any
 ) -> tuple[list[str], list[str] | None]:
-    """What a call runs, and its backward from fixed gradients."""
+    """What a call runs, and its backward from fixed gradients; an error in the place of names where it fails."""
     torch = lib.m
     (given, args, kwargs), _ = lib.build(tree, rebinder)
     torch.manual_seed(5)
     mode = recorder(torch, base)
     with mode:
         out = function(given, *args, **kwargs)
-    forward, mode.names = mode.names, []
-    outs = [t for t in lib.tensors(process(out)) if t.requires_grad and "strided" in str(t.layout)]
+        forward, mode.names = mode.names, []
+        out = process(out)
+    mode.names = []
+    outs = [t for t in lib.tensors(out) if t.requires_grad and "strided" in str(t.layout)]
     if not outs:
         return forward, None
+    seeds = seeds_of(torch, outs)
+    try:
+        with mode:
+            torch.autograd.backward(outs, seeds)
+    except Exception as error:
+        return forward, [f"{type(error).__name__}: {error}"[:200]]
+    return forward, mode.names
+
+
+def seeds_of(torch: Any, outs: list[Any]) -> list[Any]:
+    """Fixed gradients of results."""
     seeds = []
     for k, t in enumerate(outs):
         numbers = np.asarray(np.random.RandomState(k).randint(-16, 17, size=tuple(t.shape)) / 8.0)
         seeds.append(torch.from_numpy(numbers).reshape(tuple(t.shape)).to(t.dtype))
+    return seeds
+
+
+def gradients(lib: Any, mode: Any, function: Any, tree: Any, rebinder: Any, process: Any) -> list[Any]:
+    """The gradients of a call's inputs, forward and backward under a mode."""
+    torch = lib.m
+    (given, args, kwargs), _ = lib.build(tree, rebinder)
+    leaves = [t for t in lib.tensors((given, args, kwargs)) if t.requires_grad]
+    torch.manual_seed(5)
     with mode:
-        torch.autograd.backward(outs, seeds)
-    return forward, mode.names
+        out = function(given, *args, **kwargs)
+        outs = [t for t in lib.tensors(process(out)) if t.requires_grad and "strided" in str(t.layout)]
+        if outs:
+            torch.autograd.backward(outs, seeds_of(torch, outs))
+    return [t.grad for t in leaves]
+
+
+def unlike(first: list[Any], second: list[Any]) -> bool:
+    """Whether gradients differ by more than rounding."""
+    for a, b in zip(first, second, strict=True):
+        if (a is None) is not (b is None):
+            if (b if a is None else a).count_nonzero():
+                return True
+            continue
+        if a is None:
+            continue
+        x, y = (np.asarray(t.detach().to_dense().resolve_conj().numpy(), dtype=complex) for t in (a, b))
+        if x.shape != y.shape or not np.allclose(x, y, rtol=2e-3, atol=2e-3, equal_nan=True):
+            return True
+    return False
 
 
 def main() -> None:
@@ -63,6 +104,7 @@ def main() -> None:
     parser.add_argument("conformance", type=Path)
     parser.add_argument("--only", default=".")
     parser.add_argument("--samples", type=int, default=10)
+    parser.add_argument("--values", action="store_true", help="also compare gradients under a mode with those without")
     options = parser.parse_args()
     sys.path.insert(0, str(options.conformance))
     import opinfo
@@ -112,6 +154,14 @@ def main() -> None:
                 got: Any = sequences(here, Ours, functions[1], tree, bind_here, sample.output_process_fn_grad)
             except Exception as error:
                 got = [f"{type(error).__name__}: {error}"[:200]], None
+            if options.values and wanted[1] is not None:
+                how = functions[1], tree, bind_here, sample.output_process_fn_grad
+                try:
+                    plain = gradients(here, contextlib.nullcontext(), *how)
+                    if unlike(plain, gradients(here, recorder(rushlight, Ours), *how)):
+                        print(f"{name} #{number}: gradients under a mode differ")
+                except Exception as error:
+                    print(f"{name} #{number}: gradients not compared ({type(error).__name__}: {error})"[:200])
             for part, a, b in zip(agreed, wanted, got, strict=True):
                 if a is not None:
                     if a != b and same.get(part, True):

@@ -1,6 +1,7 @@
 """Operators below autograd, beside PyTorch's.
 
-    python tools/dispatch_traces.py --write       what PyTorch runs for the programs of tests/dispatch/programs.py, to tests/dispatch/traces.json.gz
+    python tools/dispatch_traces.py --write       what PyTorch runs for the programs of tests/dispatch/programs.py, to tests/dispatch/traces.json.gz,
+                                                  and its graphs of ahead_of_time_programs.py, to ahead_of_time_graphs.json.gz
 
 PyTorch 2.13 must be installed.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = ROOT / "tests" / "dispatch" / "traces.json.gz"
+AHEAD = TRACES.with_name("ahead_of_time_graphs.json.gz")
 sys.path.insert(0, str(ROOT / "tests" / "dispatch"))
 
 
@@ -65,7 +67,10 @@ def traces(torch: Any, base: type, programs: dict[str, Any], inputs: Any) -> dic
 
 def main() -> None:
     """Write the stored traces and graphs."""
+    import ahead_of_time_programs as ahead_of_time
     import torch
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.partitioners import default_partition
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -81,6 +86,8 @@ def main() -> None:
     found = traces(torch, TorchDispatchMode, PROGRAMS, inputs)
     text = json.dumps({"torch": torch.__version__, "traces": found, "graphs": graphs}, indent=0)
     TRACES.write_bytes(gzip.compress(text.encode(), mtime=0))
+    ahead = {n: ahead_of_time.graphs(torch, n, aot_function, default_partition) for n in ahead_of_time.PROGRAMS}
+    AHEAD.write_bytes(gzip.compress(json.dumps(ahead, separators=(",", ":")).encode(), mtime=0))
     print(f"{TRACES}: {len(PROGRAMS)} programs, {TRACES.stat().st_size} bytes")
 
 

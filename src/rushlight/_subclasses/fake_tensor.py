@@ -22,6 +22,7 @@ from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
 from rushlight._interface.dispatch import disabled_torch_function
 from rushlight._interface.tensors import STATE
+from rushlight.library.aten.calls import bound
 from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 __all__ = [
@@ -108,6 +109,10 @@ class FakeTensor(Tensor):
     def device(self) -> Any:
         """Where the tensor would be."""
         return self.place
+
+    def storage_offset(self) -> int:
+        """Where the first element would lie in the storage, in elements."""
+        return int(self._ptr // self._spec.dtype.itemsize)  # no address: views know where they lie in their bases
 
     @property
     def fake_device(self) -> Any:
@@ -272,7 +277,13 @@ class FakeTensorMode(TorchDispatchMode):
         with _without_modes():
             given, named = tree_map(bare, list(args)), {k: tree_map(bare, v) for k, v in kwargs.items()}
             made = func(*given, **named)
-        return self._wrapped(made, given, list(args), device)
+        wrapped = self._wrapped(made, given, list(args), device)
+        if func.is_view and leaves and isinstance(leaves[0], FakeTensor):
+            base = leaves[0]
+            for number, out in enumerate(wrapped if isinstance(wrapped, (tuple, list)) else (wrapped,)):
+                if out is not base and out._spec.dtype is base._spec.dtype:
+                    out._ptr = base._ptr + first_element(func, args, kwargs, base, number) * base._spec.dtype.itemsize
+        return wrapped
 
     def _device(self, func: Any, leaves: list[Any], kwargs: dict[str, Any]) -> Any:
         """Where the result would be; RuntimeError where the arguments are on several devices."""
@@ -310,11 +321,41 @@ class FakeTensorMode(TorchDispatchMode):
             if not isinstance(value, Tensor):
                 return value
             held = known.get(id(value))
-            return held if held is not None else FakeTensor(self, value, device)
+            if held is None:
+                return FakeTensor(self, value, device)
+            if held._spec.shape != value._spec.shape or held._spec.strides != value._spec.strides:
+                now = FakeTensor(self, value, held.place)  # it was made to look otherwise
+                held._spec, held._ptr = now._spec, now._ptr
+            return held
 
         if isinstance(made, (tuple, list)):
             return type(made)([wrap(m) for m in made])
         return wrap(made)
+
+
+def first_element(func: Any, args: Any, kwargs: Any, base: Any, number: int) -> int:
+    """Where the first element of a view, or of one of several, lies behind that of its base."""
+    name, strides, sizes = func._opname, base.stride(), base.shape
+    if name not in ("select", "slice", "diagonal", "as_strided", "split", "split_with_sizes", "unbind"):
+        return 0
+    given = bound(func, args, kwargs)
+    if name == "as_strided":
+        offset = given["storage_offset"]
+        return 0 if offset is None else int(offset) - int(base.storage_offset())
+    if name == "diagonal":
+        offset = given["offset"]
+        return int(offset * strides[given["dim2"]] if offset >= 0 else -offset * strides[given["dim1"]])
+    dim = given["dim"]
+    if name == "select":
+        index = given["index"]
+        return int((index + sizes[dim] if index < 0 else index) * strides[dim])
+    if name == "slice":
+        start = given["start"] or 0
+        return int(min(max(start + sizes[dim] if start < 0 else start, 0), sizes[dim]) * strides[dim])
+    if name == "unbind":
+        return int(number * strides[dim])
+    parts = given.get("split_sizes")
+    return int((sum(parts[:number]) if parts is not None else number * given["split_size"]) * strides[dim])
 
 
 def _makes(func: Any) -> bool:

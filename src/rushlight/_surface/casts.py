@@ -8,7 +8,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.core import convert, creation
-from rushlight._engine.core.hooks import bump
+from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classes
 from rushlight._engine.dispatch import override
@@ -160,6 +160,11 @@ def type_as(self: Tensor, tensor: Tensor) -> Tensor:
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Change the shape in place; new elements are undefined."""
     shape = creation.as_shape(sizes)
+    if STATE.word & FUNCTION_MODE or type(self) in dispatch_classes:
+        options = {} if memory_format is None else {"memory_format": memory_format}
+        handled, made = HOOKS.below(resize_, (self, list(shape)), options)
+        if handled:
+            return made
     if memory_format is not None and str(memory_format) == "torch.preserve_format":
         raise RuntimeError("Unsupported memory formatPreserve")
     return convert.resize_(self, shape, None if memory_format is None else _dense_strides(shape, memory_format))

@@ -54,7 +54,7 @@ def _dims(input: Any, dim: Any) -> tuple[int, ...]:
         wrapped.append(d % bound)
     if len(set(wrapped)) != len(wrapped):
         raise RuntimeError(f"dim={d % bound} appears multiple times in the list of dims")
-    return tuple(wrapped) if ndim else ()
+    return tuple(wrapped)
 
 
 def _filled(input: Any, mask: Any, value: Any) -> Any:
@@ -63,17 +63,25 @@ def _filled(input: Any, mask: Any, value: Any) -> Any:
         return input
     if mask.dim() > input.dim():
         raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
-    return rushlight.where(mask.bool().expand(input.shape), input, rushlight.tensor(value, dtype=input.dtype))
+    return rushlight.where(_mask_like(input, mask), input, rushlight.tensor(value, dtype=input.dtype))
 
 
-def _count(input: Any, mask: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
-    """How many elements count."""
-    ones = rushlight.ones(input.shape, dtype=dtype)
-    return _over(rushlight.sum, _filled(ones, mask, 0), dims, keepdim)
+def _mask_like(input: Any, mask: Any) -> Any:
+    """The mask as bools in the shape of the input."""
+    if mask.shape != input.shape:
+        mask = mask.clone().expand(input.shape)
+    return mask.bool()
 
 
-def _over(function: Callable[..., Any], x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    return function(x, dims, keepdim) if dims else x.clone()
+def _sum_and_count(input: Any, mask: Any, dims: Any, keepdim: bool, dtype: Any) -> tuple[Any, Any]:
+    """The sum of the elements that count, and how many they are."""
+    if mask is None:
+        ones = rushlight.ones(input.shape, dtype=rushlight.int64, device=input.device)
+        count = rushlight.sum(ones, dims, keepdim)
+        return rushlight.sum(input, dims, keepdim, dtype=dtype), count
+    mask = _mask_like(input, mask)
+    count = mask.sum(dims, keepdim)
+    return rushlight.sum(_filled(input.to(dtype), mask, 0), dims, keepdim), count
 
 
 def _summed_dtype(input: Any, dtype: Any) -> Any:
@@ -107,7 +115,7 @@ def _greatest(dtype: Any) -> Any:
 def sum(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """Sum of the elements that count."""
     x = input.to(_summed_dtype(input, dtype))
-    return _over(rushlight.sum, _filled(x, mask, 0), _dims(x, dim), keepdim)
+    return rushlight.sum(_filled(x, mask, 0), _dims(x, dim), keepdim)
 
 
 @accepts_masked
@@ -117,9 +125,7 @@ def prod(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
     dims = _dims(input, dim)
     for d in sorted(dims, reverse=True):
         x = x.prod(d, keepdim)
-    return (
-        x.clone() if x is input and dim is not None and dim != () else x
-    )  # of a number: PyTorch's dims make a copy of it
+    return x
 
 
 def _check_identity(name: str, x: Any, mask: Any) -> None:
@@ -131,7 +137,7 @@ def _extreme(name: str, value_of: Callable[[Any], Any], doc: str) -> Callable[..
     def function(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
         x = input if dtype is None else input.to(dtype)
         _check_identity(name, x, mask)
-        return _over(getattr(rushlight, name), _filled(x, mask, value_of(x.dtype)), _dims(x, dim), keepdim)
+        return getattr(rushlight, name)(_filled(x, mask, value_of(x.dtype)), _dims(x, dim), keepdim)
 
     function.__name__, function.__doc__ = name, doc
     return accepts_masked(function)
@@ -169,11 +175,8 @@ def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
     kind = input.dtype if dtype is None else dtype
     if not (kind.is_floating_point or kind.is_complex):
         raise ValueError(f"mean(): input or dtype must be floating point or complex, not {kind}")
-    x = input.to(kind)
-    dims = _dims(x, dim)
-    if mask is None:
-        return _over(rushlight.mean, x, dims, keepdim)
-    return _over(rushlight.sum, _filled(x, mask, 0), dims, keepdim) / _count(x, mask, dims, keepdim, x.dtype)
+    total, count = _sum_and_count(input, mask, _dims(input, dim), keepdim, kind)
+    return total / count
 
 
 @accepts_masked
@@ -181,14 +184,15 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
     """The middle of the elements that count (the lower of two)."""
     x = input if dtype is None else input.to(dtype)
     (at,) = _dims(x, dim) or (0,)
-    if mask is None:
-        return rushlight.median(x, at, keepdim).values
     if x.is_floating_point():
         return rushlight.nanmedian(_filled(x, mask, math.nan), at, keepdim).values
+    if mask is None:
+        return rushlight.median(x, at, keepdim).values
     # No integer is NaN: what does not count goes to the end instead.
     row = x.to(rushlight.uint8) if x.dtype is rushlight.bool else x
     row = _filled(row, mask, _greatest(row.dtype)).sort(at).values
-    middle = (_count(row, mask, (at,), True, rushlight.int64) - 1).clamp(min=0) // 2
+    count = _mask_like(row, mask).sum((at,), True)
+    middle = (count - 1).clamp(min=0) // 2
     found = row.gather(at, middle).to(x.dtype)
     return found if keepdim else found.squeeze(at)
 
@@ -223,14 +227,17 @@ def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, dtype: Any, mask
     x = input.to(_mean_dtype(input, dtype))
     dims = _dims(x, dim)
     less = correction if correction is not None else 1 if unbiased is None or unbiased else 0
-    real = x.real.dtype if x.is_complex() else x.dtype
-    count = _count(x, mask, dims, True, real)
-    middle = _over(rushlight.sum, _filled(x, mask, 0), dims, True) / count
-    apart = _filled(x - middle, mask, 0)
-    square = apart * apart.conj() if x.is_complex() else apart * apart
-    total = _over(rushlight.sum, square, dims, keepdim)
-    left = count if keepdim else count.reshape(total.shape)
-    return total / (left - less).clamp(min=0)  # of a complex tensor it is complex too, as PyTorch has it
+    mask = None if mask is None else _mask_like(x, mask)
+    total, count = _sum_and_count(x, mask, dims, True, x.dtype)
+    apart = x - total / count
+    square = apart * apart.conj()
+    total = rushlight.sum(_filled(square, mask, 0), dims, keepdim)
+    if not keepdim:
+        count = count.reshape(total.shape)
+    if less:
+        count = count.to(x.dtype.to_real()) - less
+        count = rushlight.maximum(count, count.new_zeros([]))
+    return total / count  # of a complex tensor it is complex too, as PyTorch has it
 
 
 @accepts_masked
@@ -320,7 +327,7 @@ def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: An
     """The elements that count divided by their norm (not below eps)."""
     x = input if dtype is None else input.to(dtype)
     size = norm(x, ord, dim, keepdim=True, mask=mask)
-    return _filled(x, mask, 0) / rushlight.clamp(size, min=eps)
+    return _filled(x, mask, 0) / rushlight.maximum(size, size.new_full([], eps))
 
 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:

@@ -53,6 +53,7 @@ class TorchDispatchMode:
     """
 
     supports_higher_order_operators = False
+    pre_dispatch = False  # it sees operators above autograd, as they are called
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         self._dispatch_key = _dispatch_key

@@ -10,8 +10,8 @@ from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import check_resizable, device_of, empty_spec, own, root_of
-from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, TRANSFORMS
-from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, TRANSFORMS
+from rushlight._engine.core.tensor import Tensor, dispatch_classes, edge_of, make, meta_of
 from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
 from rushlight._engine.sharing.shared import relocate, seen_by_others
 from rushlight._types.dtype import UINT8 as BYTE
@@ -94,6 +94,8 @@ class CopySlices(Node):
         grad = grads[0]
         if grad is None:
             return [None] * len(self._edges)
+        if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes:
+            return self._below_modes(grad)
         whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
         if whole._spec is not self.base:
             whole = as_strided(whole, self.base.shape, self.base.strides)
@@ -104,6 +106,21 @@ class CopySlices(Node):
             OPS["zero_"](part)
         else:
             OPS["copy_"](part, mine)
+        return [whole, *found]
+
+    def _below_modes(self, grad: Any) -> Sequence[Tensor | None]:
+        """The same by functions that dispatch modes and classes see."""
+        shape, strides, step = self.window.geometry
+        if self.window.parts or self.window.pairs or self.window.conj:
+            raise NotImplementedError("the gradient of a change of parts of complex numbers, below dispatch modes")
+        whole = grad.new_empty_strided(self.base.shape, self.base.strides).copy_(grad)
+        part = whole.as_strided(shape, strides, step)
+        found = list(self.function.apply([part.clone()]))
+        mine = found.pop(self.own) if self.own is not None else None
+        if mine is None:
+            part.zero_()
+        else:
+            part.copy_(mine)
         return [whole, *found]
 
     def _release(self) -> None:

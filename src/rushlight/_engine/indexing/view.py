@@ -12,8 +12,8 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import has_memory
-from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE
-from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE
+from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
@@ -342,9 +342,21 @@ class AsStridedBackward0(Node):
         grad = grads[0]
         if grad is None:
             return [None]
+        if not self.parts and (STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes):
+            return [self._below_modes(grad)]
         if not self.parts:
             return [scatter_strided(grad, self.base, *self.geometry)]
         return [OPS["view_as_complex"](scatter_strided(grad, pairs_of(self.base), *self.geometry))]
+
+    def _below_modes(self, grad: Any) -> Tensor:
+        """The same by functions that dispatch modes and classes see."""
+        shape, strides, step = self.geometry
+        whole, steps = self.base.shape, self.base.strides
+        span = 1 + sum((n - 1) * s for n, s in zip(whole, steps, strict=True)) if self.base.numel else 0
+        memory = grad.new_zeros([span])
+        memory.as_strided(shape, strides, step).copy_(grad)
+        made: Tensor = memory.as_strided(whole, steps, 0)
+        return made
 
 
 class Window:

@@ -45,7 +45,8 @@ def _low_rank(A: Any, q: int, niter: int, M: Any) -> tuple[Any, Any, Any]:
     Q = _basis(A, q, niter, M)
     B = _h(Q) @ A if M is None else _h(Q) @ A - _h(Q) @ M
     U, S, Vh = svd(B, False)
-    left, right = Q @ U, _h(Vh)
+    right = _h(Vh)
+    left = Q @ U
     return (right, S, left) if wide else (left, S, right)
 
 

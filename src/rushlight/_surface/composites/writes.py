@@ -126,12 +126,16 @@ def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """`input` with src where `as_strided` with this size, stride and offset would look."""
-    places = T["arange"](input._spec.numel).as_strided(size, stride, storage_offset)
+    places = T["arange"](input._spec.numel, device=input.device).as_strided(size, stride, storage_offset)
     if tuple(places._spec.shape) != tuple(src._spec.shape):
         raise RuntimeError(
             "expected src to have a size equal to the slice of self. "
             f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
         )
+    if not input.is_contiguous():
+        found = input.clone()
+        found.as_strided(size, stride, storage_offset).copy_(src)
+        return found
     return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))
 
 

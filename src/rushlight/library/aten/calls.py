@@ -21,6 +21,7 @@ from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_defa
 functions: Any = LazyModule("rushlight.library.aten.functions")
 nodes: Any = LazyModule("rushlight.library.aten.nodes")
 kernels: Any = LazyModule("rushlight.library.aten.kernels")
+fronts: Any = LazyModule("rushlight.library.aten.fronts")
 
 __all__ = ["ABOVE", "asks", "below", "call", "own_below", "redispatch", "run_kernel", "shown"]
 
@@ -103,6 +104,13 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         kwargs = {"device": rushlight.get_default_device(), "pin_memory": False} | {
             k: v for k, v in kwargs.items() if v is not None
         }
+    if state.dispatch_modes and state.dispatch_modes[-1].pre_dispatch and name not in _PLAIN:
+        front = fronts.FRONTS.get(name)
+        native, given = (name, args) if front is None else front(*args, **kwargs)
+        found = choose(native, given, kwargs if front is None else {})
+        if found is not None:
+            form, values = found
+            return True, finish(function, above(overload_of(form), *shown(form, values)))
     handler = functions.HANDLERS.get(name)
     if handler is not None:
         made = handler(*args, **kwargs)
@@ -181,6 +189,8 @@ def call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         values = bind(form, args, kwargs, strict=True)
         if values is not None:
             args, kwargs = shown(form, values)
+    if state.dispatch_modes and state.dispatch_modes[-1].pre_dispatch:
+        return above(op, args, kwargs)
     if form is not None and form.composite:
         handler = functions.HANDLERS.get(form.name)
         if handler is not None:
@@ -190,6 +200,21 @@ def call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not ABOVE.done and state.word & GRAD and not state.word & INFERENCE:
         return nodes.recorded(op, args, kwargs)
     return redispatch(op, args, kwargs)
+
+
+def above(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Ask the innermost mode, which sees operators above autograd; it is away meanwhile."""
+    state = STATE
+    types = tuple(type(v) for v in asks(args, kwargs))
+    mode = state.dispatch_modes.pop()
+    word = state.word
+    if not state.dispatch_modes and not state.function_modes:
+        state.word = word & ~FUNCTION_MODE
+    try:
+        return mode.__torch_dispatch__(op, types, tuple(args), dict(kwargs))
+    finally:
+        state.dispatch_modes.append(mode)
+        state.word = word
 
 
 def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

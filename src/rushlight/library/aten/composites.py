@@ -235,7 +235,7 @@ def broadcast_to(input: Any, size: Any) -> Any:
 @handles("sum_to_size")
 def sum_to_size(self: Any, *size: Any) -> Any:
     shape = loose(size)
-    return self if shape == list(self.shape) else sum_to(self, shape)
+    return sum_to(self, shape)
 
 
 @handles("movedim moveaxis")
@@ -359,10 +359,8 @@ def tensor_split(input: Any, indices_or_sections: Any = None, dim: int = 0, **kw
     given = next(iter(kwargs.values())) if kwargs else indices_or_sections
     size = input.shape[dim]
     if isinstance(given, Tensor):
-        given = (
-            [aten("_local_scalar_dense")(given)] if not given.dim() else [aten("_local_scalar_dense")(t) for t in given]
-        )
-        given = given[0] if not indices_or_sections.dim() else given
+        with unseen():
+            given = given.tolist()
     if isinstance(given, int):
         low, more = divmod(size, given)
         found, at = [], 0
@@ -531,8 +529,8 @@ def unravel_index(indices: Any, shape: Any) -> Any:
     with unseen():
         steps = rushlight.tensor(coefs, device=indices.device, dtype=rushlight.int64)
         sizes = rushlight.tensor(shape, device=indices.device, dtype=rushlight.int64)
-    steps, sizes = aten("lift_fresh")(steps), sizes
-    quotient = aten("floor_divide")(aten("unsqueeze")(indices, -1), steps)
+    wide = aten("unsqueeze")(indices, -1)
+    quotient = aten("floor_divide")(wide, aten("lift_fresh")(steps))
     return tuple(aten("unbind.int")(aten("remainder.Tensor")(quotient, aten("lift_fresh")(sizes)), -1))
 
 

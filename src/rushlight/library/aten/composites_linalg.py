@@ -250,12 +250,10 @@ def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
 
 @handles("linalg_vander")
 def vander(x: Any, *, N: Any = None) -> Any:
-    n = x.shape[-1] if N is None else N
-    x = aten("unsqueeze")(x, -1)
-    if not x.dtype.is_floating_point and not x.dtype.is_complex:
+    n = N if N is not None else x.shape[-1] if x.dim() else 1
+    if not x.dtype.is_floating_point and not x.dtype.is_complex or n < 2:
         return NotImplemented
-    if n < 2:
-        return NotImplemented
+    x = aten("unsqueeze")(x if x.dim() else aten("unsqueeze")(x, -1), -1)
     powers = aten("cumprod")(aten("expand")(x, [*x.shape[:-1], n - 1]), -1)
     ones = aten("new_ones")(powers, [*powers.shape[:-1], 1])
     return aten("cat")([ones, powers], -1)
@@ -319,9 +317,7 @@ def older_norm(
         if p == "nuc":
             return matrix_norm(input, "nuc", tuple(dims) if dims is not None else (-2, -1), keepdim)
         return NotImplemented
-    if dims is None:
-        dims = list(range(input.dim()))
-    return aten("linalg_vector_norm")(input, 2.0 if p is None else p, dims, keepdim)
+    return aten("linalg_vector_norm")(input, 2.0 if p is None else p, [] if dims is None else dims, keepdim)
 
 
 @handles("linalg_cond")

@@ -44,7 +44,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     n = input.dim()
     if n == 2 and bias is not None:
         return aten("addmm")(bias, input, aten("t")(weight))
-    if bias is not None and n in (1, 3) and weight.dim() == 2 and (n == 1 or input.is_contiguous()):
+    if bias is not None and (n == 1 or n >= 3) and weight.dim() == 2 and (n == 1 or input.is_contiguous()):
         flat = reshaped(input, [math.prod(input.shape[:-1]), input.shape[-1]])
         return aten("view")(aten("addmm")(bias, flat, aten("t")(weight)), [*input.shape[:-1], weight.shape[0]])
     made = matmul(input, aten("t")(weight) if weight.dim() == 2 else weight)

@@ -54,24 +54,20 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def _folds(a: Any, b: Any) -> bool:
     """Whether a batch is multiplied as one matrix."""
-    if not (a.dim() >= 3 and b.dim() <= 2 or b.dim() >= 3 and a.dim() <= 2):
+    large, small = (a, b) if a.dim() >= b.dim() else (aten("transpose.int")(b, -2, -1), a)
+    if not (large.dim() >= 3 and small.dim() <= 2):
         return False
-    large, small = (a, b) if a.dim() >= b.dim() else (b, a)
     if small.requires_grad and large.dim() >= 3:
         return True
     if large.numel() == 0:
         return True
     sizes, strides = list(large.shape), list(large.stride())
-    return all(
-        strides[i] == strides[i + 1] * sizes[i + 1]
-        for i in range(len(sizes) - (2 if large is a else 3) if large is a else len(sizes) - 2)
-    )
+    return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(len(sizes) - 2))
 
 
 def _folded(a: Any, b: Any) -> Any:
     turned = b.dim() > a.dim()
     if turned:
-        aten("transpose.int")(b, -2, -1)  # made to be looked at
         large = aten("transpose.int")(b, -2, -1)
         small = aten("t")(a) if a.dim() == 2 else a
     else:
@@ -123,7 +119,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     if rows == 1 and columns == 1:
         p = aten("permute")(x, [*left, *first])
         q = aten("permute")(y, [*second, *right])
-        if size and len(first) == 1:
+        if size and p.is_contiguous() and q.is_contiguous():
             flat_q, flat_p = (reshaped(q, [size]) if q.dim() != 1 else q), (reshaped(p, [size]) if p.dim() != 1 else p)
             return aten("view")(aten("dot")(flat_p, flat_q), shape)
         q, p = aten("squeeze")(q), aten("squeeze")(p)

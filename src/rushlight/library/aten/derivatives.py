@@ -158,7 +158,7 @@ def sum_to(grad: Any, shape: list[int]) -> Any:
     """A gradient summed over the dims along which its tensor was broadcast."""
     aten, given = rushlight.ops.aten, list(grad.shape)
     if not shape:
-        return aten.sum.default(grad) if given else grad
+        return aten.sum.default(grad)
     leading = len(given) - len(shape)
     dims = list(range(leading)) + [i for i in range(leading, len(given)) if shape[i - leading] == 1 and given[i] != 1]
     if dims:

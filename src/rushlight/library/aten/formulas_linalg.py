@@ -80,6 +80,7 @@ joint("linalg_lu_factor_ex", "A", lambda g, c: (factors(g[0], c),), only=(0,))
 joint("lu_unpack", "LU_data", lambda g, c: (unpacked(g, c),), only=(1, 2))
 rule("linalg_matrix_exp", self=lambda g, c: exponential(g, c.self))
 rule("linalg_pinv.atol_rtol_tensor", self=lambda g, c: pseudo_inverse(g, c.self, c.result))
+joint("linalg_lstsq", "self b", lambda g, c: solution_and_residuals(g, c), only=(0, 1))
 rule("_fft_c2c", self=lambda g, c: op("_fft_c2c")(g, c.dim, c.normalization, not c.forward))
 rule("_fft_r2c", self=lambda g, c: real_transform(g, c))
 rule("_fft_c2r", self=lambda g, c: to_real(g, c))
@@ -209,13 +210,24 @@ def solved_by_lu(g: Any, c: Any) -> Any:
     if not c.needs("LU"):
         return None, right
     _, lower, upper = op("lu_unpack")(c.LU, c.pivots)
-    x, grad = (c.result, g) if c.left else (turned(c.result), turned(g))
     if c.left == c.adjoint:
-        raise NotImplementedError("the gradient of the factors of linalg.lu_solve(adjoint=True) in aten operators")
-    r = op("linalg_solve_triangular")(turned(upper), product(grad, turned(x)), upper=False)
-    up = -r.triu()
-    s = op("linalg_solve_triangular")(turned(lower), product(r, turned(upper)), upper=True, unitriangular=True)
-    return -s.tril(-1) + up, right
+        return solved_by_turned_lu(g, c, lower, upper), right
+    r = -(product(g, turned(c.result)) if c.left else product(turned(g), c.result))
+    r = op("linalg_solve_triangular")(turned(upper), r, upper=False)
+    s = product(r, turned(upper))
+    low = op("linalg_solve_triangular")(turned(lower), s, upper=True, unitriangular=True).tril(-1)
+    return low + r.triu(), right
+
+
+def solved_by_turned_lu(g: Any, c: Any, lower: Any, upper: Any) -> Any:
+    """The gradient of the factors where the turned matrix is divided by: -P^T X Y^H, Y the gradient of the right-hand
+    side.
+    """
+    other = op("linalg_lu_solve")(c.LU, c.pivots, g, left=c.left, adjoint=not c.adjoint)
+    permutation = op("lu_unpack")(c.LU, c.pivots)[0]
+    r = product(c.result, turned(other)) if c.left else product(turned(c.result), other)
+    r = -product(turned(permutation), r)
+    return product(r, turned(upper)).tril(-1) + product(turned(lower), r).triu()
 
 
 def factors_turned(c: Any) -> bool:
@@ -282,25 +294,35 @@ def singular(g: Any, c: Any) -> Any:
     def skew(x: Any) -> Any:
         return x - turned(x)
 
+    of_u = skew(product(turned(u), gu)) if gu is not None else None
+    of_v = skew(product(vh, turned(gv))) if gv is not None else None
     square = s * s
     gaps = square.unsqueeze(-2) - square.unsqueeze(-1)
     gaps.diagonal(0, -2, -1).call("fill_.Scalar", 1)
-    inner = None
-    if gu is not None:
-        inner = skew(product(turned(u), gu)) / gaps * s.unsqueeze(-2)
-    if gv is not None:
-        part = s.unsqueeze(-1) * (skew(product(vh, turned(gv))) / gaps)
-        inner = part if inner is None else inner + part
+    if of_u is not None and of_v is not None:
+        first = of_u * s.unsqueeze(-2)
+        inner = (first + s.unsqueeze(-1) * of_v) / gaps
+    elif of_u is not None:
+        size = s.unsqueeze(-2)
+        inner = of_u / gaps * size
+    else:
+        inner = s.unsqueeze(-1) * (of_v / gaps)
     if gs is not None:
         inner = inner + gs.diag_embed()
     if rows > k and gu is not None:
-        left = product(u, inner) + (gu - product(u, product(turned(u), gu))) / s.unsqueeze(-2)
-        found = product(left, vh)
+        inner = product(u, inner)
+        scaled = gu / s.unsqueeze(-2)
+        rest = product(u, product(turned(u), scaled))
+        found = product(inner + scaled - rest, vh)
+    elif columns > k and gv is not None:
+        inner = product(inner, vh)
+        scaled = gv / s.unsqueeze(-1)
+        rest = product(product(scaled, turned(vh)), vh)
+        return product(u, inner + scaled - rest)
+    elif rows >= columns:
+        found = product(u, product(inner, vh))
     else:
-        found = product(u, inner)
-        found = product(found, vh)
-    if columns > k and gv is not None:
-        found = found + product(u, (gv - product(product(gv, turned(vh)), vh)) / s.unsqueeze(-1))
+        found = product(product(u, inner), vh)
     return found
 
 
@@ -342,7 +364,8 @@ def wide_orthogonal(gq: Any, gr: Any, q: Any, r: Any, c: Any) -> Any:
     rows = c.sizes("A")[-2]
     second = product(turned(q), gq) if gq is not None else None
     inner = product(gr, turned(r)) if gr is not None else None
-    inner = (inner - second if inner is not None else -second) if second is not None else inner
+    if second is not None:
+        inner = -second if inner is None else -(second - inner)
     assert inner is not None
     found = product(q, (inner - turned(inner)).tril(-1))
     found = op("linalg_solve_triangular")(turned(r.call("slice.Tensor", -1, 0, rows)), found, upper=False, left=False)
@@ -376,12 +399,14 @@ def lower_upper(gl: Any, gu: Any, p: Any, lower: Any, upper: Any) -> Any:
         else:
             found = op("cat")([found, found.new_zeros([*found.shape[:-1], columns - k])], -1)
         return product(p, op("linalg_solve_triangular")(turned(lower), found, upper=True, unitriangular=True))
-    first = lower.call("slice.Tensor", -2, 0, k)
     inner = product(gu, turned(upper)) if gu is not None else None
     if gl is not None:
-        second = product(turned(lower), gl.tril(-1))
+        adjoint = turned(lower)
+        second = product(adjoint, gl.tril(-1))
         inner = -second if inner is None else inner - second
-    found = op("linalg_solve_triangular")(turned(first), inner.triu(), upper=True, unitriangular=True)
+    inner = inner.triu()
+    first = turned(lower.call("slice.Tensor", -2, 0, k))
+    found = op("linalg_solve_triangular")(first, inner, upper=True, unitriangular=True)
     if gl is not None:
         found = found + gl.call("slice.Tensor", -2, 0, k).tril(-1)
         found = op("cat")([found, gl.call("slice.Tensor", -2, k, rows)], -2)
@@ -409,10 +434,17 @@ def unpacked(g: Any, c: Any) -> Any:
         upper = gu.triu() if gu is not None else None
         low = gl.tril(-1) if gl is not None else None
         return low + upper if low is not None and upper is not None else low if low is not None else upper
+    k = min(rows, columns)
+    if gl is not None and gu is not None and rows < columns:
+        first = gu.call("slice.Tensor", -1, 0, k).triu()
+        return op("cat")([gl.tril(-1) + first, gu.call("slice.Tensor", -1, k, columns)], -1)
+    if gl is not None and gu is not None:
+        first = gu.triu()
+        first = gl.call("slice.Tensor", -2, 0, k).tril(-1) + first
+        return op("cat")([first, gl.call("slice.Tensor", -2, k, rows)], -2)
     like = gl if gl is not None else gu
     shape = [*c.sizes("LU_data")]
     found = like.new_zeros(shape)
-    k = min(rows, columns)
     if gl is not None:
         found.call("slice.Tensor", -1, 0, k).call("add_.Tensor", gl.tril(-1))
     if gu is not None:
@@ -429,6 +461,28 @@ def exponential(g: Any, x: Any) -> Any:
     return whole.call("slice.Tensor", -2, 0, n).call("slice.Tensor", -1, n, 2 * n)
 
 
+def least_squares(g: Any, c: Any) -> Any:
+    """The gradients of matrix and right-hand side of a least-squares problem, from its solution's."""
+    a, b = c.self, c.b
+    inverse_of_a = op("linalg_pinv.atol_rtol_tensor")(a)
+    vector = b.ndim == 1 or b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]
+    g, b = (g.unsqueeze(-1), b.unsqueeze(-1)) if vector else (g, b)
+    matrix = pseudo_inverse(product(g, turned(b)), a, inverse_of_a) if c.needs("self") else None
+    right = product(turned(inverse_of_a), g) if c.needs("b") else None
+    return matrix, right.call("squeeze.dim", -1) if vector and right is not None else right
+
+
+def solution_and_residuals(g: Any, c: Any) -> Any:
+    """The gradients of `linalg.lstsq`: those of its solution, and of the squared lengths of its residuals."""
+    solution = c.result0
+    matrix, right = least_squares(g[0], c) if g[0] is not None else (None, None)
+    if g[1] is None or not g[1].tensor.numel():
+        return matrix, right
+    apart = (product(c.self, solution) - c.b) * (g[1].unsqueeze(-2) * 2)
+    of_matrix = product(apart, turned(solution))
+    return of_matrix if matrix is None else matrix + of_matrix, -apart if right is None else right - apart
+
+
 def pseudo_inverse(g: Any, x: Any, result: Any) -> Any:
     """The gradient of a pseudo-inverse."""
     adjoint, back = turned(result), turned(g)
@@ -442,8 +496,8 @@ def pseudo_inverse(g: Any, x: Any, result: Any) -> Any:
         return -turned(product(result, k)) + kh - third + rest
     k = product(result, back)
     hk = product(adjoint, k)
-    rest = product(back - product(x, k), product(result, adjoint))
     third = product(hk, product(result, x))
+    rest = product(product(back - product(x, k), result), adjoint)
     return -turned(product(k, result)) + rest + hk - third
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import rushlight
 from rushlight.library.aten.derivatives import joint, op, rule
 
 __all__: list[str] = []
@@ -338,8 +339,11 @@ def unpooled(g: Any, c: Any, n: int) -> Any:
     """The gradient at the places that were written."""
     sizes = c.sizes("self")
     lead = sizes[:-n]
-    flat = c.indices.view([*lead, -1])
-    return g.view([*lead, -1]).gather(-1, flat).view(sizes)
+    flat = g.view([*lead, -1])
+    places = c.indices
+    if not places.tensor.is_contiguous():
+        places = places.clone(memory_format=rushlight.contiguous_format)
+    return flat.gather(-1, places.view([*lead, -1])).view(sizes)
 
 
 def nearest(name: str, g: Any, c: Any) -> Any:
@@ -373,8 +377,13 @@ def trilinear(g: Any, c: Any) -> Any:
 
 def distances_second(g: Any, c: Any) -> Any:
     """The gradient of the second set of points."""
-    turned = c.result.call("transpose.int", -2, -1)
-    return op("_cdist_backward")(g.call("transpose.int", -2, -1), c.x2, c.x1, c.p, turned)
+
+    def turned(x: Any) -> Any:
+        x = x.call("transpose.int", -2, -1)
+        return x if x.tensor.is_contiguous() else x.clone(memory_format=rushlight.contiguous_format)
+
+    distances = turned(c.result)
+    return op("_cdist_backward")(turned(g), c.x2, c.x1, c.p, distances)
 
 
 def euclidean(g: Any, c: Any) -> Any:

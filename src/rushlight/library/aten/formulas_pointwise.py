@@ -67,8 +67,8 @@ rule("polygamma", self=lambda g, c: g * op("polygamma")(c.n + 1, c.self))
 rule("lgamma", self=lambda g, c: g * c.self.digamma())
 rule("mvlgamma", self=lambda g, c: mvlgamma(g, c.self, c.p))
 rule("i0", self=lambda g, c: g * c.self.special_i1())
-rule("sgn", self=lambda g, c: op("_efficientzerotensor")(c.sizes("self"), **g.options()))
-rule("angle", self=lambda g, c: op("zeros_like")(c.self, memory_format=rushlight.preserve_format))
+rule("sgn", self=lambda g, c: direction(g, c))
+rule("angle", self=lambda g, c: angle(g, c.self))
 rule("frac", self=lambda g, c: g)
 rule("nan_to_num", self=lambda g, c: g * finite(c.self))
 rule("deg2rad", self=lambda g, c: g * (math.pi / 180))
@@ -90,7 +90,7 @@ rule(
 rule("xlogy.Scalar_Self", other=lambda g, c: g * c.self / c.other)
 rule(
     "special_xlog1py", self=lambda g, c: masked_log("special_xlog1py", g, c.self, c.other, -1.0),
-    other=lambda g, c: g * c.self / (c.other + 1),
+    other=lambda g, c: beside(g, c.self, c.other + 1),
 )  # fmt: skip
 rule(_ZERO, self=lambda g, c: g.zeros_like())
 rule("fill.Tensor", self=lambda g, c: g.zeros_like(), value=lambda g, c: op("sum")(g))
@@ -214,6 +214,29 @@ def times(g: Any, other: Any) -> Any:
 def divided(g: Any, other: Any) -> Any:
     """The gradient of a dividend."""
     return g / (other.conj() if hasattr(other, "tensor") else other)
+
+
+def beside(g: Any, x: Any, divisor: Any) -> Any:
+    """`g * x / divisor`, where the divisor is computed first."""
+    return g * x / divisor
+
+
+def direction(g: Any, c: Any) -> Any:
+    """The gradient of `sgn`: none of real numbers, across the direction of complex ones."""
+    result = c.result
+    if not result.is_complex:
+        return op("_efficientzerotensor")(c.sizes("self"), **g.options())
+    size = c.self.abs()
+    along = (g * result.conj()).real_part() * result
+    return ((g - along) / size).call("masked_fill_.Scalar", size.call("eq.Scalar", 0), 0)
+
+
+def angle(g: Any, x: Any) -> Any:
+    """The gradient of an angle: none of real numbers, zero at zero."""
+    if not x.is_complex:
+        return op("zeros_like")(x, memory_format=rushlight.preserve_format)
+    turned = g * x / x.abs().call("pow.Tensor_Scalar", 2) * 1j
+    return op("where.self")(x.call("eq.Scalar", 0.0), scalar(0.0, x), turned)
 
 
 def mvlgamma(g: Any, x: Any, p: int) -> Any:

@@ -30,8 +30,10 @@ def restored(g: Any, dim: Any, keepdim: bool, ndim: int) -> Any:
 
 def reshaped(g: Any, dim: Any, keepdim: bool, x: Any) -> Any:
     """As `restored`, as one view."""
-    if keepdim or not x.ndim:
+    if keepdim:
         return g
+    if not x.ndim:
+        return g.view([1] * len(dim or ()))
     dims = dims_of(dim, x.ndim)
     return g.view([1 if d in dims else n for d, n in enumerate(x.shape)])
 
@@ -67,10 +69,7 @@ rule("sort", self=lambda g, c: scattered(g, c.dim, c.result1, c.sizes("self"), T
 rule("sort.stable", self=lambda g, c: scattered(g, c.dim, c.result1, c.sizes("self"), True))
 rule("topk", self=lambda g, c: scattered(g, c.dim, c.result1, c.sizes("self"), True))
 joint("aminmax", "self", lambda g, c: aminmax(g, c))
-rule(
-    "cummax cummin",
-    self=lambda g, c: zeros(c.sizes("self"), g).scatter_add(c.dim, c.result1, g) if c.sizes("self") else g,
-)
+rule("cummax cummin", self=lambda g, c: zeros(c.sizes("self"), g).scatter_add(c.dim, c.result1, g))
 rule("cumsum", self=lambda g, c: reversed_sum(g, c.dim))
 rule("cumprod", self=lambda g, c: cumulative_product(g, c.self, c.result, c.dim))
 rule("logcumsumexp", self=lambda g, c: cumulative_logsumexp(g, c.self, c.result, c.dim))
@@ -164,6 +163,7 @@ def product_along(g: Any, x: Any, result: Any, dim: int, keepdim: bool) -> Any:
         return g
     if not keepdim:
         g = g.unsqueeze(dim)
+        result.unsqueeze(dim)  # made to be looked at
     return products_of_others(g, x, dim % x.ndim)
 
 
@@ -196,7 +196,8 @@ def cumulative_product(g: Any, x: Any, result: Any, dim: int) -> Any:
     first = before.call("eq.Scalar", 1)
     place = first.call("max.dim", dim, True)[1]
     here = first.zeros_like().call("scatter_.value", dim, place, 1).logical_and_(first)
-    rest = x.call("masked_fill.Scalar", here.bitwise_not(), 1)
+    between = first.call("bitwise_and_.Tensor", here.bitwise_not())  # behind the first zero, before the second
+    rest = x.call("masked_fill.Scalar", between.bitwise_not(), 1)
     upto = rest.cumprod(dim)
     given = g.call("masked_fill.Scalar", before.call("ne.Scalar", 1), 0)
     earlier = (place - 1).relu_()
@@ -270,7 +271,7 @@ def with_mean(g: Any, c: Any, deviations: Any) -> Any:
 def vector_norm(g: Any, c: Any) -> Any:
     """The gradient of a vector norm."""
     x, dim = c.self, c.dim
-    whole = dim is None or len(dim) == x.ndim
+    whole = dim is None or not dim
     return norm(g, x, c.ord, c.result, [] if whole else dims_of(dim, x.ndim), c.keepdim)
 
 
@@ -314,9 +315,8 @@ def renormed(g: Any, x: Any, p: Any, dim: int, limit: Any) -> Any:
     inverse = (size + 1e-7).reciprocal()
     inner = g - inverse * slope
     part = limit * inverse * inner
-    return op("where.self")(
-        size.call("gt.Scalar", limit), part._to_copy(dtype=g.dtype) if part.dtype is not g.dtype else part, g
-    )
+    part = part._to_copy(dtype=g.dtype) if part.dtype is not g.dtype else part
+    return op("where.self")(size.call("gt.Scalar", limit), part, g)
 
 
 def traced(g: Any, sizes: list[int]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight.library.aten.derivatives import bare, joint, op, rule, where, zeros
+from rushlight.library.aten.derivatives import Value, bare, joint, op, rule, sum_to, where, zeros
 
 __all__: list[str] = []
 
@@ -15,9 +15,9 @@ rule(
     "view view_copy _unsafe_view _reshape_alias reshape",
     self=lambda g, c: op("view")(g, c.sizes("self")) if dense(g) else op("reshape")(g, c.sizes("self")),
 )
-rule("expand expand_copy", self=lambda g, c: g)
+rule("expand expand_copy", self=lambda g, c: Value(sum_to(bare(g), c.sizes("self"))))
 rule("t t_copy", self=lambda g, c: g.t())
-rule("transpose.int transpose_copy.int", self=lambda g, c: g.call("transpose.int", c.dim0, c.dim1))
+rule("transpose transpose.int transpose_copy.int", self=lambda g, c: g.call("transpose.int", c.dim0, c.dim1))
 rule("permute permute_copy", self=lambda g, c: g.permute(inverse(c.dims)))
 rule("squeeze squeeze_copy", self=lambda g, c: unsqueezed(g, range(len(c.sizes("self"))), c.sizes("self")))
 rule("squeeze.dim squeeze_copy.dim", self=lambda g, c: unsqueezed(g, [c.dim], c.sizes("self")))
@@ -32,7 +32,12 @@ rule(
     self=lambda g, c: strided(g, c.spec("self"), c.size, c.stride, c.storage_offset, c.storage_start()),
 )
 rule("narrow_copy", self=lambda g, c: op("slice_backward")(g, c.sizes("self"), c.dim, c.start, c.start + c.length, 1))
-rule("view_as_real", self=lambda g, c: g.view_as_complex())
+rule(
+    "view_as_real",
+    self=lambda g, c: (
+        g if g.tensor.is_contiguous() else g.clone(memory_format=rushlight.contiguous_format)
+    ).view_as_complex(),
+)
 rule("view_as_complex", self=lambda g, c: g.view_as_real())
 rule("_to_copy", self=lambda g, c: cast_back(g, c.spec("self")))
 rule("copy_", self=lambda g, c: g.zeros_like(), src=lambda g, c: g)
@@ -108,7 +113,7 @@ rule("masked_select", self=lambda g, c: masked_selected(g, c))
 rule("take", self=lambda g, c: op("zeros_like")(c.self).put(c.index, g, True))
 rule(
     "put",
-    self=lambda g, c: g if c.accumulate else g.put(c.index, c.source.zeros_like(), False),
+    self=lambda g, c: g if c.accumulate else g.put(c.index, zeros(c.sizes("source"), g), False),
     source=lambda g, c: op("view")(g.take(c.index), c.sizes("source")),
 )
 rule(
@@ -211,10 +216,11 @@ def strided(g: Any, spec: Any, size: Any, stride: Any, offset: Any, own: int) ->
             del size[d], stride[d]
     memory = g.new_zeros([max(span(sizes, strides, own), span(size, stride, offset))])
     if _overlaps(size, stride):
-        places = op("arange")(memory.shape[0], dtype=rushlight.int64, layout=rushlight.strided, device=g.tensor.device)
-        memory = memory.call(
-            "index_add", 0, places.as_strided(size, stride, offset - first).reshape([-1]), g.reshape([-1])
-        )
+        places = op("arange.start")(
+            0, memory.shape[0], dtype=rushlight.int64, layout=rushlight.strided, device=g.tensor.device
+        ).as_strided(size, stride, offset - first)
+        flat = g.reshape([-1])
+        memory = memory.call("index_add_", 0, places.reshape([-1]), flat)
     else:
         memory.as_strided(size, stride, offset - first).copy_(g)
     return memory.as_strided(sizes, strides, own - first)
@@ -235,16 +241,12 @@ def repeated(g: Any, repeats: list[int], sizes: list[int]) -> Any:
     if 0 in repeats:
         return zeros(sizes, g)
     extra = len(repeats) - len(sizes)
+    for _ in range(extra):
+        g = g.call("sum.dim_IntList", [0])
     shape: list[int] = []
     dims: list[int] = []
-    for i, (count, size) in enumerate(zip(repeats, [1] * extra + sizes, strict=True)):
-        if i < extra:
-            if count != 1:
-                dims.append(len(shape))
-            shape.append(count)
-            if count == 1:
-                dims.append(len(shape) - 1)
-        elif count == 1:
+    for count, size in zip(repeats[extra:], sizes, strict=True):
+        if count == 1:
             shape.append(size)
         else:
             dims.append(len(shape))
@@ -286,7 +288,7 @@ def parted(g: Any, c: Any) -> Any:
     found, at = [], 0
     for tensor in c.tensors:
         shape = list(bare(tensor).shape)
-        if shape == [0] and g.ndim > 1:
+        if shape == [0]:
             found.append(zeros([0], g))
             continue
         size = shape[c.dim]
@@ -407,11 +409,9 @@ def index_reduced(g: Any, c: Any) -> Any:
         alone = c.self.index_reduce(
             dim, index, c.source.call("masked_fill.Scalar", single, 1), kind, include_self=c.include_self
         )
-        to_source = op("where.self")(
-            single,
-            (g * alone).index_select(dim, index),
-            (g * c.result).index_select(dim, index) / c.source.call("masked_fill.Scalar", zero, 1),
-        )
+        divisor = c.source.call("masked_fill.Scalar", zero, 1)
+        several = (g * c.result).index_select(dim, index) / divisor
+        to_source = op("where.self")(single, (g * alone).index_select(dim, index), several)
     elif kind == "mean":
         n = g.ones_like() if c.include_self else g.zeros_like()
         n = n.call("index_add", dim, index, c.source.ones_like())

@@ -14,6 +14,7 @@ from rushlight._interface.dispatch import call_name
 from rushlight.library.aten import (
     composites,
     composites_linalg,
+    composites_measures,
     composites_networks,
     composites_places,
     composites_products,
@@ -30,6 +31,7 @@ calls: Any = LazyModule("rushlight.library.aten.calls")
 FILLED_BY = (
     composites,
     composites_linalg,
+    composites_measures,
     composites_networks,
     composites_places,
     composites_products,

@@ -5,6 +5,7 @@ Kernels of `*_backward` operators are the derivatives of the forward function, a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -156,8 +157,6 @@ backward_of(
     "g x target weight r",
 )
 backward_of("logit_backward", lambda x, eps=None: rushlight.logit(x, eps), "g x eps")
-backward_of("avg_pool2d_backward", lambda x, *a: F.avg_pool2d(x, *_pool(a)), "g x k s p ceil count divisor")
-backward_of("avg_pool3d_backward", lambda x, *a: F.avg_pool3d(x, *_pool(a)), "g x k s p ceil count divisor")
 for _n in (1, 2, 3):
     backward_of(f"reflection_pad{_n}d_backward", lambda x, pad: F.pad(x, tuple(pad), mode="reflect"), "g x pad")
     backward_of(f"replication_pad{_n}d_backward", lambda x, pad: F.pad(x, tuple(pad), mode="replicate"), "g x pad")
@@ -213,87 +212,50 @@ def adaptive_backward(g: Any, x: Any) -> Any:
     function, n = (
         (F.adaptive_avg_pool2d, 2) if x.dim() - g.dim() == 0 and _rank(g, x) == 2 else (F.adaptive_avg_pool3d, 3)
     )
-    return pulled(lambda t: function(t, list(g.shape[-n:])), [x], g)[0]
+    return _laid_out_as(x, pulled(lambda t: function(t, list(g.shape[-n:])), [x], g)[0])
 
 
 def _rank(g: Any, x: Any) -> int:
     return 2 if x.dim() == 3 or x.dim() == 4 and list(g.shape[:2]) == list(x.shape[:2]) else 3
 
 
-@kernel("_adaptive_avg_pool2d")
-def _adaptive_avg_pool2d(x: Any, size: Any) -> Any:
-    return F.adaptive_avg_pool2d(x, list(size))
+def _pooling(n: int) -> None:
+    """Register the poolings over n dims."""
+    average, adaptive = getattr(F, f"avg_pool{n}d"), getattr(F, f"adaptive_avg_pool{n}d")
+    largest, adaptive_largest = getattr(F, f"max_pool{n}d"), getattr(F, f"adaptive_max_pool{n}d")
+    FUNCTIONS[f"_adaptive_avg_pool{n}d"] = lambda x, size: adaptive(x, list(size))
+    FUNCTIONS[f"avg_pool{n}d"] = lambda x, *a: average(x, *_pool(a))
+    FUNCTIONS[f"adaptive_max_pool{n}d"] = lambda x, size: adaptive_largest(x, list(size), True)
+    FUNCTIONS[f"max_pool{n}d_with_indices"] = lambda x, k, s=(), p=0, d=1, ceil=False: largest(
+        x, k, s or None, p, d, ceil, True
+    )
+    backward_of(f"avg_pool{n}d_backward", lambda x, *a: average(x, *_pool(a)), "g x k s p ceil count divisor")
 
 
-@kernel("_adaptive_avg_pool3d")
-def _adaptive_avg_pool3d(x: Any, size: Any) -> Any:
-    return F.adaptive_avg_pool3d(x, list(size))
+for _n in (2, 3):
+    _pooling(_n)
 
 
-@kernel("avg_pool2d")
-def avg_pool2d(x: Any, *a: Any) -> Any:
-    return F.avg_pool2d(x, *_pool(a))
+def _laid_out_as(x: Any, made: Any) -> Any:
+    """Images in the memory format of others."""
+    last = {4: rushlight.channels_last, 5: rushlight.channels_last_3d}.get(x.dim())
+    if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+        return made
+    return made.contiguous(memory_format=last)
 
 
-@kernel("avg_pool3d")
-def avg_pool3d(x: Any, *a: Any) -> Any:
-    return F.avg_pool3d(x, *_pool(a))
-
-
-@kernel("adaptive_max_pool2d")
-def adaptive_max_pool2d(x: Any, size: Any) -> Any:
-    return F.adaptive_max_pool2d(x, list(size), True)
-
-
-@kernel("adaptive_max_pool3d")
-def adaptive_max_pool3d(x: Any, size: Any) -> Any:
-    return F.adaptive_max_pool3d(x, list(size), True)
-
-
-@kernel("max_pool2d_with_indices")
-def max_pool2d_with_indices(x: Any, k: Any, s: Any = (), p: Any = 0, d: Any = 1, ceil: bool = False) -> Any:
-    return F.max_pool2d(x, k, s or None, p, d, ceil, True)
-
-
-@kernel("max_pool3d_with_indices")
-def max_pool3d_with_indices(x: Any, k: Any, s: Any = (), p: Any = 0, d: Any = 1, ceil: bool = False) -> Any:
-    return F.max_pool3d(x, k, s or None, p, d, ceil, True)
-
-
-def _placed(g: Any, x: Any, indices: Any, n: int) -> Any:
+def _placed(g: Any, x: Any, *rest: Any, n: int) -> Any:
+    """The gradient at the places of the greatest elements, which the last argument holds."""
     lead = list(x.shape[:-n])
     flat = rushlight.zeros([*lead, math.prod(x.shape[-n:])], dtype=g.dtype, device=g.device)
-    return flat.scatter_add(-1, indices.reshape([*lead, -1]), g.reshape([*lead, -1])).reshape(x.shape)
+    size = math.prod(g.shape[-n:])
+    made = flat.scatter_add(-1, rest[-1].reshape([*lead, size]), g.reshape([*lead, size])).reshape(x.shape)
+    return _laid_out_as(x, made)
 
 
-@kernel("max_pool2d_with_indices_backward")
-def max_pool2d_backward(g: Any, x: Any, k: Any, s: Any, p: Any, d: Any, ceil: bool, indices: Any) -> Any:
-    return _placed(g, x, indices, 2)
-
-
-@kernel("max_pool3d_with_indices_backward")
-def max_pool3d_backward(g: Any, x: Any, k: Any, s: Any, p: Any, d: Any, ceil: bool, indices: Any) -> Any:
-    return _placed(g, x, indices, 3)
-
-
-@kernel("adaptive_max_pool2d_backward")
-def adaptive_max_pool2d_backward(g: Any, x: Any, indices: Any) -> Any:
-    return _placed(g, x, indices, 2)
-
-
-@kernel("adaptive_max_pool3d_backward")
-def adaptive_max_pool3d_backward(g: Any, x: Any, indices: Any) -> Any:
-    return _placed(g, x, indices, 3)
-
-
-@kernel("fractional_max_pool2d_backward")
-def fractional_max_pool2d_backward(g: Any, x: Any, k: Any, size: Any, indices: Any) -> Any:
-    return _placed(g, x, indices, 2)
-
-
-@kernel("fractional_max_pool3d_backward")
-def fractional_max_pool3d_backward(g: Any, x: Any, k: Any, size: Any, indices: Any) -> Any:
-    return _placed(g, x, indices, 3)
+for _n in (2, 3):
+    for _name in ("max_pool{}d_with_indices", "adaptive_max_pool{}d", "fractional_max_pool{}d"):
+        FUNCTIONS[f"{_name.format(_n)}_backward"] = functools.partial(_placed, n=_n)
 
 
 @kernel("fractional_max_pool2d")
@@ -499,7 +461,23 @@ def embedding_bag(
     )  # fmt: skip
     empty = rushlight.empty([0], dtype=indices.dtype, device=indices.device)
     flag = rushlight.tensor([int(last)], dtype=indices.dtype, device=indices.device)
-    return out, empty, flag, empty.clone()
+    if mode != 2:
+        return out, empty, flag, empty.clone()
+    return out, empty, flag, _greatest_rows(weight, indices, offsets[: out.shape[0]], out, padding_idx)
+
+
+def _greatest_rows(weight: Any, indices: Any, offsets: Any, out: Any, padding_idx: int) -> Any:
+    """For each element of the greatest of bags the row that it comes from; -1 for empty bags."""
+    count = indices.numel()
+    if not count:
+        return rushlight.full_like(out, -1, dtype=indices.dtype)
+    numbers = rushlight.arange(count, device=indices.device)
+    bags = rushlight.bucketize(numbers, offsets.to(numbers.dtype), right=True) - 1
+    held = (weight[indices] == out[bags]) & (indices != padding_idx).unsqueeze(1)
+    places = rushlight.where(held, numbers.unsqueeze(1), count)
+    first = rushlight.full(out.shape, count, device=indices.device)
+    first = first.scatter_reduce(0, bags.unsqueeze(1).expand_as(places), places, "amin")
+    return rushlight.where(first < count, indices[first.clamp(max=count - 1)], -1)
 
 
 @kernel("_embedding_bag_backward")
@@ -518,6 +496,8 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Any:
     weight = rushlight.zeros([rows, g.shape[-1]], dtype=g.dtype, device=g.device)
+    if mode == 2:  # the rows do not follow from zeros
+        return weight.scatter_add(0, maximum.clamp(min=0).long(), rushlight.where(maximum < 0, 0.0, g))
     return pulled(
         lambda w: F.embedding_bag(
             indices, w, offsets, mode=("sum", "mean", "max")[mode], per_sample_weights=samples, include_last_offset=bool(int(last)),
@@ -1149,6 +1129,21 @@ def zero(x: Any) -> Any:
 
 for _drawn in ("uniform", "cauchy", "exponential", "geometric", "log_normal", "random"):
     FUNCTIONS[_drawn] = lambda x, *args, _f=f"{_drawn}_", **kwargs: getattr(rushlight.empty_like(x), _f)(
+        *args, **kwargs
+    )
+
+
+@kernel("cross_entropy_loss")
+def cross_entropy_loss(
+    x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, smoothing: float = 0.0
+) -> Any:
+    return F.cross_entropy(
+        x, target, weight, reduction=_RED[reduction], ignore_index=ignore_index, label_smoothing=smoothing
+    )
+
+
+for _triangle in ("tril_indices", "triu_indices"):
+    FUNCTIONS[_triangle] = lambda *args, pin_memory=None, _f=_triangle, **kwargs: getattr(rushlight, _f)(
         *args, **kwargs
     )
 

@@ -280,6 +280,11 @@ def _attach(op: Any, args: Sequence[Any], made: Any, node: Any, context: Context
     node._n_outputs = len(outs)
     given = {id(t) for t in _flat(args) if isinstance(t, rushlight.Tensor)}
     if target is not None:
+        meta = target._autograd_meta
+        if target._storage is None and meta is not None and meta.base is not None and not hasattr(target, "fake_mode"):
+            raise NotImplementedError(
+                f"{op}: a change in place of a view of a {type(target).__name__} with a gradient: it has no memory of its own"
+            )
         rebase(target, node, 0 if target._rg or True else None)
         outs = [target]
     else:
@@ -321,7 +326,7 @@ def _relate(op: Any, args: Sequence[Any], made: Any, differentiable: bool) -> An
     meta = base._autograd_meta
     root = meta.base if meta is not None and meta.base is not None else base
     for out in made if isinstance(made, (tuple, list)) else (made,):
-        if not isinstance(out, rushlight.Tensor) or out is base or out._storage is None:
+        if not isinstance(out, rushlight.Tensor) or out is base:
             continue
         if out._storage is base._storage:
             own_meta = meta_of(out)

@@ -145,22 +145,17 @@ def multi_head_attention_forward(
         q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
     if mask is not None:
         mask = _check_mask_shape(mask, (target, source), (batch * num_heads, target, source))
-    extra = 0
     if bias_k is not None:
         k = rushlight.cat([k, bias_k.repeat(1, batch, 1)])
         v = rushlight.cat([v, bias_v.repeat(1, batch, 1)])  # type: ignore[union-attr]  # both or none
-        extra += 1
+        mask, padding = _widened(mask), _widened(padding)
     q = q.reshape(target, batch * num_heads, head).transpose(0, 1)
     k = k.reshape(k.size(0), batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
     v = v.reshape(v.size(0), batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
     if add_zero_attn:
         zeros = k.new_zeros((batch * num_heads, 1, head))
         k, v = rushlight.cat([k, zeros], 1), rushlight.cat([v, zeros], 1)
-        extra += 1
-    if extra:
-        pad = rushlight.nn.functional.pad
-        mask = None if mask is None else pad(mask, (0, extra))
-        padding = None if padding is None else pad(padding, (0, extra))
+        mask, padding = _widened(mask), _widened(padding)
     mask = _merged(mask, padding, batch, num_heads, k.size(1))
     p = dropout_p if training else 0.0
     if need_weights:
@@ -188,6 +183,11 @@ def _check_sizes(query: Any, key: Any, value: Any, embed_dim: int, num_heads: in
         raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
     if not separate and key.shape != value.shape:
         raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+
+
+def _widened(mask: Any) -> Any:
+    """A mask for one more key."""
+    return None if mask is None else rushlight.nn.functional.pad(mask, (0, 1))
 
 
 def _merged(mask: Any, padding: Any, batch: int, num_heads: int, source: int) -> Any:

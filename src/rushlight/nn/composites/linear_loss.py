@@ -59,8 +59,7 @@ def linear_cross_entropy(
         )
     flat = linear_weight.reshape(-1, linear_weight.shape[-1]) if places else linear_weight
     logits = F.linear(input, flat, linear_bias.reshape(-1) if places and linear_bias is not None else linear_bias)
-    if places:
-        logits = logits.reshape(input.shape[0], classes, *places)
+    logits = logits.reshape(*input.shape[:-1], classes, *places)
     return F.cross_entropy(
         logits, target, weight=weight, ignore_index=ignore, reduction=reduction, label_smoothing=label_smoothing
     )

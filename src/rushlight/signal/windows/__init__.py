@@ -22,6 +22,8 @@ __all__ = [
     "nuttall",
 ]  # fmt: skip
 
+Places = Callable[[float, float], Any]
+
 
 def _window(
     name: str,
@@ -31,9 +33,11 @@ def _window(
     layout: Any,
     device: Any,
     requires_grad: bool,
-    values: Callable[[Any, float], Any],
+    values: Callable[[Places, float], Any],
 ) -> Any:
-    """`values(places 0..M-1 in float64, span)` as a window; empty for M = 0 and 1 for M = 1."""
+    """`values(places, span)` as a window, where `places(start, step)` are M numbers in the window's dtype; empty for
+    M = 0.
+    """
     dtype = default_dtype() if dtype is None else dtype
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
@@ -47,12 +51,13 @@ def _window(
             0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad)
         )
     M = as_int(name, "M", M)
-    if M == 1:
-        found = rushlight.ones(M, dtype=dtype, device="cpu")
-    else:
-        places = rushlight.arange(M, dtype=rushlight.float64, device="cpu")
-        found = values(places, float(M - 1 if sym else M)).to(dtype)
-    return found.to(device).requires_grad_(requires_grad)
+    if M == 1 and name not in ("cosine", "exponential", "gaussian"):  # those have a value there
+        return rushlight.ones(1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def places(start: float, step: float) -> Any:
+        return rushlight.linspace(start, start + (M - 1) * step, M, dtype=dtype, device=device)
+
+    return values(places, float(M - 1 if sym else M)).requires_grad_(requires_grad)
 
 
 def general_cosine(
@@ -72,11 +77,13 @@ def general_cosine(
     if not weights:
         raise ValueError("Coefficients cannot be empty")
 
-    def values(n: Any, span: float) -> Any:
-        total = rushlight.zeros_like(n)
-        for k, weight in enumerate(weights):
-            total = total + (-1.0) ** k * weight * rushlight.cos(n * (2.0 * math.pi * k / span))
-        return total
+    def values(places: Places, span: float) -> Any:
+        angles = places(0.0, 2.0 * math.pi / span)
+        signed = rushlight.tensor(
+            [(-1) ** k * w for k, w in enumerate(weights)], dtype=angles.dtype, device=angles.device
+        )
+        orders = rushlight.arange(len(weights), dtype=angles.dtype, device=angles.device)
+        return (signed.unsqueeze(-1) * rushlight.cos(orders.unsqueeze(-1) * angles)).sum(0)
 
     return _window("general_cosine", M, sym, dtype, layout, device, requires_grad, values)
 
@@ -111,8 +118,8 @@ def bartlett(
 ) -> Tensor:
     """A triangle."""
 
-    def values(n: Any, span: float) -> Any:
-        return 1.0 - rushlight.abs(n * (2.0 / span) - 1.0)
+    def values(places: Places, span: float) -> Any:
+        return 1 - rushlight.abs(places(-1.0, 2.0 / span))
 
     return _window("bartlett", M, sym, dtype, layout, device, requires_grad, values)
 
@@ -122,8 +129,9 @@ def cosine(
 ) -> Tensor:
     """Half a period of a sine."""
 
-    def values(n: Any, span: float) -> Any:
-        return rushlight.sin((n + 0.5) * (math.pi / (span + 1.0)))
+    def values(places: Places, span: float) -> Any:
+        step = math.pi / (span + 1.0)
+        return rushlight.sin(places(0.5 * step, step))
 
     return _window("cosine", M, sym, dtype, layout, device, requires_grad, values)
 
@@ -145,9 +153,9 @@ def exponential(
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
 
-    def values(n: Any, span: float) -> Any:
-        middle = span / 2.0 if center is None else center
-        return rushlight.exp(-rushlight.abs(n - middle) / tau)
+    def values(places: Places, span: float) -> Any:
+        middle = (M if not sym and M > 1 else M - 1) / 2.0 if center is None else center
+        return rushlight.exp(-rushlight.abs(places(-middle / tau, 1 / tau)))
 
     return _window("exponential", M, sym, dtype, layout, device, requires_grad, values)
 
@@ -166,9 +174,10 @@ def gaussian(
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
 
-    def values(n: Any, span: float) -> Any:
-        apart = (n - span / 2.0) / (std * math.sqrt(2.0))
-        return rushlight.exp(-(apart * apart))
+    def values(places: Places, span: float) -> Any:
+        step = 1 / (std * math.sqrt(2.0))
+        middle = (M if not sym and M > 1 else M - 1) / 2.0
+        return rushlight.exp(-(places(-middle * step, step) ** 2))
 
     return _window("gaussian", M, sym, dtype, layout, device, requires_grad, values)
 
@@ -190,10 +199,11 @@ def kaiser(
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     dtype = default_dtype() if dtype is None else dtype
 
-    def values(_: Any, span: float) -> Any:
-        height = rushlight.tensor(float(beta), dtype=dtype, device="cpu")
-        last = rushlight.minimum(height, (M - 1) * (2.0 * height / span) - height)
-        across = rushlight.linspace(-height, last, M, dtype=dtype, device="cpu")
-        return rushlight.i0(rushlight.sqrt(height * height - across * across)) / rushlight.i0(height)
+    def values(_: Places, span: float) -> Any:
+        height = rushlight.tensor(float(beta), dtype=dtype, device=device)
+        start = -height
+        last = rushlight.minimum(height, start + (M - 1) * (2.0 * height / span))
+        across = rushlight.linspace(start, last, M, dtype=dtype, device=device)
+        return rushlight.i0(rushlight.sqrt(height * height - rushlight.pow(across, 2))) / rushlight.i0(height)
 
     return _window("kaiser", M, sym, dtype, layout, device, requires_grad, values)
