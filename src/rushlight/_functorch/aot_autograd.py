@@ -21,15 +21,25 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._functorch.functional_graphs import functionalized
+from rushlight._functorch.exported import GraphSignature, aot_export_joint_simple, aot_export_module
+from rushlight._functorch.functional_graphs import BACKWARD, Functional, functionalized, replayed
 from rushlight._functorch.partitioners import default_partition
 from rushlight._interface.base import tree_flatten, tree_unflatten
 from rushlight.autograd.function import Function
-from rushlight.fx.experimental.proxy_tensor import make_fx
+from rushlight.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from rushlight.fx.graph_module import GraphModule
 from rushlight.nn.modules.module import Module
 
-__all__ = ["aot_function", "aot_module", "aot_module_simplified", "make_boxed_compiler", "make_boxed_func"]
+__all__ = [
+    "GraphSignature",
+    "aot_export_joint_simple",
+    "aot_export_module",
+    "aot_function",
+    "aot_module",
+    "aot_module_simplified",
+    "make_boxed_compiler",
+    "make_boxed_func",
+]
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -59,97 +69,225 @@ def _run(compiled: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
 
 
 class _Compiled:
-    """A function for one kind of arguments: its two graphs, compiled, and how results lie in each other."""
+    """A function for one kind of arguments: its two graphs, compiled, and how arguments and results share memory."""
 
     def __init__(self, fn: Callable[..., Any], flat: list[Any], structure: Any, options: dict[str, Any]) -> None:
-        self.structure, self.options = structure, options
+        self.fn, self.structure, self.options = fn, structure, options
         self.tensors = [i for i, v in enumerate(flat) if isinstance(v, Tensor)]
         self.first = _first_places(flat, self.tensors)
-        self.backward: Any = None
+        places = {id(flat[i]): p for p, i in enumerate(self.first)}
+        self.places = {i: places[id(flat[i])] for i in self.tensors}
+        self.constants = [None if isinstance(v, Tensor) else v for v in flat]
         self.function: Any = None
-        primals = [flat[i] for i in self.first]
+        self.second: Any = None
+        self.inputs = Inputs([flat[i] for i in self.first])
+        self.shape: list[Any] = []
+        self._trace([flat[i] for i in self.first])
+
+    def forward_of(self, primals: Sequence[Any]) -> list[Any]:
+        """The leaves of the function's results, of tensors for the distinct arguments."""
+        given = self.inputs.tensors(primals)
+        flat = list(self.constants)
+        for i, place in self.places.items():
+            flat[i] = given[place]
+        args, kwargs = tree_unflatten(flat, self.structure)
+        leaves, structure = tree_flatten(self.fn(*args, **kwargs))
+        self.shape[:] = [leaves, structure]
+        return leaves
+
+    # ***** the trace *****
+
+    def _trace(self, given: list[Any]) -> None:
+        analysis = self._analysed(given)
+        if analysis.changed and self.inputs.overlap():
+            self.inputs = Inputs(given, whole=True)
+            analysis = self._analysed(given)
+        primals = self.inputs.primals(given)
+        self.changed, self.looks = analysis.changed, analysis.looks
+        self.aliases = analysis.aliases
         self.differentiable = rushlight.is_grad_enabled() and any(t.requires_grad for t in primals)
-        self.constants = list(flat)
-        self._trace(fn, primals)
-
-    def _whole(self, primals: Sequence[Any]) -> list[Any]:
-        """All leaves of the arguments, with tensors put back; one tensor that was given twice is one."""
-        flat, places = list(self.constants), {id(self.constants[i]): p for p, i in enumerate(self.first)}
-        for i in self.tensors:
-            flat[i] = primals[places[id(self.constants[i])]]
-        return flat
-
-    def _trace(self, fn: Callable[..., Any], primals: list[Any]) -> None:
-        shape: list[Any] = []
-
-        def forward(given: Sequence[Any]) -> list[Any]:
-            args, kwargs = tree_unflatten(self._whole(given), self.structure)
-            leaves, structure = tree_flatten(fn(*args, **kwargs))
-            shape[:] = [leaves, structure]
-            return leaves
-
-        fresh = [_fresh(t) for t in primals]
-        table = self.options["decompositions"]
-        if not self.differentiable:
-            graph = make_fx(lambda primals: forward(primals), table, "fake")(fresh)
-            self.changed = functionalized(graph)
-            compiler = self.options["inference_compiler"] or self.options["fw_compiler"]
-            self.forward = compiler(graph, fresh)
-        else:
-            wanted = [p for p, t in enumerate(primals) if t.requires_grad]
-            seen: dict[str, Any] = {}
-
-            def joint(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-                outs = forward(primals)
-                seen["differentiable"] = [p for p, o in enumerate(outs) if isinstance(o, Tensor) and o.requires_grad]
-                picked = [outs[p] for p in seen["differentiable"]]
-                found: Any = [None] * len(primals)
-                if picked:
-                    grads = rushlight.autograd.grad(
-                        picked, [primals[p] for p in wanted], list(tangents), allow_unused=True
-                    )
-                    for p, g in zip(wanted, grads, strict=True):
-                        found[p] = g
-                return [*outs, *found]
-
-            tangents = self._tangents(forward, fresh)
-            graph = make_fx(joint, table, "fake")(fresh, tangents)
-            count = len(list(graph.graph.output_node().args[0])) - len(primals)
-            self.changed = functionalized(graph)
-            count += len(self.changed)
-            if any(primals[p].requires_grad for p in self.changed):
-                raise NotImplementedError("aot_function: a change in place of an argument that requires a gradient")
-            first, second = self.options["partition_fn"](graph, [*fresh, *tangents], num_fwd_outputs=count)
-            self.count, self.differentiable_outs = count, seen["differentiable"]
-            self.forward = self.options["fw_compiler"](first, fresh)
-            examples = [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"]
-            self.backward = (self.options["bw_compiler"] or self.options["fw_compiler"])(second, examples)
-        self.out_structure = shape[1]
         if self.differentiable:
-            self.function = _function(self)
+            self._trace_joint(primals)
+        else:
+            graph = make_fx(lambda *args: self.forward_of(args), self.options["decompositions"], "fake")(
+                *[_fresh(t) for t in primals]
+            )
+            functionalized(graph)
+            compiler = self.options["inference_compiler"] or self.options["fw_compiler"]
+            self.forward = compiler(graph, [_fresh(t) for t in primals])
+        self.out_structure = self.shape[1]
 
-    def _tangents(self, forward: Callable[..., Any], fresh: list[Any]) -> list[Any]:
-        """Gradients like the results that can have one, for the trace."""
-        from_fake: list[Any] = []
+    def _analysed(self, given: list[Any]) -> Functional:
+        """What the function does to its arguments, and the results that can have gradients."""
+        primals = [_fresh(t) for t in self.inputs.primals(given)]
+        self.tangent_specs: list[Any] = []
 
-        def shapes(primals: Sequence[Any]) -> list[Any]:
-            outs = forward(primals)
-            from_fake[:] = [(tuple(o.shape), o.dtype) for o in outs if isinstance(o, Tensor) and o.requires_grad]
-            return [o for o in outs if isinstance(o, Tensor)]
+        def forward(primals: Sequence[Any]) -> list[Any]:
+            inner = [_passed(t) for t in primals]
+            outs = self.forward_of(inner)
+            self.results = [(isinstance(o, Tensor) and o.requires_grad) for o in outs]
+            self.updates = [t.requires_grad for t in inner]
+            self.specs = [(tuple(t.shape), t.dtype) if isinstance(t, Tensor) else None for t in (*inner, *outs)]
+            return outs
 
-        make_fx(shapes, None, "fake")(fresh)
-        return [rushlight.ones(shape, dtype=dtype) for shape, dtype in from_fake]
+        return functionalized(make_fx(forward, None, "fake")(primals))
+
+    def _trace_joint(self, primals: list[Any]) -> None:
+        self.wants = [t.requires_grad for t in primals]
+        wanted = [p for p, w in enumerate(self.wants) if w]
+        count = len(primals)
+        updated = [p for p in self.changed if self.updates[p]]
+        own = [i for i, r in enumerate(self.results) if r and i not in self.aliases]
+        specs = [self.specs[p] for p in updated] + [self.specs[count + i] for i in own]
+
+        known: set[Any] = set()  # the nodes of the forward pass
+
+        def joint(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+            inner = [_passed(t) if p in updated else t for p, t in enumerate(primals)]
+            outs = self.forward_of(inner)
+            picked = [inner[p] for p in updated] + [outs[i] for i in own]
+            found: list[Any] = [None] * count
+            mode = get_proxy_mode()
+            known.update(() if mode is None else list(mode.graph.nodes))
+            if picked:
+                given = [primals[p] for p in wanted]
+                grads = rushlight.autograd.grad(picked, given, list(tangents), allow_unused=True)
+                for p, g in zip(wanted, grads, strict=True):
+                    found[p] = g
+            return [*outs, *found]
+
+        tangents = [rushlight.ones(shape, dtype=dtype) for shape, dtype in specs]
+        fresh = [_fresh(t) for t in primals]
+        graph = make_fx(joint, self.options["decompositions"], "fake")(fresh, tangents)
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and node not in known:
+                node.meta[BACKWARD] = True
+        made = functionalized(graph)
+        self.count = len(made.changed) + len(self.results)
+        # Results of the graph that have gradients, in the order of the tangents.
+        self.gradients = [made.changed.index(p) for p in updated] + [len(made.changed) + i for i in own]
+        self.random = any(_draws(n.target) for n in graph.graph.nodes if n.op == "call_function")
+        first, second = self.options["partition_fn"](graph, [*fresh, *tangents], num_fwd_outputs=self.count)
+        self.forward = self.options["fw_compiler"](first, fresh)
+        examples = [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"]
+        self.backward = (self.options["bw_compiler"] or self.options["fw_compiler"])(second, examples)
+        self.function = _function(self)
+        self.joint = joint
+
+    # ***** a call *****
 
     def __call__(self, flat: list[Any]) -> Any:
-        primals = [flat[i] for i in self.first]
-        if self.differentiable:
-            outs = list(self.function.apply(*primals))
+        given = [flat[i] for i in self.first]
+        primals = self.inputs.primals(given)
+        if self.function is not None:
+            made = list(self.function.apply(*primals))
         else:
             made = _run(self.forward, [t.detach() for t in primals])
-            for place, value in zip(self.changed, made, strict=False):
-                primals[place].copy_(value)
-            outs = made[len(self.changed) :]
+        for place, value in zip(self.changed, made, strict=False):
+            target = primals[place]
+            if value.requires_grad:
+                target.copy_(value)
+            else:
+                target.detach().copy_(value)
+                rushlight.autograd.graph.increment_version(target)
+        outs = list(made[len(self.changed) :])
+        for place, (source, steps) in self.aliases.items():
+            outs[place] = replayed(primals[source], steps) if steps else given[self.inputs.place_of(source)]
+        for place, steps in self.looks.items():
+            for step in steps:
+                step.in_place(primals[place], *step.args, **step.kwargs)
         return tree_unflatten(outs, self.out_structure)
+
+    def differentiated(self) -> Callable[..., Any]:
+        """The gradients as a function of primals and tangents that can be differentiated itself, compiled alike."""
+        if self.random or self.changed:
+            reason = "it draws random numbers" if self.random else "it changes its arguments in place"
+            raise NotImplementedError(f"aot_function: second derivatives of a function where {reason}")
+        if self.second is None:
+
+            def gradients(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+                fresh = [
+                    t if t.requires_grad or not w else t.detach().requires_grad_()
+                    for t, w in zip(primals, self.wants, strict=True)
+                ]
+                with rushlight.enable_grad():
+                    outs = self.forward_of(fresh)
+                    own = [i for i, r in enumerate(self.results) if r and i not in self.aliases]
+                    given = [t for t, w in zip(fresh, self.wants, strict=True) if w]
+                    return list(
+                        rushlight.autograd.grad(
+                            [outs[i] for i in own],
+                            given,
+                            list(tangents),
+                            allow_unused=True,
+                            create_graph=rushlight.is_grad_enabled(),
+                        )
+                    )
+
+            names = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
+            self.second = aot_function(gradients, **{n: self.options[n] for n in names})
+        return self.second
+
+
+class Inputs:
+    """The distinct tensors of a call as the tensors of its graphs; with `whole`, those that share memory are views of
+    one tensor, so that a change of one shows in the others.
+    """
+
+    def __init__(self, tensors: list[Any], whole: bool = False) -> None:
+        self.groups: dict[Any, list[int]] = {}
+        for p, t in enumerate(tensors):
+            self.groups.setdefault(_memory_of(t, p), []).append(p)
+        self.layout: list[tuple[int, Any]] = []  # of each tensor: which primal it is, or a view of
+        self.sources: list[tuple[int, bool]] = []  # of each primal: a tensor, and whether all of its memory is taken
+        known: dict[int, int] = {}
+        shared = {p: members for members in self.groups.values() if len(members) > 1 for p in members} if whole else {}
+        for p, t in enumerate(tensors):
+            members = shared.get(p)
+            if members is None:
+                self.layout.append((len(self.sources), None))
+                self.sources.append((p, False))
+                continue
+            if len({tensors[m].dtype for m in members}) > 1 or any(tensors[m].requires_grad for m in members):
+                raise NotImplementedError(
+                    "aot_function: a change in place of arguments that share memory, of several dtypes or with gradients"
+                )
+            if members[0] not in known:
+                known[members[0]] = len(self.sources)
+                self.sources.append((p, True))
+            self.layout.append((known[members[0]], (list(t.shape), list(t.stride()), t.storage_offset())))
+
+    def overlap(self) -> bool:
+        """Whether some tensors share memory."""
+        return any(len(members) > 1 for members in self.groups.values())
+
+    def primals(self, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors that graphs take."""
+        return [_all_memory(tensors[p]) if whole else tensors[p] for p, whole in self.sources]
+
+    def tensors(self, primals: Sequence[Any]) -> list[Any]:
+        """The tensors that the function takes, of those that graphs take."""
+        return [primals[p] if view is None else primals[p].as_strided(*view) for p, view in self.layout]
+
+    def place_of(self, primal: int) -> int:
+        """The tensor that a primal is."""
+        return self.sources[primal][0]
+
+
+def _memory_of(t: Any, number: int) -> Any:
+    """What tells whether tensors share memory; wrappers and empty tensors share none."""
+    if not t.numel() or type(t) not in (Tensor, rushlight.nn.Parameter):
+        return -1 - number
+    return t.untyped_storage().data_ptr()
+
+
+def _all_memory(t: Any) -> Any:
+    """All of a tensor's memory as a vector."""
+    return t.detach().as_strided([t.untyped_storage().nbytes() // t.element_size()], [1], 0)
+
+
+def _draws(target: Any) -> bool:
+    return rushlight.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _first_places(flat: list[Any], tensors: list[int]) -> list[int]:
@@ -163,25 +301,45 @@ def _fresh(t: Any) -> Any:
     return t.detach().requires_grad_(t.requires_grad)
 
 
+class _Passed(Function):
+    """The same tensor as one that was computed: it may be changed in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
+
+
+def _passed(t: Any) -> Any:
+    return _Passed.apply(t) if t.requires_grad else t
+
+
 def _function(held: _Compiled) -> type[Function]:
     class CompiledFunction(Function):
         @staticmethod
         def forward(ctx: Any, *primals: Any) -> Any:
-            made = _run(held.forward, [t.detach() for t in primals])
-            for place, value in zip(held.changed, made, strict=False):
-                primals[place].detach().copy_(value)
-            outs, saved = made[len(held.changed) : held.count], made[held.count :]
+            given = [t.detach().clone() if p in held.changed else t.detach() for p, t in enumerate(primals)]
+            made = _run(held.forward, given)
+            outs, saved = made[: held.count], made[held.count :]
             ctx.save_for_backward(*saved)
+            ctx.primals = primals
             ctx.set_materialize_grads(True)
+            for place in held.aliases:  # made anew of the arguments themselves
+                outs[len(held.changed) + place] = None
             ctx.mark_non_differentiable(
-                *[o for i, o in enumerate(outs) if isinstance(o, Tensor) and i not in held.differentiable_outs]
+                *[o for i, o in enumerate(outs) if isinstance(o, Tensor) and i not in held.gradients]
             )
             return tuple(outs)
 
         @staticmethod
-        @rushlight.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Any) -> Any:
-            tangents = [grads[i] for i in held.differentiable_outs]
+            tangents = [grads[i] for i in held.gradients]
+            if rushlight.is_grad_enabled():
+                found = iter(held.differentiated()(list(ctx.primals), tangents))
+                return tuple(next(found) if w else None for w in held.wants)
             return tuple(_run(held.backward, [*ctx.saved_tensors, *tangents]))
 
     return CompiledFunction
@@ -189,11 +347,23 @@ def _function(held: _Compiled) -> type[Function]:
 
 def _key(flat: list[Any]) -> tuple[Any, ...]:
     places: dict[int, int] = {}
+    memories: dict[Any, int] = {}
     found: list[Any] = [rushlight.is_grad_enabled()]
     for i, v in enumerate(flat):
         if isinstance(v, Tensor):
+            memory = memories.setdefault(_memory_of(v, i), i)
+            offset = v.storage_offset() if memory != i else 0
             found.append(
-                (tuple(v.shape), tuple(v.stride()), v.dtype, v.device, v.requires_grad, places.setdefault(id(v), i))
+                (
+                    tuple(v.shape),
+                    tuple(v.stride()),
+                    v.dtype,
+                    v.device,
+                    v.requires_grad,
+                    places.setdefault(id(v), i),
+                    memory,
+                    offset,
+                )
             )
         else:
             found.append((type(v), v))

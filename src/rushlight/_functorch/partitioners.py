@@ -88,15 +88,14 @@ def default_partition(
     The forward returns its results and then what is kept; the backward takes what is kept and then the gradients of the
     results.
     """
-    _, tangents, results, gradients = _parts(joint_module, num_fwd_outputs)
+    _, tangents, _, gradients = _parts(joint_module, num_fwd_outputs)
     late = _after_tangents(joint_module, tangents)
     ahead: set[Node] = set()
-    stack = [r for r in results if isinstance(r, Node)]
-    while stack:
-        node = stack.pop()
-        if node not in ahead:
-            ahead.add(node)
-            stack += node.all_input_nodes
+    marked = any("is_backward" in n.meta for n in joint_module.graph.nodes)
+    for node in joint_module.graph.nodes:
+        if "is_backward" in node.meta if marked else node in late and node not in tangents:
+            break
+        ahead.add(node)
     saved: list[Node] = []
     seen: set[Node] = set()
     stack = [g for g in gradients if isinstance(g, Node)]

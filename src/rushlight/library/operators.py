@@ -16,13 +16,14 @@ import rushlight
 from rushlight import Tag
 from rushlight._interface.base import LazyModule, tree_flatten, tree_unflatten
 from rushlight._interface.devices import backends, private_type
-from rushlight._interface.dispatch import dispatch, has_override
+from rushlight._interface.dispatch import DISPATCH_CLASSES, dispatch, has_override
 from rushlight._interface.functorch import LEVELS, BatchedTensor, top_level
 from rushlight._interface.tensors import FUNCTION_MODE, STATE, inherit
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
 
 builtin: Any = LazyModule("rushlight.library.builtin")
+calls: Any = LazyModule("rushlight.library.aten.calls")
 
 __all__ = [
     "HERE",
@@ -76,6 +77,9 @@ class OpOverload:
     """One form of an operator: a schema and what was registered for it.  Calling it checks the arguments and runs what
     applies.
     """
+
+    form = None  # of aten operators
+    is_view = False
 
     def __init__(
         self, packet: OpOverloadPacket, schema: FunctionSchema, tags: Sequence[Tag] = (), place: str = ""
@@ -223,6 +227,20 @@ class OpOverload:
         return kernel(*args, **kwargs)
 
     def backend(self, values: Sequence[Any]) -> Any:
+        """Show the call to dispatch modes and classes, else run the kernel for the device of the tensors;
+        NotImplementedError where there is none.
+        """
+        if not self._is_composite() and (STATE.dispatch_modes or DISPATCH_CLASSES) and not STATE.dispatch_off:
+            args, kwargs = self.split(values)
+            if STATE.dispatch_modes or calls.asks(args, kwargs):
+                return calls.redispatch(self, args, kwargs)
+        return self.kernel_for(values)
+
+    def kernel(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel on arguments, below dispatch modes."""
+        return self.kernel_for(self.bind(args, kwargs))
+
+    def kernel_for(self, values: Sequence[Any]) -> Any:
         """Run the kernel for the device of the tensors; NotImplementedError where there is none."""
         leaves = [leaf for leaf in tree_flatten(list(values))[0] if isinstance(leaf, rushlight.Tensor)]
         device = next((leaf.device.type for leaf in leaves), None)

@@ -37,6 +37,8 @@ __all__ = [
     "maybe_disable_fake_tensor_mode",
 ]
 
+# Operators that change what a tensor looks like.
+_LOOKS = frozenset("transpose_ t_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ resize_".split())
 _UNCONSTANT = frozenset(("_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 
 
@@ -110,6 +112,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", func, tuple(given), named, name=self.graph._target_to_str(func._opname)
         )
+        if func._opname in _LOOKS:
+            self._keep_look(args[0])
         made = func(*args, **kwargs)
         if func._opname == "lift_fresh_copy" and isinstance(made, Tensor) and any(made is leaf for leaf in leaves):
             made = made.detach()
@@ -117,16 +121,29 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         self._spread(made, node)
         return made
 
+    def _keep_look(self, tensor: Any) -> None:
+        """Let the node of a tensor that is about to look otherwise show it as it was."""
+        held = tensor.__dict__.get("_fx_node")
+        if held is not None and held[0] is self:
+            with _disable_current_modes():
+                if isinstance(tensor, FakeTensor):
+                    before: Any = FakeTensor(tensor.fake_mode, tensor.meta.detach(), tensor.device)
+                else:
+                    before = tensor.detach()
+            held[1].meta["val"] = before
+
     def _spread(self, made: Any, node: Node) -> None:
         """Let results stand for the node, and parts of them for its items."""
         if isinstance(made, Tensor):
             self.track(made, node)
         elif isinstance(made, (tuple, list)):
             for place, part in enumerate(made):
-                if isinstance(part, Tensor):
-                    item = self.graph.create_node("call_function", operator.getitem, (node, place), {}, name="getitem")
-                    item.meta["val"] = part
-                    self.track(part, item)
+                item = self.graph.create_node("call_function", operator.getitem, (node, place), {}, name="getitem")
+                if not isinstance(part, Tensor):  # the number of its name is taken all the same
+                    self.graph.erase_node(item)
+                    continue
+                item.meta["val"] = part
+                self.track(part, item)
 
 
 def _names(function: Any, count: int) -> list[str]:
@@ -152,7 +169,8 @@ def make_fx(
     """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
 
     `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function
-    that is run in its place.  NotImplementedError for "symbolic" and for `pre_dispatch`; RuntimeError where a number is
+    that is run in its place.  With `pre_dispatch` operators are written down above autograd, as they were called:
+    `linear`, not `addmm`.  NotImplementedError for "symbolic"; RuntimeError where a number is
     read from a tensor.
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
@@ -161,8 +179,6 @@ def make_fx(
         raise NotImplementedError(
             "make_fx(tracing_mode='symbolic'): rushlight traces below autograd with the sizes of the arguments"
         )
-    if pre_dispatch:
-        raise NotImplementedError("make_fx(pre_dispatch=True): rushlight writes down operators below autograd")
 
     def traced(*args: Any) -> GraphModule:
         fake: Any = None
@@ -172,6 +188,7 @@ def make_fx(
             args = tuple(tree_map(lambda v: fake.from_tensor(v) if isinstance(v, Tensor) else v, list(args)))
         graph, root = Graph(), Module()
         mode = ProxyTorchDispatchMode(graph, root, decomposition_table)
+        mode.pre_dispatch = pre_dispatch
         given = list(args)
         for name, value in zip(_names(f, len(args)), given, strict=False):
             leaves = tree_flatten(value)[0]

@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import LazyModule
 from rushlight.fx.interpreter import Interpreter
 from rushlight.fx.node import Node, map_aggregate
+
+fakes: Any = LazyModule("rushlight.fx.passes.fake_tensor_prop")
 
 __all__ = ["ShapeProp", "TensorMetadata"]
 
@@ -46,15 +49,12 @@ def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) ->
 
 class ShapeProp(Interpreter):
     """Runs a graph module for some arguments; then `node.meta` has "type", and for tensors "tensor_meta" (nested as the
-    value is).
+    value is).  With a `FakeTensorMode` it runs on fake tensors, and nothing is computed.
     """
 
     def __init__(self, gm: Any, fake_mode: Any = None) -> None:
         super().__init__(gm)
-        if fake_mode is not None:
-            raise NotImplementedError(
-                "rushlight has no fake tensors yet: ShapeProp runs the graph with what it is given (on the device meta without values)"
-            )
+        self.fake_mode = fake_mode
 
     def run_node(self, n: Node) -> Any:
         """Run a node and keep what its value is like."""
@@ -76,4 +76,18 @@ class ShapeProp(Interpreter):
 
     def propagate(self, *args: Any) -> Any:
         """Run the graph; what it returns."""
-        return super().run(*args)
+        if self.fake_mode is None:
+            return super().run(*args)
+        with self.fake_mode:
+            return super().run(*[fakes.faked(self.fake_mode, a) for a in args])
+
+    def fetch_attr(self, target: str) -> Any:
+        """What a module holds; its fake form in a fake mode."""
+        held = super().fetch_attr(target)
+        return held if self.fake_mode is None else fakes.faked(self.fake_mode, held)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Call a module; with fake parameters in a fake mode."""
+        if self.fake_mode is None:
+            return super().call_module(target, args, kwargs)
+        return fakes.fake_call(self.fake_mode, super().fetch_attr(target), args, kwargs)
