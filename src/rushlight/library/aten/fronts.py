@@ -1,5 +1,5 @@
-"""Functions of `nn.functional` that take their arguments otherwise than the aten operators that they call, above autograd:
-for each the operator's name, and its arguments in its order.
+"""Functions of `nn.functional` that take their arguments otherwise than the aten operators that they call: for each the
+operator's name, and its arguments in its order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _statistics(flag: tuple[str, bool], args: Any, kwargs: Any) -> tuple[Any, ..
 
 
 def embedding(
-    input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False
+    input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> tuple[str, tuple[Any, ...]]:  # fmt: skip
     if input.is_floating_point():  # of `torch.embedding`: the weight comes first
         return "embedding", (input, weight, -1 if padding_idx is None else padding_idx)
