@@ -6,6 +6,7 @@ import copy
 import functools
 import os
 import types
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -207,3 +208,30 @@ def test_methods_that_take_their_object_among_their_arguments() -> None:
     assert torch.equal(compile_function(model.other, CompileSettings(fullgraph=True))(x, f0=4), x + 4)
     with pytest.raises(TypeError, match="0 positional arguments but 1 was given"):
         compile_function(types.MethodType(lambda: 1, model))()
+
+
+def test_objects_with_methods_are_stored_in_dicts() -> None:
+    class Cache:
+        def __repr__(self):
+            return "a cache"
+
+        def __eq__(self, other):
+            raise AssertionError("nobody compares")
+
+    class Output(OrderedDict):
+        def __setattr__(self, name, value):
+            super().__setitem__(name, value)
+            super().__setattr__(name, value)
+
+    def go(x, cache):
+        out = Output()
+        out.logits, out.cache = x * 2, cache
+        inner = dict(out.items())
+        pairs = [("cache", inner.get("cache", cache))]
+        again = dict(pairs)
+        again.setdefault("other", cache)
+        return out, again
+
+    x, cache = torch.ones(2), Cache()
+    out, again = compile_function(go, CompileSettings(fullgraph=True))(x, cache)
+    assert torch.equal(out.logits, x * 2) and out["cache"] is out.cache is again["cache"] is again["other"] is cache

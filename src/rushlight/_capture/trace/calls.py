@@ -58,6 +58,7 @@ _COMPARING = frozenset((
     "index", "count", "remove", "sort", "get", "pop", "setdefault", "add", "discard", "fromkeys", "__contains__", "__eq__", "__ne__", "__repr__",
     "__str__", "__format__", "__getitem__", "__setitem__",
 ))  # fmt: skip
+_KEYED = frozenset(("get", "pop", "setdefault", "__setitem__"))  # of dicts: a key and a value
 _CONTAINER_TYPES = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 _NATIVE_TYPES = (
     int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, enumerate, zip, reversed, map, filter, object,
@@ -474,8 +475,12 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         given.append(x)
     if kind is bool and len(given) == 1:
         return tracer.truth(given[0])
-    if kind in (str, set, frozenset, dict):
+    if kind in (str, set, frozenset):
         tracer.check_methods(*given, printing=kind is str)
+    elif kind is dict and given:  # of values nothing is asked
+        pairs = given[0] if type(given[0]) in (list, tuple) else ()
+        keys = [pair[0] for pair in pairs if type(pair) in (list, tuple) and pair]
+        tracer.check_methods(*keys, printing=False)
     if kind in (int, float) and len(given) == 1 and is_symbolic(given[0]):
         return truncated(given[0]) if kind is int else as_double(given[0])
     return tracer.native(kind, *given, **kwargs)
@@ -638,7 +643,9 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
         and not isinstance(owner, (tuple, type))
     ):
         return _outside_method(tracer, function, owner, args, kwargs)
-    if name in _COMPARING or (isinstance(owner, (str, bytes)) and name == "format"):
+    if name in _KEYED and isinstance(owner, dict):
+        tracer.check_methods(*args[:1], printing=False)  # the value is stored or given as it is
+    elif name in _COMPARING or (isinstance(owner, (str, bytes)) and name == "format"):
         whole = (owner,) if name in ("__repr__", "__str__", "sort") else ()
         printing = isinstance(owner, (str, bytes)) or name in ("__repr__", "__str__")
         tracer.check_methods(*args, *kwargs.values(), *whole, printing=printing)
