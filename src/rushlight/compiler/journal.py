@@ -21,7 +21,15 @@ from rushlight._interface.compiling import COUNTERS, EVENTS, LOG
 __all__ = ["ARTIFACTS", "COMPONENTS", "apply_settings", "clear", "counters", "enabled", "parse", "report"]
 
 counters = COUNTERS
-_TOPICS = {"break": "breaks", "failure": "breaks", "reproduction": "breaks", "recompile": "recompiles", "guards": "guards", "graph": "program"}
+_TOPICS = {
+    "break": "breaks",
+    "failure": "breaks",
+    "reproduction": "breaks",
+    "recompile": "recompiles",
+    "sizes": "recompiles",
+    "guards": "guards",
+    "graph": "program",
+}
 
 # Names of PyTorch's logs, and the topic here that says the same; None where nothing here does.
 ARTIFACTS: Mapping[str, str | None] = {

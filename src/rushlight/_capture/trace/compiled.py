@@ -56,6 +56,7 @@ _SHOWN = [True]
 
 MAX_SIZES = 64  # segments at a place that are there because sizes differed, beside those that the limit of recompilations allows
 MAX_MADE = 64  # segments at a place that were made for single sizes from traces with symbols
+LOOKED_AT = 3  # of the latest segments it is asked which sizes differ now
 MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 
@@ -220,19 +221,18 @@ class CompiledFunction:
             found = self._slowly(position, state)  # of another thread, meanwhile
             if found is not MISS:
                 return (found,)
-            known = self._resized(position, state)
-            if known is not None:
-                return known
-            if not self._allowed(position, state):
-                return None
-            self._note_numbers(position, state)
-            self._note_sizes(position, state)
-            if position is self.entry:
-                found = self._kept(state)
-                if found is not MISS:
-                    return (found,)
-            making = functools.partial(self._segment, position, state, start)
-            made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
+            made = self._resized(position, state)
+            if made is None:
+                if not self._allowed(position, state):
+                    return None
+                self._note_numbers(position, state)
+                self._note_sizes(position, state)
+                if position is self.entry:
+                    found = self._kept(state)
+                    if found is not MISS:
+                        return (found,)
+                making = functools.partial(self._segment, position, state, start)
+                made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
             if made is None:
                 position.failures += 1
                 position.concrete = position.failures >= MAX_FAILURES
@@ -262,20 +262,14 @@ class CompiledFunction:
         """A segment with its conditions in Python; where somebody looks on, its program is told."""
         return told(segment, self._name()) if STATE.observers else segment.slow
 
-    def _resized(self, position: Position, state: Sequence[Any]) -> tuple[Any] | None:
-        """What a segment gives that is made for the sizes of a state, without a trace, in a tuple; None where there is
-        no trace that serves them.
-        """
+    def _resized(self, position: Position, state: Sequence[Any]) -> Segment | None:
+        """The segment that a trace with symbols becomes for the sizes of a state; None where none serves them."""
         for number, sized in enumerate(position.sized):
             made = self._made_for(sized, state)
-            if made is None:
-                continue
-            found = self._shown(made)(state)
-            if found is not MISS:
+            if made is not None:
                 sized.used += 1
                 position.sized.insert(0, position.sized.pop(number))
-                position.add(made)
-                return (found,)
+                return made
         return None
 
     def _made_for(self, sized: SizedSegment, state: Sequence[Any]) -> Segment | None:
@@ -345,7 +339,7 @@ class CompiledFunction:
     def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
         """Take dims that do not have the sizes that they had as symbols, from now on."""
         if HOOKS.dynamic(self.settings.dynamic) is not False and self.settings.backend is None:
-            for segment in position.segments:
+            for segment in position.segments[:LOOKED_AT]:
                 position.dims |= {*segment.tensors.resized(state)} - position.static
 
     def _varying(self, position: Position) -> Varying:

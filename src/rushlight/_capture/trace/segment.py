@@ -548,9 +548,12 @@ class SizedSegment:
 
     def at(self, state: Sequence[Any]) -> Segment | None:
         """The segment for this state; None where it has no such sizes, or a decision of the trace would differ."""
-        sizes = self._sizes.now(state)
-        found = None if sizes is None else self._varying.at(sizes)
-        if sizes is None or found is None:
+        now = self._sizes.now(state)
+        if now is None:
+            return None
+        sizes, specs = now
+        found = self._varying.at(sizes)
+        if found is None or any(found[name] is not spec for name, spec in specs.items()):
             return None
         program = None if self._program is None else self._program.at(sizes)
         segment = self._written.segment({**self._constants, **found}, program)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from rushlight._capture.recording.sized import holds_sizes
 from rushlight._capture.recording.sizes import MOST, Sizes
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.sources import Reads, Source
@@ -19,7 +20,6 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.shape_env import LEAST
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import env_of
 
 __all__ = ["NOTHING_VARIES", "SizesRead", "Tensors", "Tracing", "Varying"]
 
@@ -154,38 +154,39 @@ class SizesRead:
         self.env, self._reads, self._places, self._space = env, reads, places, space
         self.pinned: list[tuple[str, int]] = []
         self.all_pinned = False
-        self._now: Callable[[Sequence[Any]], tuple[int, ...] | None] | None = None
+        self._now: Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None] | None = None
 
-    def now(self, state: Sequence[Any]) -> tuple[int, ...] | None:
-        """The sizes that a state has; None where one is too small or large for a symbol, or a condition fails that tells of no
-        sizes.
+    def now(self, state: Sequence[Any]) -> tuple[tuple[int, ...], dict[str, Spec]] | None:
+        """The sizes that a state has, and the specs that it has in the places of symbolic ones, by their names; None where
+        a size is too small or large for a symbol, or another condition fails.
         """
         if self._now is None:
             self._now = self._compiled()
         found = self._now(state)
-        return None if found is None or min(found) < LEAST or max(found) > MOST else found
+        return None if found is None or min(found[0]) < LEAST or max(found[0]) > MOST else found
 
-    def _compiled(self) -> Callable[[Sequence[Any]], tuple[int, ...] | None]:
-        entries = [(kind, source, self._without_sizes(condition)) for kind, source, condition in self._reads.entries]
+    def _compiled(self) -> Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None]:
+        entries, specs = [], {}
+        for kind, source, condition in self._reads.entries:
+            for variable, name in _SPEC.findall(condition) if kind == "check" else ():
+                if holds_sizes(self._space[name]):
+                    specs[name] = f"{source.variable if variable == '{}' else variable}._spec"
+            entries.append((kind, source, _SPEC.sub(self._dims, condition)))
         sizes = "".join(f"{self._reads.variable(source)}._spec.shape[{d}], " for source, d in self._places)
+        found = ", ".join(f"{name!r}: {text}" for name, text in specs.items())
         lines = self._reads.lines("return None", entries)
-        text = [
-            "def now(s):",
+        lines = [
             "  try:",
             *[f"    {x}" for x in lines],
-            f"    return ({sizes})",
+            f"    return ({sizes}), {{{found}}}",
             "  except ERRORS: return None",
         ]
         space = {**self._space, "ERRORS": _ERRORS}
-        made: Callable[..., Any] = functions("\n".join(text), space, "sizes of a compiled segment")["now"]
+        text = "\n".join(["def now(s):", *lines])
+        made: Callable[..., Any] = functions(text, space, "sizes of a compiled segment")["now"]
         return made
 
-    def _without_sizes(self, condition: str) -> str:
-        """A condition that holds whatever the sizes are: of a symbolic spec only the number of dims is left."""
-
-        def of_spec(match: re.Match[str]) -> str:
-            spec = self._space[match[2]]
-            symbolic = isinstance(spec, Spec) and env_of((*spec.shape, *spec.strides)) is not None
-            return f"{match[1]}._spec.ndim == {spec.ndim}" if symbolic else match[0]
-
-        return _SPEC.sub(of_spec, condition)
+    def _dims(self, match: re.Match[str]) -> str:
+        """Of a condition for a symbolic spec what holds whatever the sizes are."""
+        spec = self._space[match[2]]
+        return f"{match[1]}._spec.ndim == {spec.ndim}" if holds_sizes(spec) else match[0]
