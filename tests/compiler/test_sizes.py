@@ -249,3 +249,18 @@ def test_whole_training_steps() -> None:
             found.append((call(m, optimizer, x, y), list(m.parameters()), [p.grad for p in m.parameters()]))
         assert_same(*found)
     assert traces(compiled)[0] <= 2
+
+
+def test_no_handler_of_a_program_sees_that_a_size_is_a_symbol() -> None:
+    def go(x: Any) -> Any:
+        try:
+            y = x.view(3, -1)
+        except RuntimeError as error:
+            return x * 2, str(error)
+        try:
+            pattern = chr(x.shape[0])
+        except Exception as error:
+            return y, repr(error)
+        return y, pattern, f"{x.shape[0]:d}", bytes(x.shape[0]), "ab" * x.shape[0], [*range(9)][x.shape[0] % 5 :]
+
+    checked(go, lambda n: torch.randn(n, 7), [9, 12, 5, 33, 100, 6])

@@ -555,7 +555,7 @@ def _step(interpreter: Interpreter) -> None:
 
 def _through_symbols(found: Exception) -> bool:
     """Whether a trace may have ended because sizes were symbols: an instruction failed, or the program."""
-    return isinstance(found, Unbuildable) or (isinstance(found, Retry) and found.kind == "exception")
+    return isinstance(found, Unbuildable) or (isinstance(found, Retry) and found.kind in ("exception", "sizes"))
 
 
 _VERSION_TOLD: list[bool] = []

@@ -13,7 +13,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
@@ -31,6 +31,7 @@ from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.layout import Size
+from rushlight._types.symbols import SpecializationError, is_symbolic
 
 __all__ = ["DELETED", "Cell", "Tracer"]
 
@@ -132,6 +133,14 @@ class InstanceDict:
         return len(self.names())
 
 
+def symbolic_among(values: Iterable[Any]) -> bool:
+    """Whether one of some values, or of the items of a sequence among them, has symbolic sizes."""
+    return any(
+        is_symbolic(x) or (isinstance(x, Tensor) and type(x._spec.numel) is not int) or (type(x) in (list, tuple, Size) and symbolic_among(x))
+        for x in values
+    )  # fmt: skip
+
+
 class Tracer(Operations):
     """See the module's text.  `rec` is the recording of what happens to tensors."""
 
@@ -210,6 +219,15 @@ class Tracer(Operations):
             raise Break(f"{error}", kind="data") from None
         except RecordingError as error:
             raise Break(f"{error}") from None
+        except StopIteration:
+            raise
+        except Exception as error:  # perhaps because a size is a symbol: no handler of the program may see that
+            if isinstance(error, SpecializationError) or (
+                self.outside.varying.sizes
+                and symbolic_among((getattr(function, "__self__", None), *args, *kwargs.values()))
+            ):
+                raise Break(f"{type(error).__name__}: {error}", kind="sizes") from None
+            raise
         finally:
             if listens:
                 self.listening.pause()
