@@ -18,6 +18,7 @@ from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording
 from rushlight._capture.recording.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
+from rushlight._capture.trace.failing import first_failing
 from rushlight._capture.trace.failures import TracerError
 from rushlight._capture.trace.generated import compiled_text, defined, functions
 from rushlight._capture.trace.guards import Guard, NativeRun, guarded
@@ -98,21 +99,27 @@ class Segment:
         self.unkept = ""  # why it cannot be kept for other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
 
-    def why(self, state: Sequence[Any]) -> str:
-        """The first condition that does not hold, with the value that was found if it is a number or a text; empty
-        where all hold.
-        """
-        reads = self.guard.reads
+    def _asked(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
+        """See `first_failing`: asked condition by condition."""
         if self._first is None:
             lines = [
                 "def first(s):",
                 "    at = 0",
                 "    try:",
-                *[f"        {line}" for line in reads.steps()],
+                *[f"        {line}" for line in self.guard.reads.steps()],
                 "    except ERRORS: return at, -1, None",
             ]
             self._first = functions("\n".join(lines), dict(self.space), "reasons")["first"]
-        found = self._first(state)
+        return self._first(state)
+
+    def why(self, state: Sequence[Any]) -> str:
+        """The first condition that does not hold, with the value that was found if it is a number or a text; empty
+        where all hold.
+        """
+        reads = self.guard.reads
+        told, found = first_failing(reads, self.guard.checked, state)
+        if not told:
+            found = self._asked(state)
         if found is None:
             return ""
         number, part, value = found
