@@ -16,6 +16,7 @@ from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.kept import Laid, graph_of, kept_executable, program_key, text_of
 from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.replaced import release, replaced_gradients
+from rushlight._capture.recording.updating import updating
 from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
@@ -339,6 +340,8 @@ class CompiledProgram:
             or self._result_versions
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
             found = self._over(self._plain()) if self._failed is None else self._over_checked()
+        else:
+            found = updating(self) or found
         self._run = found
         return found(inputs)
 
