@@ -155,7 +155,13 @@ def test_hooks_of_modules():
 def test_checkpoints(reentrant):
     def make():
         model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 1))
-        return _gradient_of(lambda x: checkpoint(model, x, use_reentrant=reentrant).sum()), lambda k: (_leaf(5, 3),)
+        step = _gradient_of(lambda x: checkpoint(model, x, use_reentrant=reentrant).sum())
+
+        def whole(x):
+            model.zero_grad()
+            return *step(x), model[0].weight.grad.clone()
+
+        return whole, lambda k: (_leaf(5, 3),)
 
     _same(make)
 

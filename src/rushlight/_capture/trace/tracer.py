@@ -1113,10 +1113,10 @@ _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that
 
 @functools.cache
 def has_methods(kind: type, printing: bool) -> bool:
-    """Whether a class compares or hashes its objects, or with `printing` prints them, by code in Python."""
-    names = ("__eq__", "__hash__", "__lt__", "__gt__", "__add__", "__radd__")
+    """Whether a class compares or hashes its objects, or with `printing` adds or prints them, by code in Python."""
+    names: tuple[str, ...] = ("__eq__", "__hash__", "__lt__", "__gt__")
     if printing:
-        names = (*names, "__repr__", "__str__", "__format__")
+        names = (*names, "__add__", "__radd__", "__repr__", "__str__", "__format__")
     return not issubclass(kind, enum.Enum) and any(
         isinstance(type_attribute(kind, name), types.FunctionType) for name in names
     )
