@@ -477,7 +477,7 @@ def solution_and_residuals(g: Any, c: Any) -> Any:
     solution = c.result0
     matrix, right = least_squares(g[0], c) if g[0] is not None else (None, None)
     if g[1] is None or not g[1].tensor.numel():
-        return matrix, right
+        return (matrix, right) if g[0] is not None else (c.self.zeros_like(), c.b.zeros_like())
     apart = (product(c.self, solution) - c.b) * (g[1].unsqueeze(-2) * 2)
     of_matrix = product(apart, turned(solution))
     return of_matrix if matrix is None else matrix + of_matrix, -apart if right is None else right - apart
