@@ -9,6 +9,8 @@ import collections
 import dataclasses
 import enum
 import functools
+import operator
+import re
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -391,6 +393,55 @@ def iterators() -> Pair:
         return x, list(box.v[0]), [*zip(box.v[1], "abc")], next(box.v[2], 0)
 
     return go, setting(box, lambda n: (iter([n]), (i for i in range(n)), map(abs, [n])))
+
+
+@case
+def namespaces_getters_and_patterns() -> Pair:
+    held, box = types.SimpleNamespace(v=1, other=types.SimpleNamespace(v=1)), Box(None)
+
+    def change(n: int) -> None:
+        held.v, held.other.v, box.v, box.w = n, n + 1, operator.itemgetter(n % 2), re.compile("a" * n)  # type: ignore[attr-defined]
+
+    def go(x):
+        held.last = x
+        made = types.SimpleNamespace(v=held.v)
+        made.w = made.v + 1
+        several = operator.attrgetter("v", "other.v")(held)
+        first = sorted([held, held.other], key=operator.attrgetter("v"))[0].v
+        found = box.w.search("baaac"), box.w.findall("aaaa")
+        return (
+            x * held.v,
+            made.w,
+            several,
+            first,
+            box.v([5, 6]),
+            operator.methodcaller("sum")(x),
+            bool(found[0]),
+            found[1],
+            held.last is x,
+        )
+
+    return go, change
+
+
+@case
+def variables_that_are_deleted() -> Pair:
+    v = 1
+
+    def change(n: int) -> None:
+        nonlocal v
+        if n in (1, 3):
+            v = n
+
+    def go(x):
+        nonlocal v
+        try:
+            del v
+        except NameError as error:
+            return x, str(error)
+        return x
+
+    return go, change
 
 
 def told(value: Any) -> Any:

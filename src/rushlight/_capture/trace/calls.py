@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import operator
+import re
 import sys
 import types
 import weakref
@@ -25,7 +26,7 @@ from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import control_flow, library, schedules
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import FollowedHook, is_own
-from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, type_attribute
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_getter, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
@@ -287,6 +288,8 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     operator = HOOKS.opaque(function)
     if operator is not None:
         return tracer.opaque(operator, *_real(tracer, args, kwargs))
+    if is_getter(function) and len(args) == 1:
+        return _got(tracer, function, tracer.real(args[0]))
     found = type_attribute(type(function), "__call__")
     if isinstance(found, types.FunctionType):
         tracer.guard_class(type(function), "__call__", found)
@@ -303,6 +306,21 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         if is_plain(made) and made is not None:
             return made
     raise Break(f"calls a native {type(function).__name__} object")
+
+
+def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
+    """What an `itemgetter`, `attrgetter` or `methodcaller` gives for an object."""
+    names = getter.__reduce__()[1]
+    if type(getter) is operator.methodcaller:
+        return call(tracer, tracer.finished(tracer.load_attr(obj, names[0])), names[1:], {})
+    found = []
+    for name in names:
+        one = obj
+        for part in name.split(".") if type(getter) is operator.attrgetter else (name,):
+            load = tracer.load_attr if type(getter) is operator.attrgetter else tracer.load_item
+            one = tracer.finished(load(one, part))
+        found.append(one)
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 # ***** our own functions *****
@@ -443,7 +461,7 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
             raise Break(f"reversed() of a {type(args[0]).__name__}")
     given: list[Any] = []
     for x in args:
-        if isinstance(x, (types.FunctionType, types.MethodType)) and kind in (map, filter):
+        if (isinstance(x, (types.FunctionType, types.MethodType)) or is_getter(x)) and kind in (map, filter):
             x = Followed(tracer, x)
         elif (
             kind in (map, filter)
@@ -519,6 +537,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         return kind(*args, **kwargs)  # raises the TypeError
     if type_attribute(kind, "__del__") is not ABSENT:
         raise Break(f"makes an object of {kind.__name__}, which has a __del__")
+    if kind in (types.SimpleNamespace, operator.itemgetter, operator.attrgetter, operator.methodcaller):
+        return tracer.native(kind, *args, **kwargs)
     if isinstance(new, types.FunctionType):
         tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))
         tracer.adopt(new)
@@ -601,7 +621,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
 
 
 def _callback(tracer: Tracer, value: Any, name: str) -> Any:
-    if isinstance(value, (types.FunctionType, types.MethodType)):
+    if isinstance(value, (types.FunctionType, types.MethodType)) or is_getter(value):
         return Followed(tracer, value)
     if tracer.is_user_object(value) and tracer.outside.is_outside(value) and name not in ("hash",):
         raise Break(f"{name}() is given a {type(value).__name__} from outside")
@@ -676,6 +696,8 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
     ):
         copy = tracer.outside.wrap(entries(owner), place(f"{tracer.constants.name(entries)}({{}})", source))
         return tracer.native(getattr(copy, name), *args, **kwargs)
+    if isinstance(owner, re.Pattern) and all(is_plain(x) for x in (*args, *kwargs.values())):  # guarded by its value
+        return tracer.native(function, *args, **kwargs)
     raise Break(f"calls the native method {type(owner).__name__}.{name}() of an object from outside")
 
 

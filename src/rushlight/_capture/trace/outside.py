@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import sys
 import types
 import weakref
@@ -40,6 +41,7 @@ __all__ = [
     "Shadow",
     "autograd_facts",
     "has_end",
+    "is_getter",
     "is_suspended",
     "is_plain",
     "Instead",
@@ -64,6 +66,14 @@ _READ_NATIVELY = (list, tuple, dict, set, frozenset, deque, BaseException)
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
     return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+
+
+def is_getter(value: Any) -> bool:
+    """Whether this is an `itemgetter`, `attrgetter` or `methodcaller` with plain arguments: an object without state."""
+    if type(value) not in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+        return False
+    kind, args = value.__reduce__()[:2]
+    return kind is type(value) and all(is_plain(x) for x in args)
 
 
 @functools.cache
@@ -289,8 +299,15 @@ class Outside:
         ):
             self.reads.check(source, f"type({{}}) is {name(kind)} and {{}} == {name(value)}")
             return value
+        if is_getter(value):
+            self.reads.check(
+                source, f"type({{}}) is {name(kind)} and {{}}.__reduce__()[1] == {name(value.__reduce__()[1])}"
+            )
+            return value
         self.reads.check(source, "type({}) is " + name(kind))
-        if is_native_kind(cast("Any", kind)):
+        if kind is types.SimpleNamespace:
+            self.unread.add(id(value))
+        elif is_native_kind(cast("Any", kind)):
             self.opaque.add(id(value))
         elif isinstance(value, _READ_NATIVELY) or hasattr(kind, "__next__"):
             self.unread.add(id(value))

@@ -19,7 +19,7 @@ from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
-from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_getter, is_plain
 from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
@@ -54,6 +54,8 @@ def _is_python(kind: type) -> bool:
     """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over
     one of these.
     """
+    if kind is types.SimpleNamespace:
+        return True
     for each in kind.__mro__:
         if not in_python(each):
             return each in (object, dict, OrderedDict, list, set, deque)
@@ -172,7 +174,7 @@ class Rebuild:
             return f"{self.value(owner)}.{value.__name__}"
         if isinstance(value, Node):
             raise Unbuildable("a node of a history", value)
-        if self.outside.internal(value):
+        if self.outside.internal(value) or is_getter(value):
             return self.constant(value)
         if kind is Append:
             return f"{self.source(value.lazy.source)}.append"
@@ -315,7 +317,8 @@ class Rebuild:
         elif isinstance(value, (int, float, str, tuple, bytes)):
             raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}", value)  # type: ignore[union-attr]
         else:
-            name = self.variable(f"object.__new__({new})", value)
+            base = new if kind is types.SimpleNamespace else "object"
+            name = self.variable(f"{base}.__new__({new})", value)
         if isinstance(value, BaseException):
             self.history(value, name)
         for attribute, held in getattr(value, "__dict__", {}).items():

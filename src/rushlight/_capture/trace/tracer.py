@@ -311,7 +311,7 @@ class Tracer(Operations):
         """Whether operations on this value may run a user's Python code."""
         kind = type(value)
         return (
-            in_python(kind)
+            (in_python(kind) or kind is types.SimpleNamespace)
             and not isinstance(value, (Tensor, HostNumber))
             and not is_plain(value)
             and not isinstance(value, type)
@@ -381,7 +381,12 @@ class Tracer(Operations):
             if waiting["cell_contents"] is DELETED:
                 raise ValueError("Cell is empty")
             return waiting["cell_contents"]
-        return self.outside.lazy(cell.cell_contents, self.reads.source("{}.cell_contents", source))
+        if is_empty(cell):
+            self.reads.check(source, f"{self.constants.name(is_empty)}({{}})")
+            raise ValueError("Cell is empty")
+        contents = self.reads.source("{}.cell_contents", source)
+        self.reads.check(contents, f"type({{}}) is {self.constants.name(type(cell.cell_contents))}")  # it is not empty
+        return self.outside.lazy(cell.cell_contents, contents)
 
     def store_cell(self, frame: Any, cell: Any, value: Any) -> None:
         if id(cell) in self.outside.sources:
@@ -1120,6 +1125,15 @@ def has_methods(kind: type, printing: bool) -> bool:
     return not issubclass(kind, enum.Enum) and any(
         isinstance(type_attribute(kind, name), types.FunctionType) for name in names
     )
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """Whether a variable of an outer function is unbound."""
+    try:
+        cell.cell_contents  # noqa: B018 - asked for whether it is there
+    except ValueError:
+        return True
+    return False
 
 
 def grad_condition(x: Tensor) -> str:
