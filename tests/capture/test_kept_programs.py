@@ -19,6 +19,7 @@ from rushlight._engine.dispatch import plan_store
 from rushlight._engine.dispatch.plan_packing import packed_alone
 from rushlight._engine.dispatch.plan_store import KEEP_PLANS, flush, store
 from rushlight._graph.packing import RecordError
+from rushlight._native.cache import CACHE_DIR
 
 PROGRAM = """
     import json, sys
@@ -286,3 +287,21 @@ def test_a_segment_is_checked(shelf):
         made, found, result = traced(call, x)
         assert (made, found) == (1, 0) and result.tolist() == [3.0] * 3, (number, list(head))
         plan_store._PENDING.clear()
+
+
+def test_artifacts_fill_another_cache(tmp_path):
+    with KEEP_PLANS.scoped(True):
+        x = torch.ones(3)
+        with CACHE_DIR.scoped(str(tmp_path / "a")):
+            assert traced(torch.compile(lambda x: helper(x) * 7), x)[:2] == (1, 0)
+            data, info = torch.compiler.save_cache_artifacts()
+            assert len(info.precompile_artifacts) >= 2
+        with CACHE_DIR.scoped(str(tmp_path / "b")):
+            assert torch.compiler.load_cache_artifacts(data) == info
+            again = torch.compiler.save_cache_artifacts()[1]
+            assert set(again.precompile_artifacts) >= set(info.precompile_artifacts)
+            for wrong in (b"", b"x" * 200, data[:-1], data[:100] + b"?" + data[101:], data + b"x"):
+                with pytest.raises(ValueError, match="artifacts"):
+                    torch.compiler.load_cache_artifacts(wrong)
+            with pytest.raises(TypeError, match="takes bytes"):
+                torch.compiler.load_cache_artifacts("text")

@@ -83,6 +83,7 @@ class ObjectCache:
         self.fresh = bool(directory) and not os.path.isdir(self.directory)  # no process has kept anything yet
         self._written = -1  # bytes known to be in the cache, -1 before the first look (see `_LOOKS`)
         self.hits = self.misses = 0
+        self.used: dict[bytes, None] = {}  # keys of objects that this process put or found
 
     def key(self, *parts: str | bytes) -> bytes:
         """The key of an object that is determined by `parts` (its LLVM text, say, and the optimisation level)."""
@@ -102,6 +103,7 @@ class ObjectCache:
             self.misses += 1
         else:
             self.hits += 1
+            self.used[key] = None
         if enabled("cache"):
             log("cache", f"{'miss' if data is None else 'hit '} {key.hex()[:16]}")
         return data
@@ -163,6 +165,7 @@ class ObjectCache:
                 except OSError:
                     pass
             return
+        self.used[key] = None
         self._account(_HEAD + len(data))
 
     def _linked(self, temporary: str, key: bytes) -> bool:

@@ -121,6 +121,7 @@ class RecordStore:
         self._segments: list[_Segment] | None = None
         self._fresh: dict[bytes, bytes] = {}
         self.hits = self.misses = 0
+        self.used: dict[bytes, None] = {}  # keys of records that this process put or found
 
     def get(self, key: bytes) -> bytes | None:
         """The record with this key (of `DIGEST_BYTES`), or None."""
@@ -136,6 +137,7 @@ class RecordStore:
             self.misses += 1
         else:
             self.hits += 1
+            self.used[key] = None
         if enabled("cache"):
             log("cache", f"{'miss' if body is None else 'hit '} record {key.hex()[:16]}")
         return body
@@ -144,6 +146,7 @@ class RecordStore:
         """Keep a record; others see it after the next `flush`."""
         if DIGEST_BYTES + len(body) <= _LARGEST_RECORD:
             self._fresh[key] = body
+            self.used[key] = None
 
     def flush(self) -> None:
         """Write the records that were put as a segment, and join segments where there are many."""

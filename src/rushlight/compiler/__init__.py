@@ -17,6 +17,7 @@ from typing import Any
 from rushlight._interface.base import absent_function
 from rushlight._interface.compiling import reset as _reset
 from rushlight.compiler import config
+from rushlight.compiler.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from rushlight.compiler.backends import get_default_backend, list_backends, set_default_backend
 from rushlight.compiler.compilation import compile, disable
 from rushlight.compiler.guard_filters import (
@@ -34,7 +35,7 @@ from rushlight.compiler.optimized_module import OptimizedModule
 from rushlight.compiler.stances import set_stance
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
+    "CacheInfo", "OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
     "get_default_backend", "is_compiling", "is_dynamo_compiling", "is_exporting", "keep_portable_guards_unsafe", "keep_tensor_guards_unsafe",
     "list_backends", "load_cache_artifacts", "load_compiled_function", "nested_compile_region", "reset", "save_cache_artifacts",
     "set_default_backend", "set_enable_guard_collectives", "set_stance", "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe",
@@ -85,6 +86,4 @@ def reset() -> None:
 
 
 wrap_numpy: Any = absent_function("torch.compiler.wrap_numpy", "functions of NumPy run eagerly")
-save_cache_artifacts = absent_function("torch.compiler.save_cache_artifacts", _WHY)
-load_cache_artifacts = absent_function("torch.compiler.load_cache_artifacts", _WHY)
 load_compiled_function = absent_function("torch.compiler.load_compiled_function", _WHY)

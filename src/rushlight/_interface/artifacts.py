@@ -1,0 +1,10 @@
+"""What compiling derived and keeps on disk, as bytes."""
+
+from __future__ import annotations
+
+from rushlight._engine.dispatch.kept_artifacts import packed_artifacts, put_artifacts
+
+__all__ = [
+    "packed_artifacts",  # what this process kept or found, as bytes
+    "put_artifacts",  # those bytes into the cache
+]
