@@ -138,7 +138,7 @@ class _Compiled:
         count = len(primals)
         updated = [p for p in self.changed if self.updates[p]]
         own = [i for i, r in enumerate(self.results) if r and i not in self.aliases]
-        specs = [self.specs[p] for p in updated] + [self.specs[count + i] for i in own]
+        specs: list[Any] = [self.specs[p] for p in updated] + [self.specs[count + i] for i in own]
 
         known: set[Any] = set()  # the nodes of the forward pass
 
@@ -151,7 +151,7 @@ class _Compiled:
             known.update(() if mode is None else list(mode.graph.nodes))
             if picked:
                 given = [primals[p] for p in wanted]
-                grads = rushlight.autograd.grad(picked, given, list(tangents), allow_unused=True)
+                grads: Any = rushlight.autograd.grad(picked, given, list(tangents), allow_unused=True)
                 for p, g in zip(wanted, grads, strict=True):
                     found[p] = g
             return [*outs, *found]

@@ -179,7 +179,7 @@ def _signature(
     graph: GraphModule, found: Functional, names: tuple[list[str], list[str]], wants: list[bool], shape: list[Any], in_spec: Any, loss: int | None
 ) -> GraphSignature:  # fmt: skip
     inputs = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-    results = [getattr(n, "name", None) for n in graph.graph.output_node().args[0]]
+    results: list[Any] = [getattr(n, "name", None) for n in graph.graph.output_node().args[0]]
     parameters, buffers = names
     first, second = len(parameters), len(parameters) + len(buffers)
     changed, outs = results[: len(found.changed)], results[len(found.changed) :]
