@@ -132,3 +132,31 @@ def test_what_is_written_has_its_own_memory():
         _told(run, torch.tensor([[0.0]]), state)
         states.append((held.tolist(), state._version))
     assert states[0] == states[1]
+
+
+def test_graphs_of_custom_backends_lose_no_errors():
+    def step(x):
+        if (x < 0).any():
+            raise ValueError("negative")
+        return torch.linalg.inv(x)
+
+    layer = torch.nn.Linear(2, 1)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0), torch.optim.SGD(layer.parameters(), 0.1)
+
+    def train(x):
+        optimizer.zero_grad()
+        scaler.scale(layer(x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    compiled = torch.compile(step, backend="eager")
+    assert torch.equal(compiled(GOOD), torch.linalg.inv(GOOD))
+    with pytest.raises(ValueError, match="negative"):
+        compiled(-GOOD)
+    with pytest.raises(RuntimeError, match="singular"):
+        compiled(ZEROS)
+    run, before = torch.compile(train, backend="eager"), layer.weight.detach().clone()
+    run(torch.full((1, 2), float("inf")))
+    assert torch.equal(layer.weight, before) and scaler.get_scale() == 1.0
+    run(torch.ones(1, 2))
+    assert not torch.equal(layer.weight, before)

@@ -164,6 +164,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
         if found is not ABSENT:
             return found
+    if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
+        raise Break("calls the step of an optimizer, which no node of an fx graph is")
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")
@@ -223,6 +225,10 @@ def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     tracer.kept.append(made)
     return made
+
+
+def _is_optimizer(function: types.FunctionType) -> bool:
+    return str(function.__globals__.get("__name__", "")).startswith(f"{PACKAGE}.optim.")
 
 
 def _contents(cell: types.CellType) -> Any:

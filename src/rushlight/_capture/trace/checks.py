@@ -41,6 +41,8 @@ def taken(tracer: Tracer, value: Tensor) -> bool | None:
         following += 1
     if handler not in (control.jump_if_true, control.jump_if_false) or value._spec.numel != 1 or LEVELS.stack:
         return None
+    if not tracer.rec.defers:
+        return None
     if tracer.rec.known_bytes(value._ptr, value._spec.dtype.itemsize) is not None:
         return None
     jumps, falls = raises(code, target), raises(code, following)

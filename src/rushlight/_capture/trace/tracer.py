@@ -150,7 +150,7 @@ class Tracer(Operations):
         self.reads = Reads(self.constants)
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
-        rec.keeps_hooks = True
+        rec.keeps_hooks, rec.defers = True, settings.backend is None
         self.last_effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # behind all writes
         self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand

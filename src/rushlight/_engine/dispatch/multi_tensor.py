@@ -120,6 +120,8 @@ def update_recorded(rule: Rule, tensors: Sequence[Any], numbers: Sequence[Any]) 
     spec = tensors[0]._spec
     if not STATE.word & RECORDING or spec.dtype not in (FLOAT32, FLOAT64) or spec.conj or not spec.numel:
         return False
+    if not STATE.recording.defers:  # an fx graph would not have the call
+        return False
     if not (spec.contiguous or _dense(spec)) or any(t._spec is not spec or t._storage is None for t in tensors):
         return False
     exe = _RECORDED.get((rule, spec))
