@@ -120,7 +120,6 @@ class _Compiled:
     def _analysed(self, given: list[Any]) -> Functional:
         """What the function does to its arguments, and the results that can have gradients."""
         primals = [_fresh(t) for t in self.inputs.primals(given)]
-        self.tangent_specs: list[Any] = []
 
         def forward(primals: Sequence[Any]) -> list[Any]:
             inner = [_passed(t) for t in primals]
