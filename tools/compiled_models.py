@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import sys
+import textwrap
 import time
 import traceback
 import warnings
@@ -490,6 +491,69 @@ def line(name: str, found: dict[str, Any]) -> str:
     return f"{name:50} " + " | ".join(parts)
 
 
+def page_of(results: dict[str, Any]) -> str:
+    """The results as a page: names of models that are one graph with eager's bits, and a table of the others."""
+    lines = [
+        "# Models",
+        "",
+        "Unmodified models of four libraries, evaluated and trained for one step (forward and backward) eagerly and compiled: results, gradients and",
+        "buffers have to have the same bits. `tools/compiled_models.py` runs them and writes this page (`--page`). Sizes are tiny: it is graphs and bits that",
+        "are looked at here. [Breaks](breaks.md) tells what the reasons mean, and what to do about them.",
+        "",
+        "| | models | one graph | several graphs | other bits | eager fails |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    groups: dict[str, dict[str, list[str]]] = {}
+    broken: list[str] = []
+    for name, found in sorted(results.items()):
+        group, _, model = name.rpartition("/")
+        state, told = _state_of(found)
+        groups.setdefault(group, {}).setdefault(state, []).append(model)
+        if told:
+            broken.append(f"| {group}/{model} | {told} |")
+    for group, states in groups.items():
+        counts = [len(states.get(state, [])) for state in ("one", "several", "differs", "eager")]
+        lines.append(f"| {group} | {sum(counts)} | {' | '.join(str(n) for n in counts)} |")
+    lines += [
+        "", "`tools/compiled_libraries.py` switches compile on in libraries: `generate` of transformers (greedy, sampling, beams, static cache), Lightning,",
+        "Trainer, accelerate, and second-order code with `higher`. All give the bits that they give without it.",
+    ]  # fmt: skip
+    lines += ["", "## One graph, eager's bits", ""]
+    for group, states in groups.items():
+        names = ", ".join(states.get("one", [])) or "none"
+        lines += [*textwrap.wrap(f"**{group}**: {names}.", 158, break_long_words=False, break_on_hyphens=False), ""]
+    lines += [
+        "## Several graphs",
+        "",
+        "| model | graphs when evaluated, when trained; reasons |",
+        "| --- | --- |",
+        *broken,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _state_of(found: dict[str, Any]) -> tuple[str, str]:
+    """What became of a model ("one" graph, "several", it "differs", "eager" fails), and of several graphs the words."""
+    rows = [found.get(mode, {}) for mode in ("eval", "train")]
+    rows = [row for row in rows if "eager" not in row]
+    if "failed" in found or not rows:
+        return "eager", ""
+    if any(row.get("differs") or row.get("error") for row in rows):
+        return "differs", ""
+    if all(row["whole"] for row in rows):
+        return "one", ""
+    reasons = {reason: count for row in rows for reason, count in {**row["breaks"], **row["failures"]}.items()}
+    reasons |= {f"compiled again: {reason}": count for row in rows for reason, count in row["recompiles"].items()}
+    words = "; ".join(f"{_in_cell(reason)} ({count})" for reason, count in reasons.items())
+    return "several", f"{', '.join(str(row['graphs']) for row in rows)}; {words}"
+
+
+def _in_cell(text: str) -> str:
+    """A reason as it may stand in a table."""
+    return text.split("\n")[0].replace("|", "/").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")[:120]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("family", choices=[*FAMILIES, "all"])
@@ -497,10 +561,17 @@ def main() -> None:
     parser.add_argument("--json", default="", help="a file for the results, which are added to")
     parser.add_argument("--missing", action="store_true", help="only models that the file of results does not have")
     parser.add_argument("--seconds", type=int, default=300, help="limit for each model")
+    parser.add_argument(
+        "--page", default="", help="write the page of all results in the file to this path, and run nothing"
+    )
     parser.add_argument("--traced", action="store_true", help="only say whether models can be traced whole")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = json.load(open(options.json)) if options.json and os.path.exists(options.json) else {}
+    if options.page:
+        with open(options.page, "w") as page:
+            page.write(page_of(results))
+        return
     for family in FAMILIES if options.family == "all" else [options.family]:
         for name, maker in FAMILIES[family]():
             if options.names and not any(part in name for part in options.names):
