@@ -167,6 +167,7 @@ class _Reader:
             "histories": len(self.specs),
             "flags": len(self.specs),
             "_versions": len(self.specs),
+            "_replaced": len(self.specs),
         }
         _number(first, ends.get(name, len(self.made)))
         if name == "flags":
