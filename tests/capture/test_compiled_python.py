@@ -191,9 +191,16 @@ def test_numbers_that_change_from_call_to_call() -> None:
                 seen.append(str(error))
         return (x * n).tolist(), seen
 
-    compiled = torch.compile(go)
+    def keys(x, n):
+        try:
+            return dict.fromkeys([n], x), {n for _ in x}
+        finally:
+            print(end="")
+
+    compiled, other = torch.compile(go), torch.compile(keys)
     for n in (3, 4, 0, 5):
         assert compiled(torch.ones(1), n) == go(torch.ones(1), n)
+        assert other([1], n) == keys([1], n)
 
 
 def test_values_that_cannot_be_made_anew_end_the_trace_before_them() -> None:

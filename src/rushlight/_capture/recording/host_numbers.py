@@ -90,6 +90,9 @@ class HostNumber:
     def __eq__(self, other: object) -> bool:
         raise _asked("a comparison")
 
+    def __hash__(self) -> int:
+        raise _asked("hash()")
+
     def __repr__(self) -> str:
         raise _asked("printing")
 
@@ -97,7 +100,6 @@ class HostNumber:
         raise _asked("NumPy")
 
     __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
-    __hash__ = None  # type: ignore[assignment]
 
 
 _WHOLE = frozenset(

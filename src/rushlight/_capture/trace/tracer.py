@@ -188,6 +188,8 @@ class Tracer(Operations):
         self.interrupted = Break(f"lets go of a {type(value).__name__} from outside")
 
     def check_error(self, error: BaseException) -> None:
+        if isinstance(error, RecordingError):  # an instruction itself asked for what is not known
+            raise Break(f"{error}", kind="data" if isinstance(error, DataDependentError) else "break")
         if is_own(error):
             raise TracerError(error)
 
