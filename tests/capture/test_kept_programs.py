@@ -68,8 +68,8 @@ def test_a_second_process_compiles_and_traces_nothing(tmp_path):
     assert second["losses"] == first["losses"]
 
 
-def test_a_record_that_says_something_else_is_left_aside():
-    with KEEP_PLANS.scoped(True):
+def test_a_record_that_says_something_else_is_left_aside(tmp_path):
+    with KEEP_PLANS.scoped(True), CACHE_DIR.scoped(str(tmp_path)):
         exe, laid, (x, w) = linked()
         key, other = program_key(text_of(exe.linked.graph), laid), w.clone()
         expected = [bytes(s) for s in exe(x._ptr, other._ptr)]
@@ -179,9 +179,9 @@ def stepping(model, optimizer):
 
 
 @pytest.fixture
-def shelf():
-    """Segments are kept, in this process alone, and each `again` is as a new process."""
-    with KEEP_PLANS.scoped(True):
+def shelf(tmp_path):
+    """Segments are kept, in this process alone."""
+    with KEEP_PLANS.scoped(True), CACHE_DIR.scoped(str(tmp_path)):
         yield
         plan_store._PENDING.clear()
         store().clear()
