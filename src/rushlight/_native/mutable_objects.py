@@ -199,7 +199,9 @@ def _methods_lie() -> bool:
     held = [1]
     bound: tuple[Any, ...] = (_Bound().method, held.append)
     return all(
-        word_at(id(each) + place) == id(getattr(each, name)) for each in bound for name, place in BOUND_PLACES[type(each)].items()
+        word_at(id(each) + place) == id(getattr(each, name))
+        for each in bound
+        for name, place in BOUND_PLACES[type(each)].items()
     )
 
 
