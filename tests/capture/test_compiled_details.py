@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import os
@@ -235,3 +236,28 @@ def test_objects_with_methods_are_stored_in_dicts() -> None:
     x, cache = torch.ones(2), Cache()
     out, again = compile_function(go, CompileSettings(fullgraph=True))(x, cache)
     assert torch.equal(out.logits, x * 2) and out["cache"] is out.cache is again["cache"] is again["other"] is cache
+
+
+def test_a_view_beyond_its_tensor_runs_as_it_is() -> None:
+    """What a tensor does not show is not guarded: another one may lie in a smaller storage."""
+    base = torch.arange(100.0)
+
+    def function(x: Any) -> Any:
+        return torch.as_strided(x, (50,), (1,), 0).sum()
+
+    compiled = torch.compile(function)
+    with pytest.warns(RuntimeWarning, match="a region that is no view of the memory"):
+        assert compiled(base[:10]).item() == 1225.0
+    assert compiled(base[20:30]).item() == 1225.0
+    with pytest.raises(RuntimeError, match="out of bounds for storage of size 40"):
+        compiled(torch.arange(10.0))
+
+
+def test_looking_for_changed_numbers_puts_nothing_into_a_dict() -> None:
+    def function(x: Any, options: Any, scaled: bool) -> Any:
+        return x * options["lr"] if scaled else x
+
+    compiled, empty = torch.compile(function), collections.defaultdict(lambda: 5.0)
+    compiled(torch.ones(2), collections.defaultdict(float, lr=0.1), True)
+    assert compiled(torch.ones(2), empty, False).tolist() == [1.0, 1.0] and not empty
+    assert compiled(torch.ones(2), empty, True).tolist() == [5.0, 5.0] and dict(empty) == {"lr": 5.0}

@@ -67,17 +67,18 @@ class Assembler:
     """Writes the graph of a log.
 
     `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where
-    input i begins in its memory, in elements.
+    input i begins in its memory, in elements; `flattened` which of these memories are given as rows of elements.
     """
 
-    def __init__(self, recording: Any, roots: dict[int, Given], place: Callable[[int], int]) -> None:
-        self.recording, self.roots, self.place = recording, roots, place
+    def __init__(
+        self, recording: Any, roots: dict[int, Given], place: Callable[[int], int], flattened: set[int]
+    ) -> None:
+        self.recording, self.roots, self.place, self.flattened = recording, roots, place, flattened
         self.builder = RewritingBuilder(EXACT)
         self.given: dict[Any, Given] = {}
         self.numbers: dict[int, Any] = {}
         self.draws: dict[Any, Any] = {}
         self.stretches: dict[int, Stretch] = {}
-        self.flattened: set[int] = set()
         self.calls = 0
         self.checks: list[Any] = []  # bools that must be False
         self.control_flow: Any = None  # who writes `Branch` and `Loop`
@@ -293,7 +294,6 @@ class Assembler:
         except RegionError:
             if stretch.root is None or stretch.address in self.flattened:
                 raise RecordingError("a region that is no view of the memory in which it lies") from None
-            self.flattened.add(stretch.address)
             raise Restart(stretch.address) from None
 
     def _hold(self, stretch: Stretch, dtype: DType) -> None:

@@ -46,7 +46,7 @@ class PartAssembler(Assembler):
     """
 
     def __init__(self, outer: Assembler, own: frozenset[int], known: dict[Any, Any]) -> None:
-        super().__init__(outer.recording, {}, outer.place)
+        super().__init__(outer.recording, {}, outer.place, outer.flattened)
         self.outer, self.own, self.known = outer, own, known
         self.captured: dict[Any, tuple[Any, Any]] = {}
         self.control_flow = outer.control_flow

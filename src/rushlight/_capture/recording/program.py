@@ -311,7 +311,7 @@ class _Build:
     def program(self, flattened: set[int]) -> CompiledProgram:
         recording = self.recording
         roots = self._roots(flattened)
-        assembler = Assembler(recording, roots, lambda i: self._own(i).offset)
+        assembler = Assembler(recording, roots, lambda i: self._own(i).offset, flattened)
         assembler.control_flow = ControlFlow()
         assembler.run(recording.log[: self.forward_end])
         with assembler.builder:

@@ -26,7 +26,15 @@ from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import control_flow, library, schedules
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import FollowedHook, is_own
-from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_getter, is_plain, type_attribute
+from rushlight._capture.trace.outside import (
+    ABSENT,
+    Append,
+    Instead,
+    grad_condition,
+    is_getter,
+    is_plain,
+    type_attribute,
+)
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
@@ -355,7 +363,7 @@ def _guard_gradients(tracer: Tracer, tensors: Any) -> None:
         known = tracer.outside.tensors.get(id(x))
         if known is not None:
             real, source = known
-            tracer.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
+            tracer.reads.check(source, grad_condition(real))
 
 
 def _has_users_code(value: Any) -> bool:

@@ -120,7 +120,7 @@ class Position:
         """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices
         more often.
         """
-        known = [segment.numbers.values for segment in self.segments]
+        known = [segment.numbers for segment in self.segments]
         ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
         rates = frozenset(
             place for place in self.changing if place.endswith("['lr']")
@@ -334,13 +334,13 @@ class CompiledFunction:
         """Take numbers that are not what they were as numbers that each call passes on, from now on."""
         if self.settings.dynamic is not False and self.settings.backend is None:
             for segment in position.segments:
-                position.changing |= frozenset(segment.numbers.changed(state)) - position.fixed
+                position.changing |= frozenset(segment.changes.renumbered(state, segment.numbers)) - position.fixed
 
     def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
         """Take dims that do not have the sizes that they had as symbols, from now on."""
         if HOOKS.dynamic(self.settings.dynamic) is not False and self.settings.backend is None:
             for segment in position.segments[:LOOKED_AT]:
-                position.dims |= {*segment.tensors.resized(state)} - position.static
+                position.dims |= {*segment.changes.resized(state)} - position.static
 
     def _varying(self, position: Position) -> Varying:
         """What the next trace takes as numbers and sizes of each call."""

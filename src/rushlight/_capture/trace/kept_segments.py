@@ -24,7 +24,6 @@ from rushlight._base.log import log
 from rushlight._capture.recording.compiled import CompiledProgram
 from rushlight._capture.recording.kept_compiled import packed_compiled, unpacked_compiled
 from rushlight._capture.trace.kept_objects import PACKAGE, ElsewhereError, Finder, Namer, Way, content, way_of
-from rushlight._capture.trace.numbers import Numbers
 from rushlight._capture.trace.segment import Ending, Segment, Written
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
@@ -273,10 +272,10 @@ def _packed(segment: Segment, target: types.FunctionType) -> bytes:
     head: dict[str, Any] = {
         "modules": _modules(), "recipes": [[name, recipe] for name, recipe in recipes.items()], "text": text, "sources": rows,
         "entries": entries, "wanted": segment.guard.wanted, "inputs": segment.inputs, "reason": segment.reason,
-        "numbers": [[place, type(value).__name__, repr(value)] for place, value in segment.numbers.values.items()],
+        "numbers": [[place, type(value).__name__, repr(value)] for place, value in segment.numbers.items()],
         "program": None if program is None else packed_compiled(program), "calls": None,
     }  # fmt: skip
-    _checked(text, {name: space[name] for name in used}, head["entries"], list(segment.numbers.values))
+    _checked(text, {name: space[name] for name in used}, head["entries"], list(segment.numbers))
     if segment.only_calls is not None:
         head["calls"] = segment.only_calls.result
     if program is not None:
@@ -400,8 +399,7 @@ def _segment(
     bare = {**space, "__builtins__": dict(_BUILTINS)}
     written = Written(text, reads, wanted, head["inputs"])
     kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
-    values = {place: kinds[kind](value) for place, kind, value in head["numbers"]}
-    written.numbers = Numbers(values, bare)
+    written.numbers = {place: kinds[kind](value) for place, kind, value in head["numbers"]}
     written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
     if head["calls"] is not None:
         written.only_calls = Ending(head["calls"], None, again)

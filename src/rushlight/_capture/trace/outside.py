@@ -39,6 +39,7 @@ __all__ = [
     "Lazy",
     "Outside",
     "Shadow",
+    "grad_condition",
     "autograd_facts",
     "has_end",
     "is_getter",
@@ -101,6 +102,16 @@ def is_suspended(value: Any) -> bool:
 def has_end(value: Any) -> bool:
     """Whether an object does something when it is let go of."""
     return is_suspended(value) or hasattr(type(value), "__del__")
+
+
+def grad_condition(x: Tensor) -> str:
+    """What says of a tensor, without the warning of `x.grad`, that it has a gradient or none."""
+    if x._node is None:
+        return f"({{}}.grad is None) is {x.grad is None}"
+    meta = x._autograd_meta
+    if meta is None or meta.grad is None:
+        return "{}._autograd_meta is None or {}._autograd_meta.grad is None"
+    return "{}._autograd_meta.grad is not None"
 
 
 def autograd_facts(x: Tensor) -> int:

@@ -22,13 +22,13 @@ from rushlight._capture.trace.failing import first_failing
 from rushlight._capture.trace.failures import TracerError
 from rushlight._capture.trace.generated import compiled_text, defined, functions
 from rushlight._capture.trace.guards import Guard, NativeRun, guarded
-from rushlight._capture.trace.numbers import Numbers, Passed
-from rushlight._capture.trace.outside import Instead
+from rushlight._capture.trace.numbers import Passed
+from rushlight._capture.trace.outside import Instead, grad_condition
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Reads, Source
 from rushlight._capture.trace.tracer import Tracer
-from rushlight._capture.trace.varying import NOTHING_VARIES, SizesRead, Tensors, Varying
+from rushlight._capture.trace.varying import NOTHING_VARIES, Changes, SizesRead, Varying
 from rushlight._engine.autograd.node import holds_changed, split_edge
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -92,8 +92,8 @@ class Segment:
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
-        self.numbers = Numbers({}, {})
-        self.tensors = Tensors(guard.reads, self.space)
+        self.numbers: dict[str, float] = {}  # that it is guarded by, by their places
+        self.changes = Changes(guard.reads, self.space)
         self.origin: SizedSegment | None = None  # of which it is the one for single sizes
         self.native: NativeRun | None = None  # what `run` needs to stay alive
         self.unkept = ""  # why it cannot be kept for other processes
@@ -303,7 +303,7 @@ def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[
     """
     for number in {i for i, _ in program.grads}:
         if (meta := inputs[number]._autograd_meta) is None or meta.grad is None:
-            tracer.reads.check(sources[number], "{}.grad is None")
+            tracer.reads.check(sources[number], grad_condition(inputs[number]))
     for number, _ in program.histories:
         tracer.reads.check(sources[number], "{}._autograd_meta is None or {}._autograd_meta.base is None")
 
@@ -487,7 +487,7 @@ def _assemble(
         "def slow(s):", "    g = checked(s)", "    if g is None: return MISS", "    passed(s)", "    settle()", *body, *ending.lines(body),
     ]  # fmt: skip
     written = Written("\n".join(lines), reads, wanted, len(inputs))
-    written.numbers = Numbers(outside.numbers, tracer.constants.space)
+    written.numbers = outside.numbers
     written.only_calls = None if more or ending.resume is not None else ending
     return written
 
@@ -499,7 +499,7 @@ class Written:
         self.text, self.reads, self.wanted, self.inputs = text, reads, wanted, inputs
         self.reason, self.finished = "", False
         self.graph_module: Any = None
-        self.numbers = Numbers({}, {})
+        self.numbers: dict[str, float] = {}
         self.unkept = ""  # why it is of no use to other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
         self._code = compiled_text(text, "compiled segment")
@@ -524,7 +524,7 @@ class Written:
         segment = Segment(
             space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard
         )
-        segment.numbers, segment.tensors = self.numbers, Tensors(self.reads, constants)
+        segment.numbers, segment.changes = self.numbers, Changes(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
         segment.native, segment.unkept = native, self.unkept
         segment.only_calls = self.only_calls

@@ -23,7 +23,16 @@ from rushlight._capture.trace import calls, checks
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.failures import TracerError, is_own
 from rushlight._capture.trace.hooks import given_hooks
-from rushlight._capture.trace.outside import ABSENT, CONTAINERS, Append, Lazy, Outside, is_plain, type_attribute
+from rushlight._capture.trace.outside import (
+    ABSENT,
+    CONTAINERS,
+    Append,
+    Lazy,
+    Outside,
+    grad_condition,
+    is_plain,
+    type_attribute,
+)
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._capture.trace.warned import Listening
@@ -1136,16 +1145,6 @@ def is_empty(cell: types.CellType) -> bool:
     except ValueError:
         return True
     return False
-
-
-def grad_condition(x: Tensor) -> str:
-    """What says of a tensor, without the warning of `x.grad`, that it has a gradient or none."""
-    if x._node is None:
-        return f"({{}}.grad is None) is {x.grad is None}"
-    meta = x._autograd_meta
-    if meta is None or meta.grad is None:
-        return "{}._autograd_meta is None or {}._autograd_meta.grad is None"
-    return "{}._autograd_meta.grad is not None"
 
 
 class _Cached:

@@ -8,6 +8,7 @@ hold for; where they do not, another trace is made.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.shape_env import LEAST
 from rushlight._types.spec import Spec
 
-__all__ = ["NOTHING_VARIES", "SizesRead", "Tensors", "Tracing", "Varying"]
+__all__ = ["Changes", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
 
 _VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
@@ -29,30 +30,41 @@ _SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
 _NUMBER = re.compile(r"type\(\{\}\) is (?:int|float) and ")
 
 
-class Tensors:
-    """The tensors that a segment is guarded by: which of them have other sizes now."""
+class Changes:
+    """What a segment is guarded by and may change from call to call: numbers, and the sizes of tensors."""
 
     def __init__(self, reads: Reads, space: Mapping[str, Any]) -> None:
         self._reads, self._space = reads, space
-        self._differing: Callable[[Sequence[Any]], list[tuple[str, Any, Spec]]] | None = None
+        self._differing: Callable[[Sequence[Any]], tuple[list[Any], list[Any]]] | None = None
 
     def resized(self, state: Sequence[Any]) -> list[tuple[str, int]]:
-        """Places and dims of tensors that have other sizes now.
-
-        The conditions are asked in their order, up to one that fails and tells neither of sizes nor of a number: what
-        stands behind it need not be there.
-        """
-        if self._differing is None:
-            self._differing = self._compiled()
+        """Places and dims of tensors that have other sizes now."""
         found: list[tuple[str, int]] = []
-        for place, now, before in self._differing(state):
+        for place, now, before in self._asked(state)[0]:
             spec = getattr(now, "_spec", before)
             if spec.dtype is before.dtype and spec.ndim == before.ndim and spec.conj is before.conj:
                 found += [(place, d) for d, (a, b) in enumerate(zip(before.shape, spec.shape, strict=True)) if a != b]
         return found
 
-    def _compiled(self) -> Callable[[Sequence[Any]], list[tuple[str, Any, Spec]]]:
-        lines = ["def differing(s):", "  found = []", "  try:"]
+    def renumbered(self, state: Sequence[Any], values: Mapping[str, float]) -> list[str]:
+        """Those places of `values` where other numbers of the same type are now."""
+        found = [(place, now, values[place]) for place, now in self._asked(state)[1] if place in values]
+        return [place for place, now, before in found if type(now) is type(before) and repr(now) != repr(before)]
+
+    def _asked(self, state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(place, tensor, spec that it had) and (place, number) where a condition fails.
+
+        The conditions are asked in their order, up to one that fails and tells neither of sizes nor of a number: what
+        stands behind it need not be there, and looking may put it there.
+        """
+        if self._differing is None:
+            self._differing = self._compiled()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of the gradient of a tensor that is a leaf no longer
+            return self._differing(state)
+
+    def _compiled(self) -> Callable[[Sequence[Any]], tuple[list[Any], list[Any]]]:
+        lines = ["def differing(s):", "  found, numbers = [], []", "  try:"]
         for kind, source, condition in self._reads.entries:
             if kind == "load":
                 lines += [f"    {line}" for line in self._reads.lines(entries=[(kind, source, condition)])]
@@ -61,9 +73,11 @@ class Tensors:
             text = condition.replace("{}", source.variable)
             if spec is not None and spec[1] == "{}":
                 lines.append(f"    if not ({text}): found.append(({str(source)!r}, {source.variable}, {spec[2]}))")
-            elif not _NUMBER.match(condition):
-                lines.append(f"    if not ({text}): return found")
-        lines += ["  except ERRORS: pass", "  return found"]
+            elif _NUMBER.match(condition):
+                lines.append(f"    if not ({text}): numbers.append(({str(source)!r}, {source.variable}))")
+            else:
+                lines.append(f"    if not ({text}): return found, numbers")
+        lines += ["  except ERRORS: pass", "  return found, numbers"]
         space = {**self._space, "ERRORS": _ERRORS}
         made: Callable[..., Any] = functions("\n".join(lines), space, "sizes of a compiled segment")["differing"]
         return made
