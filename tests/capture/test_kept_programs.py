@@ -20,6 +20,7 @@ from rushlight._engine.dispatch.plan_packing import packed_alone
 from rushlight._engine.dispatch.plan_store import KEEP_PLANS, flush, store
 from rushlight._graph.packing import RecordError
 from rushlight._native.cache import CACHE_DIR
+from rushlight.library.libraries import Library
 
 PROGRAM = """
     import json, sys
@@ -179,7 +180,13 @@ def stepping(model, optimizer):
 
 
 @pytest.fixture
-def shelf(tmp_path):
+def own_operators(monkeypatch):
+    """No operators but the package's, as in a program without libraries."""
+    monkeypatch.setattr(Library, "made", 0)
+
+
+@pytest.fixture
+def shelf(tmp_path, own_operators):
     """Segments are kept, in this process alone."""
     with KEEP_PLANS.scoped(True), CACHE_DIR.scoped(str(tmp_path)):
         yield
@@ -289,7 +296,7 @@ def test_a_segment_is_checked(shelf):
         plan_store._PENDING.clear()
 
 
-def test_artifacts_fill_another_cache(tmp_path):
+def test_artifacts_fill_another_cache(tmp_path, own_operators):
     with KEEP_PLANS.scoped(True):
         x = torch.ones(3)
         with CACHE_DIR.scoped(str(tmp_path / "a")):

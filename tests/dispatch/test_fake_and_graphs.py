@@ -60,8 +60,6 @@ def test_what_a_graph_cannot_hold() -> None:
         make_fx(lambda x: x if x.sum() > 0 else -x)(torch.ones(2))
     with pytest.raises(NotImplementedError, match="symbolic"):
         make_fx(torch.neg, tracing_mode="symbolic")
-    with pytest.raises(NotImplementedError, match="pre_dispatch"):
-        make_fx(torch.neg, pre_dispatch=True)
     assert len(list(get_isolated_graphmodule(torch.neg, (torch.ones(1),), {}).graph.nodes)) == 3
 
 

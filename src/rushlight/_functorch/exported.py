@@ -72,7 +72,7 @@ def aot_export_joint_simple(
     >>> import rushlight as torch
     >>> graph = aot_export_joint_simple(lambda x: (x.sin(),), (torch.ones(2, requires_grad=True),), trace_joint=True)
     >>> [node.name for node in graph.graph.nodes]
-    ['primals_1', 'sin', 'tangents_1', 'cos', 'mul', 'output']
+    ['primals_1', 'tangents_1', 'sin', 'cos', 'mul', 'output']
     """
     args = list(args)
     wants = [isinstance(a, Tensor) and a.requires_grad for a in args]

@@ -24,7 +24,6 @@ __all__ = ["Cluster", "Costs", "clusters_of", "joined"]
 _LOOPS = ("scan", "scatter", "index_write")
 MORE_MEMORY = "they would move more memory"
 MORE_COMPUTED = "they would compute more"
-MORE_WORK = 1.25  # times what the calls compute by themselves: what is computed twice costs about a load
 FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
 
@@ -250,7 +249,7 @@ class _Clustering:
             return False, "they would take as many kernels", None
         if together.moved > a.moved + b.moved:
             return False, MORE_MEMORY, None
-        if first.kind == then.kind == ROWS and together.work > MORE_WORK * (a.work + b.work):
+        if first.kind == then.kind == ROWS and together.work > self.policy.joined_work * (a.work + b.work):
             return False, MORE_COMPUTED, None
         wanted = [o for k in parts for o in self.orders(k)]
         if _same(together.orders, wanted):

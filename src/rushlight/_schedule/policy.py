@@ -14,7 +14,26 @@ from typing import NamedTuple
 
 from rushlight._schedule.library import Library
 
-__all__ = ["Policy", "Target"]
+__all__ = ["Policy", "Recompute", "Target"]
+
+
+class Recompute(NamedTuple):
+    """Which results of a program are computed again for their late readers."""
+
+    least_bytes: int
+    """Bytes of a result, at least."""
+    least_total: int
+    """Bytes of all such results, at least."""
+    most_cost: float
+    """Cost of an element, at most, in the time that moving one takes."""
+    far: int
+    """A reader is late behind a gap of this part of the program's calls."""
+    near: int
+    """Calls for which what is read again may live longer."""
+    depth: int
+    """Calls that are computed again one after another, at most."""
+    small: int
+    """What is this much smaller than a result may live longer for it."""
 
 
 class Policy(NamedTuple):
@@ -71,6 +90,10 @@ class Policy(NamedTuple):
     """Nodes of a call without operands that its readers compute, at most."""
     joined_views: int
     """Nodes of a cluster without loops of its own, at most."""
+    joined_work: float
+    """Work of a cluster of loops over rows, at most, in that of its calls by themselves."""
+    recompute: Recompute
+    """Which results a program computes again."""
 
     # ***** storing what would be computed again *****
     repeated: int

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["recomputed"]
 
-LEAST_BYTES = 1 << 16  # of a result
-LEAST_TOTAL = 1 << 20  # of all of them
-MOST_COST = 24.0  # of an element, in the time that moving one takes
-FAR = 8  # a gap of this part of the program's calls
-NEAR = 3  # calls for which what is read may live longer
-DEPTH = 4  # calls that are computed again one after another
-SMALL = 16  # what is this much smaller than a result may live longer for it
 _KINDS = ("scalar", "index")
 
 
@@ -50,7 +43,7 @@ class _Recomputation:
     """`readers` are the numbers of the calls that read a value; calls that are added stand before a number."""
 
     def __init__(self, units: Units, policy: Policy) -> None:
-        self.units, self.policy = list(units.units), policy
+        self.units, self.policy, self.limits = list(units.units), policy, policy.recompute
         self.lasting = {id(v) for v in (*units.inputs, *units.outputs)}
         self.maker = {id(v): (k, j) for k, unit in enumerate(self.units) for j, v in enumerate(unit.results)}
         self.readers: dict[int, list[int]] = {}
@@ -61,16 +54,16 @@ class _Recomputation:
         self.again: dict[int, _Again] = {}
 
     def run(self) -> tuple[list[Unit], set[int]] | None:
-        far = max(len(self.units) // FAR, 4)
+        far = max(len(self.units) // self.limits.far, 4)
         saved = 0
         for number in range(len(self.units)):
             for result in self.units[number].results:
                 late = self._late(result, number, far)
                 nbytes = numel(result.shape) * result.dtype.itemsize
-                if not late or nbytes < LEAST_BYTES or id(result) in self.lasting:
+                if not late or nbytes < self.limits.least_bytes or id(result) in self.lasting:
                     continue
                 made: list[Unit] = []
-                again = self._computed(result, late[0], made, DEPTH)
+                again = self._computed(result, late[0], made, self.limits.depth)
                 if again is None:
                     continue
                 saved += nbytes
@@ -80,7 +73,7 @@ class _Recomputation:
                 self.readers[id(result)] = [k for k in self.readers[id(result)] if k not in late]
                 self.readers[id(again)] = late
                 self.again[id(result)] = _Again(again, late[0])
-        if saved < LEAST_TOTAL:
+        if saved < self.limits.least_total:
             return None
         new = {id(unit) for units in self.added.values() for unit in units}
         return [u for k, unit in enumerate(self.units) for u in (*self.added.get(k, ()), unit)], new
@@ -100,7 +93,7 @@ class _Recomputation:
         number, place = self.maker[id(value)]
         unit = self.units[number]
         cutter = _Cut(unit, place, lambda v: self._is_there(v, at, value))
-        if not cutter.possible or cutter.cost(self.policy) > MOST_COST or depth == 0:
+        if not cutter.possible or cutter.cost(self.policy) > self.limits.most_cost or depth == 0:
             return None
         operands: list[Operand | Number] = []
         for operand in cutter.operands:
@@ -133,9 +126,11 @@ class _Recomputation:
 
     def _is_there(self, value: Value, at: int, wanted: Value) -> bool:
         """Whether a value is in memory at a time anyway, or is too small to matter."""
-        if id(value) in self.lasting or max(self.readers.get(id(value), (-NEAR,))) >= at - NEAR:
+        if id(value) in self.lasting or max(self.readers.get(id(value), (-self.limits.near,))) >= at - self.limits.near:
             return value is not wanted
-        return SMALL * numel(value.shape) * value.dtype.itemsize <= numel(wanted.shape) * wanted.dtype.itemsize
+        return (
+            self.limits.small * numel(value.shape) * value.dtype.itemsize <= numel(wanted.shape) * wanted.dtype.itemsize
+        )
 
     def _redirect(self, number: int, old: Value, new: Value) -> None:
         """Let a call read another value in the place of one."""

@@ -14,7 +14,7 @@ from rushlight._engine.core import creation
 from rushlight._engine.core.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
-from rushlight._engine.core.memory import empty_spec, zeros_spec
+from rushlight._engine.core.memory import empty_spec, has_memory, zeros_spec
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
@@ -248,6 +248,13 @@ def _filling(name: str, value: Any, dtype: DType) -> Any:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     check_number(number, dtype)
     return number
+
+
+def _end(value: Any, unknown: bool) -> Any:
+    """A number that may be given as a tensor; zero for one without elements, where that is not asked for."""
+    if unknown and isinstance(value, Tensor) and not has_memory(value._spec):
+        return 0j if value._spec.dtype.is_complex else 0.0
+    return _plain(value)
 
 
 def _plain(value: Any) -> Any:
@@ -493,7 +500,8 @@ def _spaced(
             f"{name} only supports 0-dimensional start and end tensors, but got start with {len(shapes[0])} dimension(s) and end with "
             f"{len(shapes[1])} dimension(s)."
         )
-    ends = (_plain(start), _plain(end))
+    unknown = as_device(device).type == "meta"  # numbers decide nothing there but whether the result is complex
+    ends = (_end(start, unknown), _end(end, unknown))
     steps = _steps(steps, name)
     in_complex = any(isinstance(v, complex) for v in ends)
     wanted = dtype or (out.dtype if out is not None else None)

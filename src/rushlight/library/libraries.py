@@ -6,7 +6,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from rushlight import DispatchKey, Tag
 from rushlight.library import operators
@@ -47,6 +47,9 @@ class Library:
     tensor([2., 2.])
     """
 
+    made: ClassVar[int] = 0
+    """How many there have been: with none, every operator is what the package says."""
+
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
             raise ValueError(f"Unsupported kind: {kind}")
@@ -60,6 +63,7 @@ class Library:
                     f"TORCH_LIBRARY block, or use kind 'FRAGMENT'. Previous registration: {_OWNERS[ns]}; latest registration: {place}"
                 )
             _OWNERS[ns] = place
+        Library.made += 1
         self.ns, self.kind, self.dispatch_key = ns, kind, str(dispatch_key)
         self._defined: list[OpOverload] = []
         self._undo: list[Callable[[], None]] = []

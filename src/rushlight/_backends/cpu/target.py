@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._backends.cpu.library import CPU_LIBRARY
 from rushlight._backends.cpu.program.steps import MAX_FRESH
-from rushlight._schedule.policy import Policy, Target
+from rushlight._schedule.policy import Policy, Recompute, Target
 
 __all__ = ["CPU_POLICY", "cpu_target"]
 
@@ -21,7 +21,8 @@ _COSTS = {
 CPU_POLICY = Policy(
     piece=1 << 15, least_piece=1 << 12, max_pieces=1024, serial_work=1 << 16, many_rows=16, max_parts=512, scan_rows=3, scan_length=1 << 11,
     scan_parts=(256, 128, 64, 32, 16), scan_part=32,
-    joined_nodes=160, joined_operands=32, joined_constant=16, joined_views=512,
+    joined_nodes=160, joined_operands=32, joined_constant=16, joined_views=512, joined_work=1.25,
+    recompute=Recompute(least_bytes=1 << 16, least_total=1 << 20, most_cost=24.0, far=8, near=3, depth=4, small=16),
     max_stores=MAX_FRESH, max_joined=16, max_reads=8, small_graph=24, large=1 << 15, short_run=64, long_column=1024, tall_column=128,
     repeated=64, repeats=4, expensive=8, expensive_reduction=4,
     line_bytes=64, row_ahead_bytes=1 << 14, least_tile=4, few_neighbours=64, interleaved=1 << 15, stride_costs={1: 1, 2: 2}, far_cost=8,

@@ -218,6 +218,8 @@ def _modules() -> dict[str, str]:
         root = name.partition(".")[0]
         if type(path) is not str or root == PACKAGE or root in sys.stdlib_module_names and name != "__main__":
             continue
+        if not os.path.isabs(path):  # an object that only looks like a module, as PyTorch's namespaces of operators
+            continue
         said = _file(path)
         if said is None or os.stat(path).st_mtime > begun:
             raise _Unkept(f"{path} was changed after it was loaded")
@@ -257,7 +259,8 @@ def _packed(segment: Segment, target: types.FunctionType) -> bytes:
     """The record of a segment."""
     if segment.unkept or not segment.finished:
         raise _Unkept(segment.unkept or "it ends before the function")
-    if f"{PACKAGE}.library.libraries" in sys.modules:
+    libraries = sys.modules.get(f"{PACKAGE}.library.libraries")
+    if libraries is not None and libraries.Library.made:
         raise _Unkept("the program may have operators of its own")
     program, reads = segment.program, segment.guard.reads
     if program is not None and type(program) is not CompiledProgram:
