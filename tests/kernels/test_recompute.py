@@ -6,18 +6,20 @@ import pytest
 from tests.kernels.call_programs import Calls
 from tests.kernels.test_linked_programs import normalized
 
+from rushlight._backends.cpu import kernels
+from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.program import phases
 from rushlight._backends.cpu.program.phases import divided
 from rushlight._prims.effects import prim
-from rushlight._schedule import recompute
 from rushlight._types.dtype import FLOAT32
 
 
 @pytest.fixture
 def everything(monkeypatch):
     """Results of any size are computed again, programs of any size are divided."""
-    monkeypatch.setattr(recompute, "LEAST_BYTES", 1)
-    monkeypatch.setattr(recompute, "LEAST_TOTAL", 1)
+    target = host()
+    limits = target.policy.recompute._replace(least_bytes=1, least_total=1)
+    monkeypatch.setattr(kernels, "_TARGET", [target._replace(policy=target.policy._replace(recompute=limits))])
     monkeypatch.setattr(phases, "LEAST_BYTES", 1)
 
 

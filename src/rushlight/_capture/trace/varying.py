@@ -27,7 +27,7 @@ __all__ = ["Changes", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
 _VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 _SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
-_NUMBER = re.compile(r"type\(\{\}\) is (?:int|float) and ")
+_NUMBER = re.compile(r"type\(\{\}\) is (?:(?:int|float) and |c\d+ and repr\(\{\}\) == )")
 
 
 class Changes:
