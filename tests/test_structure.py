@@ -217,10 +217,10 @@ LAZY = {
     "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
     "rushlight._engine.core.describe": "a program may print nothing",
     "rushlight._engine.core.lazy_clone": "lazy clones are rare",
-    "rushlight._engine.dispatch.kept_plans": "loaded with the first plan",
-    "rushlight._engine.dispatch.kept_programs": "loaded with the first tensor that is filled",
-    "rushlight._engine.dispatch.plan_packing": "loaded with the first plan",
-    "rushlight._engine.dispatch.stepping": "loaded with the first graph that is run",
+    "rushlight._engine.dispatch.kept.kept_plans": "loaded with the first plan",
+    "rushlight._engine.dispatch.kept.kept_programs": "loaded with the first tensor that is filled",
+    "rushlight._engine.dispatch.kept.plan_packing": "loaded with the first plan",
+    "rushlight._engine.dispatch.plans.stepping": "loaded with the first graph that is run",
     "rushlight._engine.functorch.gradients": "batched gradients are rare",
     "rushlight._engine.sharing.ipc": "most programs have one process",
     "rushlight._engine.sharing.mapped": "mapped files are rare",
@@ -346,7 +346,7 @@ def test_nothing_above_the_backends_knows_which_device_it_is(path: Path) -> None
 # Functions that load or store through an address; in the engine and above only a backend's methods do that.
 RAW_ACCESS = ("memmove", "memset", "string_at", "from_address")
 RAW_ALLOWED = {
-    "_engine/dispatch/native_plans.py": "reads types of CPython, not elements",
+    "_engine/dispatch/plans/native_plans.py": "reads types of CPython, not elements",
     "multiprocessing/spawn.py": "no elements",
 }
 
@@ -413,7 +413,7 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
-CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/trace/generated.py"}
+CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/trace/segments/generated.py"}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if label(path) not in CODE_FROM_TEXT], ids=label)

@@ -409,7 +409,8 @@ class _Traced(Exception):
 
 def trace_only(maker: Maker, stage: Callable[[str], None]) -> dict[str, Any]:
     """Whether a model can be traced whole, evaluated and trained, and why not; nothing is compiled or compared."""
-    from rushlight._capture.trace import CompileSettings, compile_function, segment
+    from rushlight._capture.trace import CompileSettings, compile_function
+    from rushlight._capture.trace.segments import segment
 
     def stop(*_: Any) -> Any:
         raise _Traced

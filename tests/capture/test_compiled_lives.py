@@ -113,7 +113,7 @@ def test_arguments_are_not_kept() -> None:
 
 
 def test_versions_that_were_not_tested(monkeypatch: Any) -> None:
-    from rushlight._capture.trace import compiled as room
+    from rushlight._capture.trace.segments import compiled as room
 
     monkeypatch.setattr(room, "supported", lambda: False)
     monkeypatch.setattr(room, "_VERSION_TOLD", [])

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import rushlight as torch
-from rushlight._capture.trace import CompileSettings, compile_function, events, tracer
+from rushlight._capture.trace import CompileSettings, compile_function, tracer
+from rushlight._capture.trace.reports import events
 
 
 def outcome(function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import pytest
 import rushlight as torch
 from rushlight import nn
 from rushlight._capture.trace import CompileSettings, compile_function
-from rushlight._capture.trace.segment import MISS
+from rushlight._capture.trace.segments.segment import MISS
 from rushlight._native.mutable_objects import supported
 
 native = pytest.mark.skipif(not supported(), reason="this version of Python was not tried")
@@ -630,7 +630,7 @@ def test_another_module_at_each_call() -> None:
 
 
 def test_conditions_in_python_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rushlight._capture.trace.guards.supported", lambda: False)
+    monkeypatch.setattr("rushlight._capture.trace.guards.guards.supported", lambda: False)
     module, x = Scaled(), torch.randn(2, 3)
     compiled = compile_function(module)
     for change in [module.train, module.eval, lambda: setattr(module, "factor", 9.0)]:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
-from rushlight._capture.trace.events import EVENTS
+from rushlight._capture.trace.reports.events import EVENTS
 
 Pair = tuple[Callable[[Any], Any], Callable[[int], Any]]
 CASES: list[Callable[[], Pair]] = []

@@ -12,12 +12,12 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu.program.wiring import packed_wiring, unpacked_wiring
 from rushlight._capture.recording import Recording
-from rushlight._capture.recording.kept import COUNTS, Laid, program_key, text_of
-from rushlight._capture.trace import kept_segments
-from rushlight._capture.trace.events import COUNTERS
-from rushlight._engine.dispatch import plan_store
-from rushlight._engine.dispatch.plan_packing import packed_alone
-from rushlight._engine.dispatch.plan_store import KEEP_PLANS, flush, store
+from rushlight._capture.recording.running.kept import COUNTS, Laid, program_key, text_of
+from rushlight._capture.trace.reports.events import COUNTERS
+from rushlight._capture.trace.segments import kept_segments
+from rushlight._engine.dispatch.kept import plan_store
+from rushlight._engine.dispatch.kept.plan_packing import packed_alone
+from rushlight._engine.dispatch.kept.plan_store import KEEP_PLANS, flush, store
 from rushlight._graph.packing import RecordError
 from rushlight._native.cache import CACHE_DIR
 from rushlight.library.libraries import Library
@@ -25,9 +25,9 @@ from rushlight.library.libraries import Library
 PROGRAM = """
     import json, sys
     import rushlight as torch
-    from rushlight._capture.recording.kept import COUNTS
-    from rushlight._capture.trace import kept_segments
-    from rushlight._capture.trace.events import COUNTERS
+    from rushlight._capture.recording.running.kept import COUNTS
+    from rushlight._capture.trace.segments import kept_segments
+    from rushlight._capture.trace.reports.events import COUNTERS
 
     SCALE = float(sys.argv[1])
     torch.manual_seed(0)

@@ -207,7 +207,7 @@ class Attention(nn.Module):
 
 
 def test_links_are_those_of_single_sizes() -> None:
-    from rushlight._engine.dispatch.shape_classes import CHECK
+    from rushlight._engine.dispatch.plans.shape_classes import CHECK
 
     model = Attention().eval()
     with CHECK.scoped(True), torch.no_grad():  # every program that is filled with numbers is linked anew and compared

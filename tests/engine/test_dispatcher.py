@@ -17,8 +17,8 @@ import pytest
 
 import rushlight as torch
 from rushlight._engine.core.state import clear_plans, plan_counts
-from rushlight._engine.dispatch import native_plans
-from rushlight._engine.dispatch.native_lookup import RUNS, make_learner
+from rushlight._engine.dispatch.plans import native_plans
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_learner
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
@@ -770,7 +770,7 @@ def test_guards_go_with_what_they_hold() -> None:
 
 
 def test_plans_of_plain_calls_are_native():
-    from rushlight._engine.dispatch.native_plans import ready
+    from rushlight._engine.dispatch.plans.native_plans import ready
 
     x = torch.ones(3)
     torch.exp(x)

@@ -113,7 +113,7 @@ def test_places_of_triangles_are_numpys(rows: int) -> None:
 
 
 def test_native_descriptions_refuse_what_is_no_layout() -> None:
-    from rushlight._engine.dispatch.native_plans import ready
+    from rushlight._engine.dispatch.plans.native_plans import ready
     from rushlight._types.device import CPU
     from rushlight._types.dtype import FLOAT32
     from rushlight._types.spec import Spec

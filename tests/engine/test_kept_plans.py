@@ -25,9 +25,9 @@ import rushlight._ops.samples_recurrent
 from rushlight._base.log import LOG
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch import plan_store
 from rushlight._engine.dispatch.call import Caller, make_function
-from rushlight._engine.dispatch.plan_store import CHECK_PLANS, KEEP_PLANS, store
+from rushlight._engine.dispatch.kept import plan_store
+from rushlight._engine.dispatch.kept.plan_store import CHECK_PLANS, KEEP_PLANS, store
 from rushlight._native.cache import CACHE_DIR, default_cache
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
@@ -292,7 +292,7 @@ def test_sizes_that_were_not_kept_are_derived(keeping):
 
 
 def test_a_new_size_beside_kept_ones_makes_a_plan_template(keeping, monkeypatch):
-    from rushlight._engine.dispatch import shape_classes
+    from rushlight._engine.dispatch.plans import shape_classes
 
     def step(n: int) -> Any:
         return (rl.arange(3.0 * n).view(3, n).exp() * 2).numpy()
@@ -493,7 +493,7 @@ def test_spoilt_graphs_are_derived_anew(tmp_path: Path) -> None:
 
 PROGRAM = """
 import rushlight as rl
-from rushlight._engine.dispatch.plan_store import store
+from rushlight._engine.dispatch.kept.plan_store import store
 x = rl.arange(12.0).view(3, 4).requires_grad_()
 y = (x @ x.t()).softmax(-1).log().sum()
 y.backward()

@@ -13,7 +13,7 @@ import rushlight as torch
 from rushlight._backends.cpu.runtime import pool_native
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import bind, native_address
-from rushlight._engine.dispatch import native_plans
+from rushlight._engine.dispatch.plans import native_plans
 from rushlight._host import plan_native, plan_records
 from rushlight._host.device_records import DEVICE
 from rushlight._host.plan_records import CHECKED, KINDS, PROGRAM, SEQUENCE, SHOW, list_place, packed, tag_of

@@ -25,8 +25,8 @@ from rushlight._backends.cpu import kernels
 from rushlight._engine.core import state
 from rushlight._engine.core.state import clear_plans, plan_counts
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch import shape_classes
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.dispatch.plans import shape_classes
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
 from rushlight._types.shape_env import ShapeEnv

@@ -84,7 +84,7 @@ def test_weights_before_indices():
 
 
 def test_the_first_call_warns():
-    from rushlight._engine.dispatch import bind
+    from rushlight._engine.dispatch.plans import bind
 
     bind._warned.discard("addcmul")
     with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):

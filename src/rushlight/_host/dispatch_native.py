@@ -8,7 +8,7 @@ arguments.  A call without a cached plan, or without a key, goes to a Python fal
 
 Where the sizes alone are new, the plan is *cast*: the key without the values of sizes (the *shape class*) is looked up
 in a second table, and the Python function that is cached there makes the plan from the sizes (see
-`_engine.dispatch.shape_classes`).
+`_engine.dispatch.plans.shape_classes`).
 
 Everything here runs with the GIL held.  No Python code runs while a key is written, so no table changes during a
 lookup.

@@ -1,4 +1,4 @@
-"""Shape classes in the native language: call keys without the values of sizes (see `_engine.dispatch.shape_classes`)."""
+"""Shape classes in the native language: call keys without the values of sizes (see `_engine.dispatch.plans.shape_classes`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._engine.dispatch.kept_artifacts import packed_artifacts, put_artifacts
+from rushlight._engine.dispatch.kept.kept_artifacts import packed_artifacts, put_artifacts
 
 __all__ = [
     "packed_artifacts",  # what this process kept or found, as bytes

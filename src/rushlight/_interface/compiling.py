@@ -8,7 +8,7 @@ from rushlight._base.log import LOG
 from rushlight._capture.autograd import Walks
 from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
 from rushlight._capture.trace.document import CallRecord, placeholder_name
-from rushlight._capture.trace.reasons import readable
+from rushlight._capture.trace.reports.reasons import readable
 from rushlight._engine.dispatch.explain import explain as explain_operators
 from rushlight._graph.printer import to_source
 from rushlight._transforms.passes import PASSES

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rushlight._engine.dispatch.autocast import casts
-from rushlight._engine.dispatch.bind import only_tensors
 from rushlight._engine.dispatch.determinism import MODE, alert
 from rushlight._engine.dispatch.lower import trace_operator
-from rushlight._engine.dispatch.native_lookup import spoil
-from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._engine.dispatch.plans.bind import only_tensors
+from rushlight._engine.dispatch.plans.native_lookup import spoil
+from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.composites.attention import ALLOWED

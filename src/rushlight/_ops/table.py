@@ -60,7 +60,7 @@ class Operator:
       that only select among the others, so that a result does not require a gradient for their sake.
     - `kind`: "graph" or "view".
     - `tags`, among others: "sized" if the integers of a call are sizes, as its tensors' are: calls that differ in these
-      are of one shape class (`_engine.dispatch.shape_classes`); "aligned" if operands get the same number of dims
+      are of one shape class (`_engine.dispatch.plans.shape_classes`); "aligned" if operands get the same number of dims
       before they are combined: one without dims is promoted like the others.
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs if two spaces use one public

@@ -1,6 +1,6 @@
 """Argument checks of Python functions over tensors: types from annotations or forms, and valid `out=`.
 
-Rows of the operator table are bound by their schemas (`_engine.dispatch.bind`).  Composites are plain Python; they say
+Rows of the operator table are bound by their schemas (`_engine.dispatch.plans.bind`).  Composites are plain Python; they say
 the same in their signatures, and where PyTorch's own parser stands before a function, what does not fit is a TypeError
 before its body runs.
 
@@ -20,8 +20,8 @@ from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core.creation import python_dtype
 from rushlight._engine.core.integers import integer, is_numpy_scalar
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.bind import NUMPY_WORDS, is_native, misfit
 from rushlight._engine.dispatch.out import check_outs
+from rushlight._engine.dispatch.plans.bind import NUMPY_WORDS, is_native, misfit
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType
 

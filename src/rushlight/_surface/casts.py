@@ -12,8 +12,8 @@ from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classes
 from rushlight._engine.dispatch import override
-from rushlight._engine.dispatch.native_lookup import RUNS
 from rushlight._engine.dispatch.override import handle
+from rushlight._engine.dispatch.plans.native_lookup import RUNS
 from rushlight._engine.indexing.inplace import check_writable
 from rushlight._engine.indexing.view import as_strided, view_dtype
 from rushlight._engine.kinds.kinds import Kind

@@ -16,9 +16,9 @@ from rushlight._backends.reference import run
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.printing import tensor_repr
 from rushlight._engine.core.tensor import Tensor, make
-from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.lower import trace_operator
-from rushlight._engine.dispatch.results import result_name
+from rushlight._engine.dispatch.plans.bind import bind, flatten
+from rushlight._engine.dispatch.plans.results import result_name
 from rushlight._graph.core import Graph
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import Operator

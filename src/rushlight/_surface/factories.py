@@ -18,10 +18,10 @@ from rushlight._engine.core.memory import empty_spec, has_memory, zeros_spec
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.bind import scalar
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
-from rushlight._engine.dispatch.native_lookup import RUNS, ran
-from rushlight._engine.dispatch.native_plans import fresh_plan
+from rushlight._engine.dispatch.plans.bind import scalar
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.native_plans import fresh_plan
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS

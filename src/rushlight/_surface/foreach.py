@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._base.naming import no_name
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.native_lookup import make_learner
+from rushlight._engine.dispatch.plans.native_lookup import make_learner
 from rushlight._engine.functorch.transformed import LEVELS, Transformed, tensors_in, told_to_change
 from rushlight._surface.registry import SPACES
 

@@ -19,7 +19,7 @@ from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_s
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
 from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
-from rushlight._engine.dispatch.native_lookup import RUNS, make_learner, spoil
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_learner, spoil
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, guarded

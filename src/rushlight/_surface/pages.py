@@ -19,7 +19,7 @@ from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.dispatch.lower import differentiate
-from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._graph.core import Graph
 from rushlight._graph.printer import describe, to_source
 from rushlight._ops.samples import samples_of

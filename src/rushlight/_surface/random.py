@@ -12,8 +12,8 @@ from rushlight._engine.core.integers import as_int
 from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.native_lookup import RUNS, ran, unwatched
+from rushlight._engine.dispatch.plans.bind import only_tensors
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unwatched
 from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling
 from rushlight._engine.random.random import Generator

@@ -20,8 +20,8 @@ from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casts, policy_of
 from rushlight._engine.dispatch.call import Caller, make_binary, make_function, make_unary
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.dispatch.native_lookup import make_learner
-from rushlight._engine.dispatch.native_plans import make_guard
+from rushlight._engine.dispatch.plans.native_lookup import make_learner
+from rushlight._engine.dispatch.plans.native_plans import make_guard
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
@@ -149,7 +149,7 @@ def composite(
     kinds of dtype that the first argument may not have, as in `_ops.dtypes`.
 
     A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them
-    tensors: its plans are kept (see `_engine.dispatch.native_lookup.make_learner`).  With True they are those that it
+    tensors: its plans are kept (see `_engine.dispatch.plans.native_lookup.make_learner`).  With True they are those that it
     declares, each of them a tensor, tensors in a sequence, or a value.  Of one that does more than choose, arguments
     are looked at `once` for each signature.  For `alike` and `shortcut` see there, too.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.dispatch.results import OUT, result_name, result_type_of
+from rushlight._engine.dispatch.plans.results import OUT, result_name, result_type_of
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPACES
 

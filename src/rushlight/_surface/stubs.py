@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.annotations import Names, home_of, imports_of
 from rushlight._surface.operators import BINARY, INPLACE, REVERSED, UNARY

@@ -14,9 +14,9 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, alias, meta_of, plain_classes
-from rushlight._engine.dispatch.native_lookup import RUNS
 from rushlight._engine.dispatch.override import as_subclass as retyped
 from rushlight._engine.dispatch.override import handle, has_override
+from rushlight._engine.dispatch.plans.native_lookup import RUNS
 from rushlight._engine.indexing import indexing
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import method

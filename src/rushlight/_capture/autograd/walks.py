@@ -13,8 +13,8 @@ from threading import Lock
 from typing import Any
 
 from rushlight._capture.autograd import steps
-from rushlight._capture.trace.events import COUNTERS
-from rushlight._capture.trace.generated import functions
+from rushlight._capture.trace.reports.events import COUNTERS
+from rushlight._capture.trace.segments.generated import functions
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.node import AccumulateGrad, OpNode, Packed
 from rushlight._engine.core.hooks import HOOKS as ENGINE_HOOKS

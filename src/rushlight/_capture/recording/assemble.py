@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
+from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build

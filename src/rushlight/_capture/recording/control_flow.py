@@ -14,10 +14,10 @@ from rushlight._backends.reference import run as run_by_reference
 from rushlight._capture.recording.assemble import Assembler, Given
 from rushlight._capture.recording.backend import allocated
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Branch, Check, Copy, Draw, Loop, Part, Read
 from rushlight._capture.recording.memory import InputBackward, OpenPart
 from rushlight._capture.recording.regions import Layout
+from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node
 from rushlight._engine.core.hooks import OPS

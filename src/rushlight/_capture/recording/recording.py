@@ -26,11 +26,11 @@ from rushlight._backends.registry import host
 from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
-from rushlight._capture.recording.host_numbers import Leaf, host_number
 from rushlight._capture.recording.log import Branch, Call, Check, Draw, Entry, Loop, Read
 from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
-from rushlight._capture.recording.program import CompiledProgram, compiled_program
-from rushlight._capture.recording.replay import follows_from_counters, known
+from rushlight._capture.recording.running.host_numbers import Leaf, host_number
+from rushlight._capture.recording.running.program import CompiledProgram, compiled_program
+from rushlight._capture.recording.running.replay import follows_from_counters, known
 from rushlight._capture.recording.streams import Streams
 from rushlight._engine.autograd.node import edge_of, split_edge
 from rushlight._engine.core.memory import MEMORY, empty_spec, has_memory, root_of

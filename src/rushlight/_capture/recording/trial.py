@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._capture.recording.compiled import CompiledProgram
+from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._engine.core.creation import full
 from rushlight._types.device import CPU
 from rushlight._types.spec import Spec

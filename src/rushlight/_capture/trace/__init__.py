@@ -20,8 +20,8 @@ __all__ = [
 ]
 
 _PLACES = {
-    "COUNTERS": "events", "EVENTS": "events", "HOOKS": "settings", "CompileSettings": "settings", "CompiledFunction": "compiled",
-    "compile_function": "compiled", "reset": "compiled", "show_segments": "compiled",
+    "COUNTERS": "reports.events", "EVENTS": "reports.events", "HOOKS": "settings", "CompileSettings": "settings", "CompiledFunction": "segments.compiled",
+    "compile_function": "segments.compiled", "reset": "segments.compiled", "show_segments": "segments.compiled",
 }  # fmt: skip
 
 

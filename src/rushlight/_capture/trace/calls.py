@@ -24,7 +24,6 @@ from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import control_flow, library, schedules
-from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -35,6 +34,7 @@ from rushlight._capture.trace.outside import (
     is_plain,
     type_attribute,
 )
+from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._capture.recording.control_flow import ONE_SIDED, BranchBackward, behind, closed, one_sided, results_of
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Fill, Loop, Read
-from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT
+from rushlight._capture.trace.reports.events import Break
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor

@@ -14,9 +14,9 @@ from typing import Any
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.trace.document import Document
+from rushlight._capture.trace.guards.sources import Source
 from rushlight._capture.trace.outside import ABSENT, Lazy
 from rushlight._capture.trace.settings import HOOKS
-from rushlight._capture.trace.sources import Source
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.recording.memory import InputBackward
-from rushlight._capture.trace.sources import Source
+from rushlight._capture.trace.guards.sources import Source
 from rushlight._engine.autograd.node import AccumulateGrad, Node
 from rushlight._engine.core.tensor import Tensor, meta_of
 

@@ -20,9 +20,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, is_plain
-from rushlight._capture.trace.warned import caller, warn
+from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.reports.warned import caller, warn
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:

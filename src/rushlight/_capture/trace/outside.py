@@ -25,9 +25,9 @@ from typing import Any, cast
 
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
-from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.sources import Reads, Source
-from rushlight._capture.trace.varying import NOTHING_VARIES, Tracing
+from rushlight._capture.trace.guards.sources import Reads, Source
+from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
+from rushlight._capture.trace.reports.events import Break
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType

@@ -19,9 +19,9 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
-from rushlight._capture.trace import calls, checks
-from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.failures import TracerError, is_own
+from rushlight._capture.trace import calls
+from rushlight._capture.trace.guards import checks
+from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -33,9 +33,10 @@ from rushlight._capture.trace.outside import (
     is_plain,
     type_attribute,
 )
+from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.reports.failures import TracerError, is_own
+from rushlight._capture.trace.reports.warned import Listening
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
-from rushlight._capture.trace.sources import Constants, Reads, Source
-from rushlight._capture.trace.warned import Listening
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device

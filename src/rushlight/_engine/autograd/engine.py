@@ -20,7 +20,7 @@ from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, 
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
 from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, meta_of, plain_classes
-from rushlight._engine.dispatch.native_plans import ready
+from rushlight._engine.dispatch.plans.native_plans import ready
 from rushlight._engine.dispatch.watch import observed_node
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU

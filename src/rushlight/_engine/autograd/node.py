@@ -19,7 +19,7 @@ from rushlight._engine.core.hooks import HOOKS, OPS, last_change
 from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
-from rushlight._engine.dispatch.native_plans import next_sequence, register_slots
+from rushlight._engine.dispatch.plans.native_plans import next_sequence, register_slots
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size

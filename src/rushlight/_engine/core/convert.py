@@ -28,8 +28,8 @@ from rushlight._engine.core.tensor import (
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.dispatch.native_lookup import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
-from rushlight._engine.dispatch.native_plans import detach_plan, item_plan, nested_reader
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
+from rushlight._engine.dispatch.plans.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
 from rushlight._engine.indexing.inplace import check_captured, check_writable, grow
 from rushlight._engine.indexing.view import link_view

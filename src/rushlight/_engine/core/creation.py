@@ -18,11 +18,11 @@ from rushlight._engine.core.packing import array_types, check_number, is_array, 
 from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
-from rushlight._engine.dispatch.native_lookup import RUNS, PlanSequence, ran, spoil
-from rushlight._engine.dispatch.native_plans import Results, constants_plan, kernel_plan, native_device, ready
-from rushlight._engine.dispatch.plan_store import packing, program_key
-from rushlight._engine.dispatch.plan_templates import KernelTemplate
-from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
+from rushlight._engine.dispatch.kept.plan_store import packing, program_key
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, PlanSequence, ran, spoil
+from rushlight._engine.dispatch.plans.native_plans import Results, constants_plan, kernel_plan, native_device, ready
+from rushlight._engine.dispatch.plans.plan_templates import KernelTemplate
+from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses, abstracted, symbolic
 from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, Device, as_device
@@ -34,7 +34,7 @@ from rushlight._types.spec import Spec, check_memory, check_sizes
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
-kept_programs: Any = LazyModule("rushlight._engine.dispatch.kept_programs")  # with the first tensor that is filled
+kept_programs: Any = LazyModule("rushlight._engine.dispatch.kept.kept_programs")  # with the first tensor that is filled
 
 
 def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:

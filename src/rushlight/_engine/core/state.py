@@ -40,9 +40,7 @@ __all__ = [
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
-LEARNING = (
-    128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.native_lookup`
-)
+LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.plans.native_lookup`
 RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
 # `_engine.dispatch.autocast`).
@@ -160,7 +158,7 @@ def count_plan() -> None:
 # counted too, so this errs on the safe side.
 _made = 0
 _TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
-# Native dispatchers (see `_engine.dispatch.native_plans`), which keep plans of their own.
+# Native dispatchers (see `_engine.dispatch.plans.native_plans`), which keep plans of their own.
 _DISPATCHERS: list[Any] = []
 
 

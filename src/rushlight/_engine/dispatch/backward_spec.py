@@ -14,10 +14,10 @@ from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.kept.plan_store import PlanNote, graph_key
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
-from rushlight._engine.dispatch.native_plans import register_slots
-from rushlight._engine.dispatch.plan_store import PlanNote, graph_key
-from rushlight._engine.dispatch.shape_classes import ShapeClasses
+from rushlight._engine.dispatch.plans.native_plans import register_slots
+from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._types.device import Device
@@ -25,7 +25,7 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 
 if TYPE_CHECKING:
-    from rushlight._engine.dispatch.plan_packing import KeptBackward
+    from rushlight._engine.dispatch.kept.plan_packing import KeptBackward
 
 __all__ = ["BackwardAt", "BackwardSpec", "GraphCalls", "SizedBackward", "passed_inputs"]
 

@@ -14,20 +14,26 @@ from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casting_plan
-from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.kept.plan_store import PlanNote, call_key, further_note
 from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
-from rushlight._engine.dispatch.native_lookup import make_dispatch
-from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, cache_plan, cache_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
-from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_store import PlanNote, call_key, further_note
-from rushlight._engine.dispatch.plan_templates import PlanTemplate
-from rushlight._engine.dispatch.results import result_name, result_type_of
-from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
+from rushlight._engine.dispatch.plans.bind import bind, flatten
+from rushlight._engine.dispatch.plans.native_lookup import make_dispatch
+from rushlight._engine.dispatch.plans.native_plans import (
+    DYNAMIC,
+    EITHER,
+    cache_plan,
+    cache_shape_class,
+    make_dispatcher,
+)
+from rushlight._engine.dispatch.plans.plan import LoweredCall
+from rushlight._engine.dispatch.plans.plan_templates import PlanTemplate
+from rushlight._engine.dispatch.plans.results import result_name, result_type_of
+from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
 from rushlight._engine.dispatch.underivable import underivable
 from rushlight._engine.dispatch.watch import observed_plan
 from rushlight._engine.indexing.view import view_casting, view_plan
@@ -43,7 +49,7 @@ from rushlight._types.spec import Spec
 __all__ = ["Caller", "make_binary", "make_function", "make_unary", "unordered"]
 
 _STATE = STATE
-kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept.kept_plans")  # with the first plan
 _new_tuple = tuple.__new__
 # Set by `_engine.dispatch.override`: handles calls in which a subclass or a mode takes over.
 

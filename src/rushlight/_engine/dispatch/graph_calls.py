@@ -13,13 +13,13 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
+from rushlight._engine.dispatch.kept.plan_store import PlanNote
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph, transform
-from rushlight._engine.dispatch.native_plans import choose_plan
-from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_store import PlanNote
-from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate, passed_places, passing, showing
-from rushlight._engine.dispatch.result_strides import gradient_strides
-from rushlight._engine.dispatch.shape_classes import SymbolicSpec
+from rushlight._engine.dispatch.plans.native_plans import choose_plan
+from rushlight._engine.dispatch.plans.plan import LoweredCall
+from rushlight._engine.dispatch.plans.plan_templates import PlanTemplate, ShowTemplate, passed_places, passing, showing
+from rushlight._engine.dispatch.plans.result_strides import gradient_strides
+from rushlight._engine.dispatch.plans.shape_classes import SymbolicSpec
 from rushlight._graph.core import Graph, Value
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._types.device import CPU, Device
@@ -28,8 +28,8 @@ from rushlight._types.spec import Spec
 
 __all__ = ["GRAPH_CALLS", "graph_caller"]
 
-kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
-stepping: Any = LazyModule("rushlight._engine.dispatch.stepping")  # with the first graph that is run
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept.kept_plans")  # with the first plan
+stepping: Any = LazyModule("rushlight._engine.dispatch.plans.stepping")  # with the first graph that is run
 
 
 def graph_caller(what: Backward | BackwardAt | Graph, name: str) -> Any:

@@ -16,10 +16,10 @@ from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
-from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, plan_for, unordered
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.kept.plan_store import further_note, inplace_key, keep, packing
 from rushlight._engine.dispatch.lower import Slot, differentiate, trace_operator
 from rushlight._engine.dispatch.lowered_call import (
     bounds_of,
@@ -28,14 +28,14 @@ from rushlight._engine.dispatch.lowered_call import (
     on_one_device,
     operator_backward_spec,
 )
-from rushlight._engine.dispatch.native_lookup import make_dispatch
-from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
-from rushlight._engine.dispatch.node_recording import watch
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
-from rushlight._engine.dispatch.plan import PlanShape, fitting, number_words
-from rushlight._engine.dispatch.plan_store import further_note, inplace_key, keep, packing
-from rushlight._engine.dispatch.plan_templates import KernelTemplate
-from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
+from rushlight._engine.dispatch.plans.bind import bind, flatten
+from rushlight._engine.dispatch.plans.native_lookup import make_dispatch
+from rushlight._engine.dispatch.plans.native_plans import inplace_plan as native_inplace
+from rushlight._engine.dispatch.plans.node_recording import watch
+from rushlight._engine.dispatch.plans.plan import PlanShape, fitting, number_words
+from rushlight._engine.dispatch.plans.plan_templates import KernelTemplate
+from rushlight._engine.dispatch.plans.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
 from rushlight._engine.dispatch.underivable import underivable_inplace
 from rushlight._engine.dispatch.watch import observed_plan
 from rushlight._engine.indexing.inplace import (
@@ -61,7 +61,7 @@ from rushlight._types.symbols import SpecializationError
 
 __all__ = ["InplaceCaller", "make_inplace"]
 
-kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept.kept_plans")  # with the first plan
 
 _STATE = STATE
 IDEMPOTENT = frozenset(

@@ -16,8 +16,8 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator, transform
-from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.result_strides import operand_strides
+from rushlight._engine.dispatch.plans.plan import LoweredCall
+from rushlight._engine.dispatch.plans.result_strides import operand_strides
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
 from rushlight._types.device import CPU, Device

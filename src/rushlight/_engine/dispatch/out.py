@@ -11,15 +11,15 @@ from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.bind import bind, flatten, only_tensors
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._engine.dispatch.lowered_call import common_device
-from rushlight._engine.dispatch.native_lookup import RUNS, ran
-from rushlight._engine.dispatch.native_plans import out_plan
-from rushlight._engine.dispatch.plan import number_words
-from rushlight._engine.dispatch.plan_templates import KernelTemplate
-from rushlight._engine.dispatch.results import with_out
+from rushlight._engine.dispatch.plans.bind import bind, flatten, only_tensors
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.native_plans import out_plan
+from rushlight._engine.dispatch.plans.plan import number_words
+from rushlight._engine.dispatch.plans.plan_templates import KernelTemplate
+from rushlight._engine.dispatch.plans.results import with_out
 from rushlight._engine.dispatch.watch import observed
 from rushlight._engine.indexing.inplace import check_inference, grow, overlaps_partly, share_memory
 from rushlight._graph.core import Graph, GraphBuilder, evaluate

@@ -13,8 +13,8 @@ from typing import Any
 
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.dispatch.plans.bind import bind, flatten
 from rushlight._engine.functorch.aliasing import Windows, families, join, link, without_grad
 from rushlight._engine.functorch.batched_operators import batched_operator
 from rushlight._engine.functorch.transformed import (

@@ -14,8 +14,8 @@ from typing import Any
 from rushlight._engine.core.describe import describe
 from rushlight._engine.core.state import new_plan_table
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.dispatch.plans.bind import bind, flatten
 from rushlight._engine.functorch.aliasing import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
 from rushlight._engine.functorch.batched_operators import tangent_operator

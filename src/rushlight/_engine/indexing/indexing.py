@@ -15,8 +15,8 @@ from rushlight._engine.core.integers import as_flag
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, make
-from rushlight._engine.dispatch.native_lookup import RUNS, ran, unlearnt
-from rushlight._engine.dispatch.native_plans import part_plan, shifted_plan
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unlearnt
+from rushlight._engine.dispatch.plans.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST

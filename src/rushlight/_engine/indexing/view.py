@@ -16,14 +16,14 @@ from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDI
 from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.kept.plan_store import further_note, keep, packing, part_key, view_key
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
-from rushlight._engine.dispatch.native_lookup import RUNS, ran
-from rushlight._engine.dispatch.native_plans import Recast, retyped_plan
-from rushlight._engine.dispatch.native_plans import view_plan as native_view
-from rushlight._engine.dispatch.plan_store import further_note, keep, packing, part_key, view_key
-from rushlight._engine.dispatch.plan_templates import LazyFallback, ShowTemplate
-from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.native_plans import Recast, retyped_plan
+from rushlight._engine.dispatch.plans.native_plans import view_plan as native_view
+from rushlight._engine.dispatch.plans.plan_templates import LazyFallback, ShowTemplate
+from rushlight._engine.dispatch.plans.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
@@ -34,11 +34,11 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, bytes_on
 
 if TYPE_CHECKING:
-    from rushlight._engine.dispatch.plan_packing import ViewRecord
+    from rushlight._engine.dispatch.kept.plan_packing import ViewRecord
 
 __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
 
-kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept.kept_plans")  # with the first plan
 
 _new = object.__new__
 # Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a

@@ -22,8 +22,8 @@ from rushlight._engine.core.integers import as_flag, as_int
 from rushlight._engine.core.memory import empty_spec, from_address, has_memory, own, zeros_spec
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.bind import only_tensors
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
 from rushlight._engine.indexing.inplace import check_captured, check_writable, rebase
 from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator, fill_order

@@ -11,8 +11,8 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
-from rushlight._engine.dispatch.native_lookup import RUNS, ran
-from rushlight._engine.dispatch.native_plans import view_plan
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.native_plans import view_plan
 from rushlight._engine.indexing.view import link_view
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms

@@ -16,7 +16,7 @@ from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.autocast import lowered
 from rushlight._engine.dispatch.out import write_out
-from rushlight._engine.dispatch.results import OUT, result_type_of
+from rushlight._engine.dispatch.plans.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of, into_given

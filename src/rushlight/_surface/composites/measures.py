@@ -11,8 +11,8 @@ from typing import Any
 from rushlight._base.errors import warn_once, warn_user
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.native_lookup import spoil
 from rushlight._engine.dispatch.out import write_out
+from rushlight._engine.dispatch.plans.native_lookup import spoil
 from rushlight._engine.indexing import dynamic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.dtypes import refuse_dtype

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.native_lookup import RUNS
+from rushlight._engine.dispatch.plans.native_lookup import RUNS
 from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into

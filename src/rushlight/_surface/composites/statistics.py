@@ -10,7 +10,7 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.creation import as_shape
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import no_grad
-from rushlight._engine.dispatch.results import OUT, result_type_of
+from rushlight._engine.dispatch.plans.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS

@@ -10,7 +10,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, STATE
 from rushlight._engine.core.tensor import plain_classes
-from rushlight._engine.dispatch.native_plans import schema_signature
+from rushlight._engine.dispatch.plans.native_plans import schema_signature
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPACES, function_of
 

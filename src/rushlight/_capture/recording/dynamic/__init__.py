@@ -1,0 +1,1 @@
+"""Recorded programs whose sizes are symbols."""

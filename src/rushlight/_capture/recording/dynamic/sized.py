@@ -1,0 +1,185 @@
+"""Programs with symbolic sizes: recorded once, and made for each set of sizes without a trace.
+
+    sized = SizedProgram(program, sizes.env)       # `program` is what `Recording.finish` gave
+    made = sized.at((12, 7))                       # a `CompiledProgram`
+
+What a program for single sizes consists of are graphs, layouts and offsets, all of them formulas here.  So it is the
+program that a recording for these sizes would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from rushlight._capture.recording.backward import ProgramBackwardSpec, Variant
+from rushlight._capture.recording.dynamic.sized_links import SizedLinks
+from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.running.compiled import Changed, CompiledProgram
+from rushlight._engine.dispatch.backward_spec import SizedBackward
+from rushlight._graph.core import Graph
+from rushlight._graph.frames import graph_frame, graph_from
+from rushlight._types.spec import Spec
+from rushlight._types.symbols import env_of, filled, framed, is_symbolic
+
+__all__ = ["SizedProgram", "SizedValues", "holds_sizes"]
+
+# What a program has of sizes beside its graphs.
+_PARTS = ("specs", "made", "draws", "_layouts", "_changed", "_sources", "_in_specs", "_residuals", "_held")
+
+
+class _SpecFrame:
+    """A symbolic spec with its formulas taken out."""
+
+    __slots__ = ("shape", "spec", "strides")
+
+    def __init__(self, spec: Spec, numbers: list[Any]) -> None:
+        self.spec = spec
+        self.shape, self.strides = framed(tuple(spec.shape), numbers), framed(tuple(spec.strides), numbers)
+
+    def filled(self, values: Sequence[Any]) -> Spec:
+        """The spec with these numbers."""
+        spec = self.spec
+        return Spec.of(
+            spec.dtype, spec.device, filled(self.shape, values), filled(self.strides, values), spec.conj, spec.released
+        )
+
+
+class _Parts:
+    """A tuple of a class with fields, taken apart."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: Any, parts: list[Any]) -> None:
+        self.kind, self.parts = kind, parts
+
+
+def _taken_apart(value: Any, numbers: list[Any]) -> Any:
+    """As `framed`, through specs and tuples of classes as well."""
+    if isinstance(value, Spec):
+        return value if env_of((*value.shape, *value.strides)) is None else _SpecFrame(value, numbers)
+    if isinstance(value, tuple) and type(value) is not tuple:
+        parts = [_taken_apart(v, numbers) for v in value]
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else _Parts(type(value), parts)
+    if type(value) in (tuple, list):
+        return type(value)([_taken_apart(v, numbers) for v in value])
+    if type(value) is dict:
+        return {k: _taken_apart(v, numbers) for k, v in value.items()}
+    return framed(value, numbers)
+
+
+def _put_together(frame: Any, values: Sequence[Any]) -> Any:
+    kind = type(frame)
+    if kind is _SpecFrame:
+        return frame.filled(values)
+    if kind is _Parts:
+        parts = [_put_together(v, values) for v in frame.parts]
+        make = getattr(frame.kind, "_make", frame.kind)
+        return make(parts)
+    if kind in (tuple, list):
+        return kind([_put_together(v, values) for v in frame])
+    if kind is dict:
+        return {k: _put_together(v, values) for k, v in frame.items()}
+    return filled(frame, values)
+
+
+class SizedValues:
+    """Values with symbolic sizes in them: numbers, specs, and tuples, lists and dicts of such.
+
+    `at(sizes)` gives them for one set of sizes, None where a decision of the trace would differ.
+    """
+
+    __slots__ = ("_frame", "_numbers_at")
+
+    def __init__(self, values: Any, env: Any, guarded: bool = True) -> None:
+        numbers: list[Any] = []
+        self._frame = _taken_apart(values, numbers)
+        self._numbers_at = env.compiled(numbers, guarded)
+
+    def at(self, sizes: Sequence[int]) -> Any:
+        """See the class."""
+        numbers = self._numbers_at(*sizes)
+        return None if numbers is None else _put_together(self._frame, numbers)
+
+
+def holds_sizes(value: Any) -> bool:
+    """Whether there are symbolic sizes in a value."""
+    if isinstance(value, Spec):
+        return env_of((*value.shape, *value.strides)) is not None
+    if type(value) is dict:
+        value = list(value.values())
+    return any(holds_sizes(v) for v in value) if isinstance(value, (tuple, list)) else is_symbolic(value)
+
+
+class SizedProgram:
+    """See the module's text.  Whether the decisions are the same is asked of the trace that the program is a part of."""
+
+    def __init__(self, program: CompiledProgram, env: Any) -> None:
+        self._program, self._env, self._lock = program, env, Lock()
+        numbers: list[Any] = []
+        parts = {name: getattr(program, name) for name in _PARTS if name != "_changed"}
+        parts["_changed"] = [Changed(each.given, None) for each in program._changed]
+        self._parts = _taken_apart(parts, numbers)
+        self._graph = graph_frame(program.graph, numbers)
+        self._numbers_at: Callable[..., Any] = env.compiled(numbers, guarded=False)
+        spec = program._backward
+        backward: Any = None if spec is None else spec._backward
+        self._backward = None if spec is None else SizedBackward(backward, env)
+        self._links = SizedLinks(program.graph, self.at)
+        self._variants: dict[tuple[tuple[bool, ...], bool], Any] = {}
+
+    def at(self, sizes: Sequence[int]) -> CompiledProgram:
+        """The program for these sizes of the symbols."""
+        numbers = self._numbers_at(*sizes)
+        made = CompiledProgram.__new__(CompiledProgram)
+        made.__dict__.update(self._program.__dict__)
+        made.__dict__.update(_put_together(self._parts, numbers))
+        made.graph = graph_from(self._graph, numbers)
+        made.links = lambda laid, compile_now: self._links.executable(laid, sizes, compile_now)
+        spec = self._program._backward
+        if spec is not None and self._backward is not None:
+            backward: Any = _BackwardAt(self._backward, sizes)
+
+            def variant(mask: tuple[bool, ...], apart: bool) -> Variant:
+                return self._variant(mask, apart, sizes)
+
+            made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, variant, spec.several)
+        return made
+
+    def _variant(self, mask: tuple[bool, ...], apart: bool, sizes: Sequence[int]) -> Variant:
+        """See `ProgramBackwardSpec`: recorded once for all sizes."""
+        with self._lock:
+            if (mask, apart) not in self._variants:
+                assert self._program._backward is not None
+                graph, saved, outputs = self._program._backward._variant(mask, apart)
+                numbers: list[Any] = []
+                frame = graph_frame(graph, numbers)
+                self._variants[mask, apart] = frame, self._env.compiled(numbers), saved, outputs
+        frame, numbers_at, saved, outputs = self._variants[mask, apart]
+        found = numbers_at(*sizes)
+        if found is None:
+            raise RecordingError("the backward from some of the outputs of a compiled program differs at other sizes")
+        return graph_from(frame, found), saved, outputs
+
+
+class _BackwardAt:
+    """The backward of a program for one set of sizes; its graphs are made on first use.  They are of many calls: for
+    such there are no shape classes.
+    """
+
+    __slots__ = ("_at", "outputs", "parts", "saved")
+
+    def __init__(self, shared: SizedBackward, sizes: Sequence[int]) -> None:
+        self._at = shared.at(sizes)
+        self.saved, self.outputs, self.parts = self._at.saved, self._at.outputs, self._at.parts
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph, with residuals."""
+        return self._at.forward
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._at.graph

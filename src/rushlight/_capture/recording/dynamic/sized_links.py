@@ -1,0 +1,114 @@
+"""Linked programs with symbolic sizes: cut, fused and scheduled once, and filled with the numbers of each set of sizes.
+
+What decides by a size on the way is a condition, as in eager's plan templates.  Where none of the links fits, another
+one is made for the sizes at hand; where sizes decide too much, as those of convolutions do, programs are linked one by
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from rushlight._backends.registry import backend_of
+from rushlight._base.log import log
+from rushlight._capture.recording.dynamic.sizes import Sizes
+from rushlight._capture.recording.running.kept import Laid
+from rushlight._engine.dispatch.plans.plan_templates import framed_data
+from rushlight._engine.dispatch.plans.shape_classes import CHECK, SHAPE_CLASSES
+from rushlight._graph.core import Graph
+from rushlight._graph.packing import RecordError, UnpackableError
+from rushlight._types.device import CPU
+from rushlight._types.symbols import SpecializationError, filled
+
+__all__ = ["SizedLinks"]
+
+MOST = 32  # links of one program
+TRIES = 2  # links made before it is asked whether they were of use
+FAILURES = 2  # sizes that decided too much, before programs are linked one by one
+# Whose kernels are looked up for each size.
+_LOOKED_UP = frozenset(("conv", "conv_windows"))
+
+
+class _Link:
+    """A linked program as plain data with formulas; `numbers_at(*sizes)` gives the numbers, None where a condition does
+    not hold.
+    """
+
+    __slots__ = ("choices", "frame", "numbers_at")
+
+    def __init__(self, program: Any, sizes: Sizes) -> None:
+        backend, laid = backend_of(CPU), program.laid()
+        self.choices = backend.choices
+        data = backend.linked_template(
+            program.graph, laid.in_layouts, [strides for _, _, strides in laid.results], sizes.env, laid.aliases, laid.options,
+            CHECK.get(),
+        )  # fmt: skip
+        numbers: list[Any] = []
+        self.frame = framed_data(data, numbers)
+        if any(sizes.env.is_pinned(k) for k in range(len(sizes.values))):
+            raise SpecializationError("a size decides too much")
+        self.numbers_at = sizes.env.compiled(numbers)
+
+    def executable(self, laid: Laid, sizes: Sequence[int], compile_now: Callable[[], Any]) -> Any:
+        """The executable for these sizes; None where a condition does not hold, or a kernel is not at hand."""
+        backend = backend_of(CPU)
+        numbers = self.numbers_at(*sizes) if self.choices == backend.choices else None
+        if numbers is None:
+            return None
+        data = filled(self.frame, numbers)
+        if CHECK.get():
+            texts = [backend.packed_text(each, False) for each in (data, backend.packed(compile_now(), True))]
+            if texts[0] != texts[1]:
+                raise AssertionError(f"a linked program for sizes {list(sizes)} is not\n{texts[1]}\nbut\n{texts[0]}")
+        return backend.unpacked_linked(data, laid.in_specs, laid.sizes(), compile_now)
+
+
+class SizedLinks:
+    """The links of one program; `program_at(sizes)` gives it for sizes, which may be symbols."""
+
+    def __init__(self, graph: Graph, program_at: Callable[[Sequence[Any]], Any]) -> None:
+        self._program_at, self._lock = program_at, Lock()
+        self._links: list[_Link] = []
+        self.made = self.used = self.failures = 0
+        if any(node.prim.name in _LOOKED_UP for node in graph.nodes):
+            self.failures = FAILURES
+
+    def executable(self, laid: Laid, sizes: Sequence[int], compile_now: Callable[[], Any]) -> Any:
+        """The executable for these sizes; None where the program is to be linked for them alone."""
+        if not SHAPE_CLASSES.get():
+            return None
+        with self._lock:
+            for number, link in enumerate(self._links):
+                made = link.executable(laid, sizes, compile_now)
+                if made is not None:
+                    self.used += 1
+                    self._links.insert(0, self._links.pop(number))
+                    return made
+            if self.failures >= FAILURES or self.made >= TRIES + self.used:
+                return None
+            try:
+                link = self._linked(sizes)
+                made = link.executable(laid, sizes, compile_now)
+            except (
+                SpecializationError,
+                RecordError,
+                UnpackableError,
+                NotImplementedError,
+                TypeError,
+                ValueError,
+            ) as error:
+                self.failures += 1
+                log("sizes", f"linked for single sizes: {error}")
+                return None
+            self.made += 1
+            self._links.insert(0, link)
+            del self._links[MOST:]
+            return made
+
+    def _linked(self, sizes: Sequence[int]) -> _Link:
+        symbols = Sizes()
+        for size in sizes:
+            symbols.add(size)
+        return _Link(self._program_at(tuple(symbols.env.symbols)), symbols)

@@ -1,0 +1,1 @@
+"""Recorded programs at run time: compiled, called, differentiated, kept on disk."""

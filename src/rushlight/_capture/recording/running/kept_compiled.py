@@ -1,0 +1,212 @@
+"""`CompiledProgram`s as plain data, and back: without a graph, which is read when somebody asks for it.
+
+Kept are programs that only compute and write: none that has a backward of its own, draws random numbers, or computes
+numbers on the host.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+from rushlight._backends.registry import backend_of
+from rushlight._capture.recording.assemble import Given
+from rushlight._capture.recording.regions import Layout
+from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.core.tensor import Tensor, make
+from rushlight._graph.packing import RecordError, UnpackableError, unpacked_dtype, unpacked_ints
+from rushlight._types.device import CPU
+from rushlight._types.layout import extent
+from rushlight._types.spec import Spec
+
+__all__ = ["packed_compiled", "packed_spec", "unpacked_compiled", "unpacked_spec"]
+
+_LISTS = ("grads", "histories", "output_grads", "flags", "_versions", "_result_versions", "_replaced")
+_MOST_HELD = 1 << 20  # bytes of constants
+
+
+def packed_spec(spec: Spec) -> list[Any]:
+    """A spec of the CPU as plain data."""
+    if backend_of(spec.device) is not backend_of(CPU) or spec.released:
+        raise UnpackableError("a tensor of another device")
+    return [spec.dtype.name, list(spec.shape), list(spec.strides), spec.conj]
+
+
+def unpacked_spec(data: Any) -> Spec:
+    """The spec."""
+    name, shape, strides, conj = _row(data, 4)
+    sizes, steps = unpacked_ints(shape, 0), unpacked_ints(strides)
+    if len(sizes) != len(steps) or type(conj) is not bool:
+        raise RecordError("no spec")
+    return Spec.of(unpacked_dtype(name), CPU, sizes, steps, conj)
+
+
+def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
+    """A program as plain data; UnpackableError for one that is not kept."""
+    if program._backward is not None or program.draws or program._evaluation is not None or program.released:
+        raise UnpackableError("a program with a backward, random numbers, or numbers of the host")
+    if program.checks:
+        raise UnpackableError("a program with checks")
+    if program._key is None or program._text is None:
+        raise UnpackableError("a program without a key")
+    if sum(x._spec.nbytes for x in program._held) > _MOST_HELD:
+        raise UnpackableError("many constants")
+    data: dict[str, Any] = {
+        "specs": [packed_spec(s) for s in program.specs],
+        "made": [_packed_made(made) for made in program.made],
+        "outputs": program.n_outputs,
+        "stored": program._n_stored,
+        "layouts": [list(strides) for strides in program._layouts],
+        "changed": [_packed_given(change.given) for change in program._changed],
+        "sources": [list(source) for source in program._sources],
+        "inputs": [packed_spec(s) for s in program._in_specs],  # type: ignore[arg-type]
+        "held": [[packed_spec(x._spec), b64encode(bytes(memoryview(x._storage).cast("B"))).decode()] for x in program._held],
+        "aliases": [[k, n] for k, n in program._aliases.items()],
+        "results": [[dtype.name, list(shape)] for dtype, shape in program._results],
+        "steps": list(program._steps),
+        "key": program._key.hex(),
+        "graph": program._text,
+        "options": None if program._options is None else dict(program._options),
+    }  # fmt: skip
+    data |= {name: [list(row) for row in getattr(program, name)] for name in _LISTS}
+    return data
+
+
+def _packed_made(made: Made) -> list[Any]:
+    dress = made.dress
+    if dress is not None and dress.kind is not None:
+        raise UnpackableError("a result of a class of its own")
+    worn = None if dress is None else [dress.leaf, dress.retains, dress.inference]
+    base = None if made.base is None else list(made.base)
+    return [made.kind, made.number, packed_spec(made.spec), made.offset, base, made.creation, worn]
+
+
+def _packed_given(given: Given) -> list[Any]:
+    layout = given.layout
+    return [given.content, list(layout.shape), list(layout.strides), layout.offset, given.dtype.name]
+
+
+def unpacked_compiled(data: Any) -> CompiledProgram:
+    """The program; RecordError where the data are not those of one."""
+    try:
+        return _Reader(data).program()
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise RecordError(f"{type(error).__name__}: {error}") from None
+
+
+class _Reader:
+    """Reads one program, and checks that what it speaks of is there."""
+
+    def __init__(self, data: Any) -> None:
+        if type(data) is not dict:
+            raise RecordError("no program")
+        self.data = data
+        self.specs = [unpacked_spec(s) for s in _list(data["specs"])]
+        self.in_specs = [unpacked_spec(s) for s in _list(data["inputs"])]
+        self.made = [self._made(row) for row in _list(data["made"])]
+
+    def program(self) -> CompiledProgram:
+        """The program."""
+        data = self.data
+        results = [(unpacked_dtype(name), unpacked_ints(shape, 0)) for name, shape in _list(data["results"])]
+        key, graph, options = bytes.fromhex(data["key"]), data["graph"], data["options"]
+        if type(graph) is not str or not (options is None or type(options) is dict):
+            raise RecordError("a program without a graph")
+        fields: dict[str, Any] = {
+            "specs": self.specs, "made": self.made, "n_outputs": _number(data["outputs"], len(self.made) + 1),
+            "_n_stored": _number(data["stored"], len(results) + 1), "_layouts": [unpacked_ints(s) for s in _list(data["layouts"])],
+            "_changed": [Changed(self._given(row), None) for row in _list(data["changed"])],
+            "_held": [_constant(row) for row in _list(data["held"])], "_results": results,
+            "_aliases": {_number(k, len(results)): _number(n, len(self.in_specs)) for k, n in _list(data["aliases"])},
+            "_failed": None, "_steps": list(unpacked_ints(data["steps"])), "_key": key, "_text": graph, "_options": options, "_in_specs": list(self.in_specs),
+        }  # fmt: skip
+        if len(fields["_steps"]) != len(fields["_changed"]):
+            raise RecordError("steps of other changes")
+        if len(fields["_layouts"]) + len(fields["_changed"]) != len(results):
+            raise RecordError("layouts of other results")
+        fields["_sources"] = [self._source(row, fields["_held"]) for row in _list(data["sources"])]
+        if len(fields["_sources"]) != len(self.in_specs):
+            raise RecordError("sources of other inputs")
+        for name in _LISTS:
+            fields[name] = [self._pair(name, row) for row in _list(data[name])]
+        return CompiledProgram.kept(fields)
+
+    def _made(self, row: Any) -> Made:
+        kind, number, spec, offset, base, creation, worn = _row(row, 7)
+        if kind not in ("same", "view", "empty", "storage") or type(creation) is not str or type(offset) is not int:
+            raise RecordError("a result of no known kind")
+        if kind in ("same", "view"):
+            _number(number, len(self.specs))
+        dress = None
+        if worn is not None:
+            leaf, retains, inference = (_flag(x) for x in _row(worn, 3))
+            dress = Dress(None, leaf, retains, inference)
+        origin = None
+        if base is not None:
+            origin = _row(base, 2)[0], _number(base[1], 1 << 31)
+            if origin[0] not in ("input", "result"):
+                raise RecordError("a view of nothing")
+        return Made(kind, _number(number, 1 << 31), unpacked_spec(spec), offset, None, origin, creation, dress)
+
+    def _given(self, row: Any) -> Given:
+        content, shape, strides, offset, name = _row(row, 5)
+        layout = Layout(unpacked_ints(shape, 0), unpacked_ints(strides), _number(offset, 1 << 62))
+        return Given("input", _number(content, len(self.specs)), layout, unpacked_dtype(name))
+
+    def _source(self, row: Any, held: Any) -> tuple[str, int, int]:
+        kind, number, step = _row(row, 3)
+        if kind not in ("input", "constant") or type(step) is not int:
+            raise RecordError("a word of no known kind")
+        return kind, _number(number, len(self.specs) if kind == "input" else len(held)), step
+
+    def _pair(self, name: str, row: Any) -> tuple[Any, Any]:
+        first, second = _row(row, 2)
+        ends = {
+            "grads": len(self.specs),
+            "histories": len(self.specs),
+            "flags": len(self.specs),
+            "_versions": len(self.specs),
+            "_replaced": len(self.specs),
+        }
+        _number(first, ends.get(name, len(self.made)))
+        if name == "flags":
+            return first, _flag(second)
+        if name == "_replaced":
+            return first, _number(second, len(self.specs))
+        if name in ("_versions", "_result_versions"):
+            return first, _number(second, 1 << 31)
+        return first, None if second is None and name == "grads" else _number(second, len(self.made))
+
+
+def _constant(row: Any) -> Tensor:
+    spec, text = unpacked_spec(_row(row, 2)[0]), b64decode(row[1])
+    if len(text) < extent(spec.shape, spec.strides) * spec.dtype.itemsize:
+        raise RecordError("a constant that is cut off")
+    storage = MEMORY.alloc(len(text))
+    memoryview(storage).cast("B")[:] = text
+    return make(storage, spec, storage.ptr)
+
+
+def _list(data: Any) -> list[Any]:
+    if type(data) is not list:
+        raise RecordError("something else than a list")
+    return data
+
+
+def _row(data: Any, count: int) -> list[Any]:
+    if type(data) is not list or len(data) != count:
+        raise RecordError(f"no list of {count}")
+    return data
+
+
+def _number(data: Any, end: int) -> int:
+    if type(data) is not int or not 0 <= data < end:
+        raise RecordError("a number beyond what there is")
+    return data
+
+
+def _flag(data: Any) -> bool:
+    if type(data) is not bool:
+        raise RecordError("neither true nor false")
+    return data

@@ -1,0 +1,206 @@
+"""Dims of tensors whose sizes change from call to call: a batch, the length of a text.
+
+The first trace burns sizes in.  Where a call differs in the sizes of a tensor, these dims are symbols from the next
+trace on (`_capture.recording.dynamic.sizes`).  A trace with symbols becomes a segment for each set of sizes that its conditions
+hold for; where they do not, another trace is made.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rushlight._capture.recording.dynamic.sized import holds_sizes
+from rushlight._capture.recording.dynamic.sizes import MOST, Sizes
+from rushlight._capture.trace.guards.sources import Reads, Source
+from rushlight._capture.trace.segments.generated import functions
+from rushlight._engine.core.memory import has_memory
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.kinds.kinds import Kind
+from rushlight._types.shape_env import LEAST
+from rushlight._types.spec import Spec
+
+__all__ = ["Changes", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
+
+_VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
+_ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+_SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
+_NUMBER = re.compile(r"type\(\{\}\) is (?:(?:int|float) and |c\d+ and repr\(\{\}\) == )")
+
+
+class Changes:
+    """What a segment is guarded by and may change from call to call: numbers, and the sizes of tensors."""
+
+    def __init__(self, reads: Reads, space: Mapping[str, Any]) -> None:
+        self._reads, self._space = reads, space
+        self._differing: Callable[[Sequence[Any]], tuple[list[Any], list[Any]]] | None = None
+
+    def resized(self, state: Sequence[Any]) -> list[tuple[str, int]]:
+        """Places and dims of tensors that have other sizes now."""
+        found: list[tuple[str, int]] = []
+        for place, now, before in self._asked(state)[0]:
+            spec = getattr(now, "_spec", before)
+            if spec.dtype is before.dtype and spec.ndim == before.ndim and spec.conj is before.conj:
+                found += [(place, d) for d, (a, b) in enumerate(zip(before.shape, spec.shape, strict=True)) if a != b]
+        return found
+
+    def renumbered(self, state: Sequence[Any], values: Mapping[str, float]) -> list[str]:
+        """Those places of `values` where other numbers of the same type are now."""
+        found = [(place, now, values[place]) for place, now in self._asked(state)[1] if place in values]
+        return [place for place, now, before in found if type(now) is type(before) and repr(now) != repr(before)]
+
+    def _asked(self, state: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(place, tensor, spec that it had) and (place, number) where a condition fails.
+
+        The conditions are asked in their order, up to one that fails and tells neither of sizes nor of a number: what
+        stands behind it need not be there, and looking may put it there.
+        """
+        if self._differing is None:
+            self._differing = self._compiled()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of the gradient of a tensor that is a leaf no longer
+            return self._differing(state)
+
+    def _compiled(self) -> Callable[[Sequence[Any]], tuple[list[Any], list[Any]]]:
+        lines = ["def differing(s):", "  found, numbers = [], []", "  try:"]
+        for kind, source, condition in self._reads.entries:
+            if kind == "load":
+                lines += [f"    {line}" for line in self._reads.lines(entries=[(kind, source, condition)])]
+                continue
+            spec = _SPEC.search(condition)
+            text = condition.replace("{}", source.variable)
+            if spec is not None and spec[1] == "{}":
+                lines.append(f"    if not ({text}): found.append(({str(source)!r}, {source.variable}, {spec[2]}))")
+            elif _NUMBER.match(condition):
+                lines.append(f"    if not ({text}): numbers.append(({str(source)!r}, {source.variable}))")
+            else:
+                lines.append(f"    if not ({text}): return found, numbers")
+        lines += ["  except ERRORS: pass", "  return found, numbers"]
+        space = {**self._space, "ERRORS": _ERRORS}
+        made: Callable[..., Any] = functions("\n".join(lines), space, "sizes of a compiled segment")["differing"]
+        return made
+
+
+class Varying:
+    """What changes from call to call at a place of a program: `numbers`, by their places, and `dims` of tensors.
+
+    `static` dims never vary, however they change.  With `all` every dim varies of tensors that are no parameters.
+    """
+
+    __slots__ = ("all", "dims", "marks", "numbers", "static")
+
+    def __init__(
+        self,
+        numbers: frozenset[str] = frozenset(),
+        dims: Collection[tuple[str, int]] = (),
+        static: Collection[tuple[str, int]] = (),
+        all: bool = False,
+        marks: bool = True,
+    ) -> None:
+        self.numbers, self.dims, self.static, self.all, self.marks = numbers, dims, static, all, marks
+
+    def tracing(self) -> Tracing:
+        """What one trace knows of it."""
+        return Tracing(self)
+
+
+NOTHING_VARIES = Varying(marks=False)
+
+
+class Tracing:
+    """The symbolic sizes of one trace, and from where each call reads them."""
+
+    def __init__(self, varying: Varying) -> None:
+        self.varying, self.sizes = varying, Sizes()
+        self.places: dict[int, tuple[Source, int]] = {}  # of each symbol's size: the first tensor that has it
+        self.dims: dict[int, list[tuple[str, int]]] = {}  # all that have it
+
+    def layout(self, x: Tensor, place: str, source: Source) -> Spec:
+        """The spec of a tensor from outside, with symbols for the dims that vary."""
+        spec = x._spec
+        if source.is_constant or isinstance(x, Kind) or not has_memory(spec) or spec.released:
+            return spec
+        dims = [d for d in range(spec.ndim) if self.varies(x, place, d)]
+        if not dims:
+            return spec
+        layout = self.sizes.layout(spec, dims)
+        for d, size in enumerate(layout.shape):
+            if type(size) is not int:
+                number = self.sizes.values.index(spec.shape[d])
+                self.dims.setdefault(number, []).append((place, d))
+                self.places.setdefault(number, (source, d))
+        return layout
+
+    def varies(self, x: Tensor, place: str, d: int) -> bool:
+        """Whether a dim of a tensor is a symbol."""
+        varying = self.varying
+        held = x.__dict__ if varying.marks else {}
+        if (place, d) in varying.static or d in held.get("_dynamo_static_indices", ()):
+            return False
+        if (place, d) in varying.dims:
+            return True
+        if any(d in held.get(name, ()) for name in _VARYING_MARKS):
+            return True
+        return varying.all and "__dict__" not in place and (type(x) is Tensor or not (x.is_leaf and x.requires_grad))
+
+    def read(self, reads: Reads, space: Mapping[str, Any]) -> SizesRead | None:
+        """The sizes that calls read; None where there are no symbols."""
+        if not self.sizes:
+            return None
+        env = self.sizes.env
+        found = SizesRead(env, reads, list(self.places.values()), space)
+        fixed = [k for k in self.dims if env.is_pinned(k)]
+        found.pinned, found.all_pinned = [place for k in fixed for place in self.dims[k]], len(fixed) == len(self.dims)
+        return found
+
+
+class SizesRead:
+    """From where the sizes of a segment are read: for each symbol a tensor and a dim.
+
+    `pinned` lists places and dims whose sizes the trace needs to be what they are.
+    """
+
+    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned")
+
+    def __init__(self, env: Any, reads: Reads, places: Sequence[tuple[Source, int]], space: Mapping[str, Any]) -> None:
+        self.env, self._reads, self._places, self._space = env, reads, places, space
+        self.pinned: list[tuple[str, int]] = []
+        self.all_pinned = False
+        self._now: Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None] | None = None
+
+    def now(self, state: Sequence[Any]) -> tuple[tuple[int, ...], dict[str, Spec]] | None:
+        """The sizes that a state has, and the specs that it has in the places of symbolic ones, by their names; None where
+        a size is too small or large for a symbol, or another condition fails.
+        """
+        if self._now is None:
+            self._now = self._compiled()
+        found = self._now(state)
+        return None if found is None or min(found[0]) < LEAST or max(found[0]) > MOST else found
+
+    def _compiled(self) -> Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None]:
+        entries, specs = [], {}
+        for kind, source, condition in self._reads.entries:
+            for variable, name in _SPEC.findall(condition) if kind == "check" else ():
+                if holds_sizes(self._space[name]):
+                    specs[name] = f"{source.variable if variable == '{}' else variable}._spec"
+            entries.append((kind, source, _SPEC.sub(self._dims, condition)))
+        sizes = "".join(f"{self._reads.variable(source)}._spec.shape[{d}], " for source, d in self._places)
+        found = ", ".join(f"{name!r}: {text}" for name, text in specs.items())
+        lines = self._reads.lines("return None", entries)
+        lines = [
+            "  try:",
+            *[f"    {x}" for x in lines],
+            f"    return ({sizes}), {{{found}}}",
+            "  except ERRORS: return None",
+        ]
+        space = {**self._space, "ERRORS": _ERRORS}
+        text = "\n".join(["def now(s):", *lines])
+        made: Callable[..., Any] = functions(text, space, "sizes of a compiled segment")["now"]
+        return made
+
+    def _dims(self, match: re.Match[str]) -> str:
+        """Of a condition for a symbolic spec what holds whatever the sizes are."""
+        spec = self._space[match[2]]
+        return f"{match[1]}._spec.ndim == {spec.ndim}" if holds_sizes(spec) else match[0]

@@ -1,0 +1,1 @@
+"""What a trace tells: breaks, recompilations, failures, warnings."""

@@ -1,0 +1,758 @@
+"""Compiled functions: the segments that were traced of them, and the loop that runs one after another.
+
+A call looks for a segment whose conditions hold, and traces one where none does.  Where a segment ends before the
+function, its frames are made anew with real values, the instruction that could not be traced is run as it is, and the
+search goes on at the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
+from rushlight._capture.bytecode.code import decode
+from rushlight._capture.bytecode.versions import COMPILED
+from rushlight._capture.trace.calls import PACKAGE, note_closure
+from rushlight._capture.trace.guards.varying import Varying
+from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
+from rushlight._capture.trace.outside import Instead, type_attribute
+from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, tell
+from rushlight._capture.trace.reports.failures import TracerError, reproduction
+from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes
+from rushlight._capture.trace.segments.generated import functions
+from rushlight._capture.trace.segments.kept_segments import Shelf
+from rushlight._capture.trace.segments.rebuild import PLAIN
+from rushlight._capture.trace.segments.segment import (
+    MISS,
+    Retry,
+    Segment,
+    SizedSegment,
+    Stopped,
+    instead_of,
+    is_clean,
+    linked,
+    trace,
+)
+from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
+from rushlight._engine.dispatch.watch import observed_call
+from rushlight._engine.functorch.transformed import LEVELS
+from rushlight._types.symbols import SpecializationError
+
+__all__ = ["CompiledFunction", "compile_function", "reset", "show_segments"]
+
+_LOCK = threading.RLock()
+_ALL: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+_SHOWN = [True]
+
+
+MAX_SIZES = 64  # segments at a place that are there because sizes differed, beside those that the limit of recompilations allows
+MAX_MADE = 64  # segments at a place that were made for single sizes from traces with symbols
+LOOKED_AT = 3  # of the latest segments it is asked which sizes differ now
+MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
+MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
+
+
+class Position:
+    """The segments that begin at one place; `concrete` where none can, or where there were too many."""
+
+    __slots__ = (
+        "changing",
+        "concrete",
+        "dims",
+        "failures",
+        "fixed",
+        "pins",
+        "runs",
+        "segments",
+        "sized",
+        "sizes",
+        "static",
+    )
+
+    def __init__(self) -> None:
+        self.failures = self.sizes = 0
+        self.dims: set[tuple[str, int]] = set()  # places of tensors, and their dims that vary
+        self.pins: dict[tuple[str, int], int] = {}  # how often they have been asked for
+        self.static: set[tuple[str, int]] = set()  # those whose sizes programs ask for
+        self.sized: list[SizedSegment] = []  # segments with symbolic sizes, the one used last in front
+        self.changing: frozenset[str] = frozenset()  # places of numbers that change
+        self.fixed: frozenset[str] = frozenset()  # places of numbers whose values programs ask for
+        self.segments: list[Segment] = []
+        self.runs: list[Callable[[Any], Any]] = []  # those of the segments
+        self.concrete = False
+
+    def add(self, segment: Segment) -> None:
+        """A segment, found first from now on; of those made for single sizes the oldest go."""
+        self.segments.insert(0, segment)
+        self.runs.insert(0, segment.run)
+        made = [each for each in self.segments if each.origin is not None]
+        if len(made) > MAX_MADE:
+            self.remove(made[-1])
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment."""
+        self.segments.remove(segment)
+        if segment.run in self.runs:  # where segments are shown
+            self.runs.remove(segment.run)
+
+    def clear(self) -> None:
+        """Forget all segments."""
+        self.segments.clear()
+        self.runs.clear()
+        self.sized.clear()
+        self.concrete = False
+
+    @property
+    def traced(self) -> int:
+        """How many traces there are that count for the limit."""
+        return len(self.sized) + sum(s.origin is None for s in self.segments) - self.sizes
+
+    def fix_numbers(self) -> None:
+        """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices
+        more often.
+        """
+        known = [segment.numbers for segment in self.segments]
+        ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
+        rates = frozenset(
+            place for place in self.changing if place.endswith("['lr']")
+        )  # less often asked for than momenta
+        fixed = ints or self.changing - rates or self.changing
+        self.fixed |= fixed
+        self.changing -= fixed
+
+
+def reset() -> None:
+    """Forget every segment of every compiled function."""
+    for compiled in list(_ALL):
+        compiled.forget()
+
+
+def show_segments(shown: bool) -> None:
+    """Let calls of compiled functions find their segments, or run as they are."""
+    _SHOWN[0] = shown
+    for compiled in list(_ALL):
+        compiled.show(shown)
+
+
+def compile_function(function: Callable[..., Any], settings: CompileSettings | None = None) -> CompiledFunction:
+    """A function that does what `function` does; see `CompiledFunction`.
+
+    >>> import rushlight as torch
+    >>> from rushlight._capture.trace import compile_function
+    >>> compiled = compile_function(lambda x: torch.relu(x) + 1)
+    >>> compiled(torch.tensor([-1.0, 2.0]))
+    tensor([1., 3.])
+    """
+    return CompiledFunction(function, settings or CompileSettings())
+
+
+class CompiledFunction:
+    """`function` compiled: a function, a bound method, or an object with a `__call__` in Python.
+
+    `caller` is a plain function that does the same in less time; it has the function's signature.
+    """
+
+    compiled_function = True
+
+    def __init__(self, function: Callable[..., Any], settings: CompileSettings) -> None:
+        self.function, self.settings = function, settings
+        self.target, self.first = _target(function)
+        self.entry = Position()
+        self.positions: dict[Any, Position] = {}
+        self.shelf: Shelf | None = None  # what earlier processes traced of it
+        self.known: set[tuple[Any, int]] = set()  # code and instruction of those that have segments
+        self.last_reason = ""
+        self._told: set[str] = set()
+        self.caller = _caller(self)
+        functools.update_wrapper(self, function, updated=())
+        _ALL.add(self)
+
+    def forget(self) -> None:
+        """Drop all segments."""
+        self.entry.clear()
+        self.positions, self.shelf = {}, None
+        self.known.clear()
+
+    def show(self, shown: bool) -> None:
+        """Let calls find the segments, or let every call ask `HOOKS.allowed`."""
+        self.entry.runs[:] = [segment.run for segment in self.entry.segments] if shown else []
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else types.MethodType(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.caller(*args, **kwargs)
+
+    # ***** tracing *****
+
+    def missed(self, state: Sequence[Any]) -> Any:
+        """A call for which there is no segment yet."""
+        watched = STATE.word & OBSERVED and looking_on(_ELSEWHERE)
+        found = quietly(self._compiled, state) if watched else self._compiled(state)
+        return _plain_call(self.target, state) if found is MISS else found
+
+    def _compiled(self, state: Sequence[Any]) -> Any:
+        """What a segment gives, which is made if need be; MISS for calls that run as they are."""
+        if _SHOWN[0]:
+            found = self._slowly(self.entry, state)
+            if found is not MISS:
+                return found
+        if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
+            return MISS
+        if not supported():
+            _tell_version()
+            self.entry.concrete = True
+            return MISS
+        traced = self._traced(self.entry, state, functools.partial(_enter, self.target))
+        return MISS if traced is None else traced[0]
+
+    def _traced(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> tuple[Any] | None:
+        """What a new segment gives for a state, in a tuple; None where none can be made here."""
+        with _LOCK:
+            found = self._slowly(position, state)  # of another thread, meanwhile
+            if found is not MISS:
+                return (found,)
+            made = self._resized(position, state)
+            if made is None:
+                if not self._allowed(position, state):
+                    return None
+                self._note_numbers(position, state)
+                self._note_sizes(position, state)
+                if position is self.entry:
+                    found = self._kept(state)
+                    if found is not MISS:
+                        return (found,)
+                making = functools.partial(self._segment, position, state, start)
+                made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
+            if made is None:
+                position.failures += 1
+                position.concrete = position.failures >= MAX_FAILURES
+                return None
+            position.add(made)
+        found = self._shown(made)(state)
+        if found is MISS:
+            position.remove(made)
+            position.concrete = True
+            self._failed(f"a condition does not hold right after the trace: {made.why(state)}", None)
+            return None
+        if position is self.entry:
+            with _LOCK:
+                assert self.shelf is not None
+                self.shelf.put(made)
+        return (found,)
+
+    def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
+        """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
+        for segment in [*position.segments]:
+            found = self._shown(segment)(state)
+            if found is not MISS:
+                return found
+        return MISS
+
+    def _shown(self, segment: Segment) -> Callable[[Any], Any]:
+        """A segment with its conditions in Python; where somebody looks on, its program is told."""
+        return told(segment, self._name()) if STATE.observers else segment.slow
+
+    def _resized(self, position: Position, state: Sequence[Any]) -> Segment | None:
+        """The segment that a trace with symbols becomes for the sizes of a state; None where none serves them."""
+        for number, sized in enumerate(position.sized):
+            made = self._made_for(sized, state)
+            if made is not None:
+                sized.used += 1
+                position.sized.insert(0, position.sized.pop(number))
+                return made
+        return None
+
+    def _made_for(self, sized: SizedSegment, state: Sequence[Any]) -> Segment | None:
+        """The segment of a trace with symbols for the sizes of a state, compiled; None where there is none."""
+        try:
+            made = sized.at(state)
+            if made is not None and made.program is not None:
+                made.program.compile()
+        except Exception as error:  # another trace may do better
+            if isinstance(error, HOOKS.fatal):
+                raise
+            self._no_symbols(f"{type(error).__name__}: {error}")
+            return None
+        return made
+
+    def _kept(self, state: Sequence[Any]) -> Any:
+        """What a segment of an earlier process gives for a state; MISS where none fits."""
+        if self.shelf is None:
+            self.shelf = Shelf(
+                self.target, self.settings, functools.partial(self.again, functools.partial(_enter, self.target))
+            )
+        for made in self.shelf.segments(state):
+            found = self._shown(made)(state)
+            if found is not MISS:
+                self.shelf.take(made)
+                self.entry.add(made)
+                tell("graph", made.text, segment=made)
+                return found
+        return MISS
+
+    def _guards(self, position: Position, segment: Segment) -> str:
+        """The conditions of a segment, as text."""
+        names = self.target.__code__.co_varnames if position is self.entry else ()
+        return "\n".join([f"{self._name()}:", *listed(segment, names)])
+
+    def _reason(self, position: Position, state: Sequence[Any]) -> str:
+        """Why the segment that was made last does not fit, in words; empty where there is none."""
+        if not position.segments:
+            return ""
+        segment = position.segments[0]
+        names = self.target.__code__.co_varnames if position is self.entry else ()
+        return readable(segment.why(state), segment.space, names, state)
+
+    def _allowed(self, position: Position, state: Sequence[Any]) -> bool:
+        reason = self._reason(position, state)
+        if not HOOKS.allowed(self, bool(position.segments), reason):
+            return False
+        if not position.segments:
+            return True
+        COUNTERS["recompiles"][reason] += 1
+        tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
+        if tells_of_sizes(reason) and self.settings.backend is None and position.sizes < MAX_SIZES:
+            position.sizes += 1
+            return True
+        if position.traced < self.settings.recompile_limit:
+            return True
+        self._once("limit", f"{self._name()} was compiled {self.settings.recompile_limit} times and runs as it is from now on where none of them fits; "
+                   f"the last time because this did not hold: {reason}")  # fmt: skip
+        return False
+
+    def _note_numbers(self, position: Position, state: Sequence[Any]) -> None:
+        """Take numbers that are not what they were as numbers that each call passes on, from now on."""
+        if self.settings.dynamic is not False and self.settings.backend is None:
+            for segment in position.segments:
+                position.changing |= frozenset(segment.changes.renumbered(state, segment.numbers)) - position.fixed
+
+    def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
+        """Take dims that do not have the sizes that they had as symbols, from now on."""
+        if HOOKS.dynamic(self.settings.dynamic) is not False and self.settings.backend is None:
+            for segment in position.segments[:LOOKED_AT]:
+                position.dims |= {*segment.changes.resized(state)} - position.static
+
+    def _varying(self, position: Position) -> Varying:
+        """What the next trace takes as numbers and sizes of each call."""
+        dynamic = HOOKS.dynamic(self.settings.dynamic)
+        if self.settings.backend is not None:
+            return Varying(position.changing, marks=False)
+        return Varying(position.changing, position.dims, position.static, dynamic is True)
+
+    def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
+        stop_at, reason, plain = None, "", False
+        try:
+            for _ in range(10):
+                try:
+                    made = self._traced_once(position, state, start, stop_at, reason, plain)
+                except (Retry, Unbuildable) as found:
+                    known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
+                    if position.changing and not known:  # perhaps the program asks for the value of such a number
+                        position.fix_numbers()
+                        stop_at = None
+                        continue
+                    if not plain and _through_symbols(found):
+                        self._no_symbols(f"{found}")
+                        plain, stop_at = True, None
+                        continue
+                    if not isinstance(found, Retry):
+                        raise
+                    self._broke(found)
+                    if not found.count or found.kind in ("budget", "recursion"):
+                        return None
+                    stop_at, reason = found.count, found.reason
+                    continue
+                except (Exception, TracerError) as error:
+                    if plain or isinstance(error, HOOKS.fatal):
+                        raise
+                    self._no_symbols(f"{type(error).__name__}: {error}")
+                    plain, stop_at = True, None
+                    continue
+                if hasattr(made.program, "compile"):  # here its errors let the function run as it is
+                    made.program.compile()
+                COUNTERS["stats"]["unique_graphs"] += made.program is not None
+                tell("graph", made.text, segment=made)
+                tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
+                return made
+        except Unbuildable as error:
+            if not self.settings.suppress_errors or self.settings.fullgraph:
+                raise
+            self._failed(f"{error}", error)
+        except (Exception, TracerError) as found:
+            error, place = (found.error, found.place) if isinstance(found, TracerError) else (found, None)
+            if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
+                raise error from None
+            self._failed(f"{type(error).__name__}: {error}", error)
+            text = functools.partial(reproduction, self.target, [*state], error, place)
+            tell("reproduction", Late(text if start.func is _enter else functools.partial(self._shown_later, text)))
+        return None
+
+    def _traced_once(
+        self, position: Position, state: Sequence[Any], start: functools.partial[None], stop_at: int | None, reason: str,
+        plain: bool,
+    ) -> Segment:  # fmt: skip
+        """The segment of one trace; with `plain` sizes, or with symbols for those that vary."""
+        varying = Varying(position.changing, marks=False) if plain else self._varying(position)
+        resume = self.resume if start.func is _enter else None
+        again = functools.partial(self.again, start)
+        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying)
+        return made if isinstance(made, Segment) else self._first_of(position, made, state)
+
+    def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:
+        """The segment of a trace with symbols for the sizes at hand."""
+        made = sized.at(state)
+        if made is None:
+            raise SpecializationError("the conditions of a trace do not hold for the sizes that it was made with")
+        for place in sized.pinned():
+            position.pins[place] = position.pins.get(place, 0) + 1
+            if position.pins[place] >= MAX_PINS and not position.sized:
+                position.static.add(place)
+                position.dims.discard(place)
+                tell(
+                    "sizes",
+                    f"{self._name()}: burnt in, because the program needs its value: dim {place[1]} of {place[0]}",
+                )
+        if not sized.all_pinned:
+            position.sized.insert(0, sized)
+        else:
+            made.origin = None
+        return made
+
+    def _no_symbols(self, why: str) -> None:
+        """Say that a trace with symbols came to nothing."""
+        COUNTERS["sizes"][why] += 1
+        tell("sizes", f"{self._name()}: traced again with plain sizes: {why}")
+
+    def _broke(self, found: Retry) -> None:
+        code, ip = (self.target.__code__, 0) if found.kind == "state" else found.line
+        where = f"{code.co_filename}:{_line(code, ip)}"
+        if found.kind == "opaque":  # no break: the program goes on after the operator
+            tell("opaque", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where)
+            return
+        COUNTERS["graph_break"][found.reason] += 1
+        tell(
+            "break", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where, cause=found.kind
+        )
+        self.last_reason = f"{found.reason} ({where})"
+        strict = HOOKS.strict()
+        if self.settings.fullgraph if strict is None else strict:
+            if found.kind == "exception" and found.error is not None:
+                raise found.error
+            raise HOOKS.unsupported(
+                f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph"
+            )
+
+    def _failed(self, text: str, error: BaseException | None) -> None:
+        COUNTERS["failures"][text] += 1
+        tell("failure", text, error=error)
+        self._once(text, f"{self._name()} runs as it is: {text}")
+
+    @staticmethod
+    def _shown_later(text: Callable[[], str]) -> str:
+        """The report on a failure in a trace that began behind a break."""
+        return f"# The trace began behind a break; the values are those of its frames.\n{text()}"
+
+    def _once(self, key: str, text: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    def _name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+    # ***** going on after a break *****
+
+    def again(self, start: functools.partial[None], state: Sequence[Any]) -> Any:
+        """Run from a state as the function is, to the end."""
+        if start.func is _enter:
+            return _plain_call(self.target, state)
+        interpreter = Interpreter(PLAIN)
+        start(interpreter, list(state))
+        return interpreter.run()
+
+    def resume(self, stopped: Stopped) -> Any:
+        """Go on where a segment stopped."""
+        interpreter = Interpreter(PLAIN)
+        while True:
+            interpreter.frames[:] = stopped.take()
+            _step(interpreter)
+            try:
+                found = self._continued(interpreter)
+            except BaseException as error:
+                found = self._unwound(interpreter, error)
+            if type(found) is not Stopped:
+                return found
+            stopped = found
+
+    def _continued(self, interpreter: Interpreter) -> Any:
+        """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the
+        next instruction.
+        """
+        searching = True  # after the instruction that broke; later only where segments are known to begin
+        while not interpreter.finished:
+            frames = interpreter.frames
+            top = frames[-1]
+            if (
+                (searching or (top.code, top.ip) in self.known)
+                and is_clean(frames)
+                and not (top.stack and isinstance(top.stack[-1], BaseException))
+                and all(f.link is None or instead_of(f.link) is not None for f in frames)
+            ):
+                made = self._segment_at(frames)
+                if made is not None:
+                    return made[0]
+                searching = False
+            _step(interpreter)
+        return interpreter.result
+
+    def _segment_at(self, frames: Sequence[Frame]) -> tuple[Any] | None:
+        """What a segment gives that begins where frames are, in a tuple; None where there is none."""
+        key, state = _described(frames)
+        position = self.positions.setdefault(key, Position())
+        if position.concrete:
+            return None
+        for run in position.runs if not STATE.observers else ():
+            found = run(state)
+            if found is not MISS:
+                return (found,)
+        found = self._slowly(position, state)
+        if found is not MISS:
+            return (found,)
+        made = self._traced(position, state, functools.partial(_reenter, [_hollow(frame) for frame in frames]))
+        if made is not None:
+            self.known.add((frames[-1].code, frames[-1].ip))
+        return made
+
+    def _unwound(self, interpreter: Interpreter, error: BaseException) -> Any:
+        """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a
+        segment is traced.
+        """
+        if not interpreter.frames:
+            raise error
+        escaped = interpreter.unwind(error)
+        if escaped is not None:
+            raise escaped
+        return interpreter.run()
+
+
+def _step(interpreter: Interpreter) -> None:
+    """One instruction as it is."""
+    if STATE.observers and not STATE.word & OBSERVED:
+        as_seen(interpreter.step)
+    else:
+        interpreter.step()
+
+
+def _through_symbols(found: Exception) -> bool:
+    """Whether a trace may have ended because sizes were symbols: an instruction failed, or the program."""
+    return isinstance(found, Unbuildable) or (isinstance(found, Retry) and found.kind in ("exception", "sizes"))
+
+
+_VERSION_TOLD: list[bool] = []
+
+
+def _tell_version() -> None:
+    """Warn, once, that nothing is compiled on this version of Python."""
+    if not _VERSION_TOLD:
+        _VERSION_TOLD.append(True)
+        versions = ", ".join(f"{major}.{minor}" for major, minor in COMPILED)
+        warnings.warn(
+            f"torch.compile follows the bytecode of CPython {versions}; on {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]} "
+            "compiled functions run as they are",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+HOOKS.again = CompiledFunction.again
+
+
+def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
+    """The function in Python behind a callable, and its first arguments."""
+    if isinstance(function, types.FunctionType):
+        return function, ()
+    if isinstance(function, types.MethodType):
+        inner, first = _target(function.__func__)
+        return inner, (*first, function.__self__)
+    if isinstance(function, CompiledFunction):
+        return function.target, function.first
+    method = type_attribute(type(function), "__call__")
+    if isinstance(method, types.FunctionType):
+        return method, (function,)
+    raise TypeError(f"only functions in Python can be compiled, not {type(function).__name__}")
+
+
+# Bits of the dispatch state under which nothing is compiled.
+_ELSEWHERE = FUNCTION_MODE | VMAP | RECORDING | OBSERVED | ANOMALY | SAVED_HOOKS
+
+_CALLER = """def caller({parameters}):
+    s = ({state})
+    for run in runs:
+        found = run(s)
+        if found is not MISS: return found
+    return missed(s)"""
+
+
+def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
+    """A function with the signature of the one that is compiled, which looks for a segment."""
+    function, first = compiled.target, compiled.first
+    code = function.__code__
+    space: dict[str, Any] = {"runs": compiled.entry.runs, "missed": compiled.missed, "MISS": MISS}
+    space |= {f"_first{i}": x for i, x in enumerate(first)}
+    names = [f"p_{name}" for name in code.co_varnames]
+    count = code.co_argcount
+    defaults = function.__defaults__ or ()
+    parameters: list[str] = []
+    for i in range(len(first), count):
+        at = i - (count - len(defaults))
+        if at >= 0:
+            space[f"d{at}"] = defaults[at]
+        # Keywords have the names of the parameters, so these cannot be changed.
+        parameters.append(code.co_varnames[i] + (f"=d{at}" if at >= 0 else ""))
+        if i + 1 == code.co_posonlyargcount:
+            parameters.append("/")
+    state = [f"_first{i}" for i in range(min(len(first), count))] + list(code.co_varnames[len(first) : count])
+    more = [f"_first{i}" for i in range(count, len(first))]  # of a method that takes its object among `*args`
+    named = code.co_varnames[count : count + code.co_kwonlyargcount]
+    rest = list(code.co_varnames[count + code.co_kwonlyargcount :])
+    state += named
+    gathered = rest[0] if code.co_flags & 0x04 else ""
+    if gathered:
+        parameters.append(f"*{gathered}")
+        state.append(rest.pop(0))
+    elif more:
+        return functools.partial(function, *first)  # which says how many it takes
+    elif named:
+        parameters.append("*")
+    for name in named:
+        held = function.__kwdefaults__ or {}
+        if name in held:
+            space[f"k_{name}"] = held[name]
+        parameters.append(f"{name}=k_{name}" if name in held else name)
+    if code.co_flags & 0x08:
+        parameters.append(f"**{rest[0]}")
+        state.append(rest[0])
+    if not all(name.isidentifier() for name in state):  # a comprehension's `.0`
+        raise TypeError("a comprehension cannot be compiled by itself")
+    del names
+    values = [f"({', '.join(more)}, *{gathered})" if more and n == gathered else n for n in state]
+    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in values))
+    taken = set(state) | set(space)
+    for word in ("s", "run", "found", "runs", "missed", "MISS"):  # parameters may have these names
+        if word in state:
+            other = next(name for name in (f"{word}_{i}" for i in range(1000)) if name not in taken)
+            text = _renamed(text, word, other, parameters, state)
+            if word in space:
+                space[other] = space.pop(word)
+    functions(text, space, "caller of a compiled function")
+    caller: Any = space["caller"]
+    functools.update_wrapper(caller, function, updated=())
+    del caller.__wrapped__
+    caller._torchdynamo_orig_callable, caller._torchdynamo_wrapper_id = compiled.function, id(caller)
+    return caller
+
+
+def _renamed(text: str, word: str, other: str, parameters: Sequence[str], state: Sequence[str]) -> str:
+    """The caller's text with another name for one of its own variables."""
+    head, assigned, *body = text.split("\n")
+    assigned = re.sub(rf"^    {word}\b", f"    {other}", assigned)
+    return "\n".join([head, assigned, *[re.sub(rf"\b{word}\b", other, line) for line in body]])
+
+
+def _plain_call(function: types.FunctionType, state: Sequence[Any]) -> Any:
+    """Call a function with the values of its parameters."""
+    args, kwargs = _arguments(function.__code__, state)
+    return function(*args, **kwargs)
+
+
+def _arguments(code: types.CodeType, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of the values of a function's parameters."""
+    count, named = code.co_argcount, code.co_kwonlyargcount
+    args, rest = list(values[:count]), list(values[count + named :])
+    kwargs = dict(zip(code.co_varnames[count : count + named], values[count : count + named], strict=True))
+    if code.co_flags & 0x04:
+        args += rest.pop(0)
+    if code.co_flags & 0x08:
+        kwargs.update(rest[0])
+    return args, kwargs
+
+
+def _enter(function: types.FunctionType, interpreter: Interpreter, values: list[Any]) -> None:
+    """Begin a function with the wrapped values of its parameters."""
+    tracer: Any = interpreter.operations
+    if function.__code__.co_flags & 0x0C:
+        values = [tracer.real(x) for x in values]
+    args, kwargs = _arguments(function.__code__, values)
+    tracer.outside.adopt(function, tracer.reads.constant(function))
+    note_closure(tracer, function)
+    interpreter.push_call(function, tuple(args), kwargs)
+
+
+def _described(frames: Sequence[Frame]) -> tuple[Any, list[Any]]:
+    """Where frames are, and their values one after the other."""
+    key: list[Any] = []
+    state: list[Any] = []
+    for frame in frames:
+        bound = tuple([x is not NULL for x in frame.locals])
+        filled = tuple([x is not NULL for x in frame.stack])
+        key.append((frame.code, frame.ip, bound, filled, None if frame.link is None else frame.link.drop))
+        state += [x for x in frame.locals if x is not NULL]
+        state += [x for x in frame.stack if x is not NULL]
+        kept = instead_of(frame.link)
+        if kept is not None:
+            state.append(kept.value)
+    return tuple(key), state
+
+
+def _hollow(frame: Frame) -> Frame:
+    """A frame like another without its values: segments keep it."""
+    made = frame.copy()
+    made.locals = [x if x is NULL else None for x in frame.locals]
+    made.stack = [x if x is NULL else None for x in frame.stack]
+    if frame.link is not None:
+        made.link = linked(Instead(None), frame.link.drop)
+    return made
+
+
+def _reenter(templates: Sequence[Frame], interpreter: Interpreter, values: list[Any]) -> None:
+    """Put frames with the wrapped state into the interpreter."""
+    left = iter(values)
+    for template in templates:
+        frame = template.copy()
+        frame.locals = [NULL if x is NULL else next(left) for x in template.locals]
+        frame.stack = [NULL if x is NULL else next(left) for x in template.stack]
+        if template.link is not None:
+            frame.link = linked(Instead(next(left)), template.link.drop)
+        interpreter.frames.append(frame)
+
+
+def _line(code: types.CodeType, ip: int) -> int:
+    """The line of the instruction of this number."""
+    known = (line for line in reversed(decode(code).lines[: ip + 1]) if line is not None)
+    return next(known, code.co_firstlineno)
+
+
+def _internal(value: Any) -> bool:
+    """Whether an object is one of the package's own that nobody changes: a layout, a memory format, a generator."""
+    module = type(value).__module__ or ""
+    if module == PACKAGE:  # native functions of tensors
+        return True
+    if module.startswith(f"{PACKAGE}._"):
+        return not module.startswith((*HOOKS.inlined, f"{PACKAGE}._capture."))
+    return type(value).__name__ in _CONSTANT_TYPES
+
+
+_CONSTANT_TYPES = frozenset((
+    "memory_format", "layout", "finfo", "iinfo", "dtype", "Logger", "TypeVar", "_SpecialForm", "_GenericAlias", "_SpecialGenericAlias",
+    "_UnionGenericAlias",
+))  # fmt: skip

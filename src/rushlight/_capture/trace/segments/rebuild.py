@@ -1,0 +1,403 @@
+"""Making values anew after a program has run: expressions for what the trace holds, and the statements that bring the
+world to the same state.
+
+Tensors that the program made are its outputs.  What came from outside is found where it came from.  Containers and
+objects that the trace made are made again, each once, so that two names of one object still name one.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
+from rushlight._capture.bytecode.operations import in_python
+from rushlight._capture.bytecode.tracebacks import entries, traceback_of
+from rushlight._capture.recording import HostNumber, shown
+from rushlight._capture.trace.calls import Followed
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_getter, is_plain
+from rushlight._capture.trace.reports.events import Unbuildable
+from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
+from rushlight._engine.autograd.node import Node
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import Device
+
+__all__ = ["PLAIN", "Rebuild"]
+
+_ONE_OF_EACH: list[Any] = [
+    iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(), reversed([]),
+    iter(reversed({})),
+]  # fmt: skip
+_ITERATORS = tuple(type(x) for x in _ONE_OF_EACH)
+
+PLAIN = Operations()  # what runs instructions that are not traced, and generators that go on with them
+
+
+def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -> Generator:
+    """A generator that goes on with a frame."""
+    frame = template.copy()
+    frame.locals, frame.stack = places, stack
+    made = Generator(frame, PLAIN)
+    made.started = started
+    return made
+
+
+def _stays(value: Any) -> bool:
+    """Whether a local that nobody reads any more has to live as long as its frame."""
+    return type(value) is types.CellType or has_end(value.real if type(value) is Lazy else value)
+
+
+def _is_python(kind: type) -> bool:
+    """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over
+    one of these.
+    """
+    if kind is types.SimpleNamespace:
+        return True
+    for each in kind.__mro__:
+        if not in_python(each):
+            return each in (object, dict, OrderedDict, list, set, deque)
+        if any(
+            isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)) and x.__objclass__ is each
+            for name, x in vars(each).items() if name not in ("__dict__", "__weakref__")
+        ):  # fmt: skip
+            return False
+    return False
+
+
+class Rebuild:
+    """Writes statements that make values anew; `outputs` are the tensors that the program has to return."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer, self.outside = tracer, tracer.outside
+        self.lines: list[str] = []
+        self.outputs: list[Any] = []
+        self.places: dict[int, str] = {}
+        self.kept: list[Any] = []
+        self.count = 0
+
+    def constant(self, value: Any) -> str:
+        """An object that is the same at every call."""
+        return self.tracer.constants.name(value)
+
+    def source(self, source: Any) -> str:
+        """The value of a source."""
+        return str(self.tracer.reads.need(source))
+
+    def variable(self, text: str, value: Any) -> str:
+        """A variable with the value of an expression, which stands for `value` from now on."""
+        self.count += 1
+        name = f"r{self.count}"
+        self.lines.append(f"{name} = {text}")
+        self.places[id(value)] = name
+        self.kept.append(value)
+        return name
+
+    def value(self, value: Any) -> str:
+        """An expression for a value of the trace."""
+        if value is None or value is True or value is False or value is Ellipsis:
+            return repr(value)
+        if isinstance(value, Device):
+            return self.constant(shown(value))
+        if is_plain(value) and not isinstance(value, slice):
+            return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
+        if type(value) is Lazy:
+            return self.source(value.source) if value.value is ABSENT else self.value(value.value)
+        known = self.places.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        if isinstance(value, HostNumber):
+            return self.number(value)
+        shadow = self.outside.shadows.get(id(value))
+        if shadow is not None:
+            return self.source(shadow.source)
+        source = self.outside.sources.get(id(value))
+        if source is not None and self.outside.values.get(id(value)) is value:
+            return self.source(source)
+        return self.made(value)
+
+    def tensor(self, value: Tensor) -> str:
+        known = self.outside.tensors.get(id(value))
+        if known is not None:
+            return self.source(known[1])
+        if not self.tracer.rec.is_recorded(value):
+            raise Unbuildable("a tensor that was not recorded", value)
+        self.outputs.append(value)
+        name = f"o[{len(self.outputs) - 1}]"
+        self.places[id(value)] = name
+        self.kept.append(value)
+        held = dict(getattr(value, "__dict__", {}).items())
+        for attribute, each in held.items():
+            self.lines.append(f"{name}.{attribute} = {self.value(each)}")
+        return name
+
+    def number(self, value: HostNumber) -> str:
+        """A number that the program computes on the host."""
+        self.outputs.append(value)
+        name = self.places[id(value)] = f"o[{len(self.outputs) - 1}]"
+        self.kept.append(value)
+        return name
+
+    # ***** what the trace made *****
+
+    def made(self, value: Any) -> str:
+        kind = type(value)
+        if isinstance(value, InstanceDict):
+            return f"{self.value(value.owner)}.__dict__"
+        if kind in (list, set, deque):
+            return self.mutable(value, kind)
+        if kind in (tuple, frozenset):
+            items = "".join(f"{self.value(x)}, " for x in value)
+            return f"({items})" if kind is tuple else f"frozenset(({items}))"
+        if kind is slice:
+            return f"slice({self.value(value.start)}, {self.value(value.stop)}, {self.value(value.step)})"
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return f"{self.constant(kind)}._make(({''.join(f'{self.value(x)}, ' for x in value)}))"
+        if isinstance(value, tuple):
+            return f"tuple.__new__({self.constant(kind)}, ({''.join(f'{self.value(x)}, ' for x in value)}))"
+        if kind in (dict, OrderedDict, defaultdict):
+            return self.mapping(value, kind)
+        if kind is types.MethodType:
+            return f"{self.constant(types.MethodType)}({self.value(value.__func__)}, {self.value(value.__self__)})"
+        if kind is types.FunctionType:
+            return self.function(value)
+        if kind is types.CellType:
+            return self.cell(value)
+        if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
+            owner = value.__self__
+            if owner is None or isinstance(owner, types.ModuleType):
+                return self.constant(value)
+            return f"{self.value(owner)}.{value.__name__}"
+        if isinstance(value, Node):
+            raise Unbuildable("a node of a history", value)
+        if self.outside.internal(value) or is_getter(value):
+            return self.constant(value)
+        if kind is Append:
+            return f"{self.source(value.lazy.source)}.append"
+        if kind is Followed:
+            return self.value(value.function)
+        if isinstance(
+            value, (type, types.ModuleType, types.WrapperDescriptorType, types.MethodDescriptorType, types.CodeType)
+        ):
+            return self.constant(value)
+        if kind in _ITERATORS:
+            return self.iterator(value)
+        if kind is Instead:
+            return f"{self.constant(Instead)}({self.value(value.value)})"
+        if type(value) is Generator:
+            return self.generator(value)
+        if _is_python(kind):
+            return self.instance(value, kind)
+        if isinstance(value, BaseException):
+            return self.instance(value, kind)
+        raise Unbuildable(f"an object of {kind.__module__}.{kind.__qualname__}", value)
+
+    def mutable(self, value: Any, kind: type) -> str:
+        name = self.variable(f"{kind.__name__ if kind is not deque else self.constant(deque)}()", value)
+        if kind is deque and value.maxlen is not None:
+            self.lines[-1] = f"{name} = {self.constant(deque)}((), {value.maxlen})"
+        items = [self.value(x) for x in value]
+        if items:
+            self.lines.append(f"{name}.{'update' if kind is set else 'extend'}(({''.join(f'{x}, ' for x in items)}))")
+        return name
+
+    def mapping(self, value: Any, kind: type) -> str:
+        if kind is defaultdict:
+            name = self.variable(f"{self.constant(kind)}({self.value(value.default_factory)})", value)
+        else:
+            name = self.variable("{}" if kind is dict else f"{self.constant(kind)}()", value)
+        for key, each in value.items():
+            self.lines.append(f"{name}[{self.value(key)}] = {self.value(each)}")
+        return name
+
+    def function(self, value: types.FunctionType) -> str:
+        if id(value) not in self.tracer.made_functions and not self._holds_values(value):
+            return self.constant(value)
+        cells = "".join(f"{self.value(cell)}, " for cell in value.__closure__ or ())
+        name = self.variable(
+            f"{self.constant(types.FunctionType)}({self.constant(value.__code__)}, {self.constant(value.__globals__)}, {value.__name__!r}, "
+            f"{self.value(value.__defaults__)}, ({cells}))",
+            value,
+        )
+        self.lines.append(f"{name}.__qualname__ = {value.__qualname__!r}")
+        for attribute in ("__kwdefaults__", "__annotations__", "__doc__"):
+            held = getattr(value, attribute)
+            if held:
+                self.lines.append(f"{name}.{attribute} = {self.value(held)}")
+        if value.__dict__:
+            for attribute, held in value.__dict__.items():
+                self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
+        return name
+
+    def _holds_values(self, function: types.FunctionType) -> bool:
+        """Whether native code made a function in the trace that closes over values of the trace: `func.grad(f)`."""
+        todo, seen = list[Any](function.__closure__ or ()), set[int]()
+        while todo:
+            held = todo.pop()
+            if id(held) in seen:
+                continue
+            seen.add(id(held))
+            if type(held) is types.CellType:
+                try:
+                    todo.append(held.cell_contents)
+                except ValueError:
+                    continue
+            elif type(held) is Followed or (isinstance(held, Tensor) and self.tracer.rec.is_recorded(held)):
+                return True
+            elif type(held) in (tuple, list):
+                todo += held
+            elif type(held) is types.FunctionType and id(held) not in self.outside.sources:
+                todo += held.__closure__ or ()
+        return False
+
+    def cell(self, value: Any) -> str:
+        name = self.variable(f"{self.constant(types.CellType)}()", value)
+        try:
+            contents = value.cell_contents
+        except ValueError:
+            return name
+        self.lines.append(f"{name}.cell_contents = {self.value(contents)}")
+        return name
+
+    def iterator(self, value: Any) -> str:
+        parts = value.__reduce__()
+        made, args, *state = parts
+        text = f"{self.constant(made)}({', '.join(self.value(x) for x in args)})"
+        if len(args) == 1 and isinstance(args[0], list) and id(args[0]) not in self.outside.shadows:
+            self.kept.append(args[0])
+        name = self.variable(text, value)
+        if state and state[0] is not None:
+            self.lines.append(f"{name}.__setstate__({self.value(state[0])})")
+        self.kept.append(parts)
+        return name
+
+    def generator(self, value: Generator) -> str:
+        """A generator whose frame waits."""
+        if value.frame is None or value.running:
+            raise Unbuildable("a generator that is running, or has ended, is still in use")
+        frame = value.frame
+        template = frame.copy()
+        template.locals, template.stack, template.generator = [], [], None
+        places, stack = self.frame_values(frame)
+        return self.variable(
+            f"{self.constant(begun)}({self.constant(template)}, {places}, {stack}, {value.started})", value
+        )
+
+    def frame_values(self, frame: Frame) -> tuple[str, str]:
+        """The locals that are still of use, or do something when they are let go of, and the stack."""
+        live = frame.live_locals()
+        places = [x if i in live or _stays(x) else NULL for i, x in enumerate(frame.locals)]
+        return self.row(places), self.row(frame.stack)
+
+    def row(self, values: Sequence[Any]) -> str:
+        """A list of values, some of which may be NULL."""
+        return f"[{', '.join(self.constant(NULL) if x is NULL else self.value(x) for x in values)}]"
+
+    def instance(self, value: Any, kind: type) -> str:
+        """An object of a user's class: its elements, its dictionary, its slots."""
+        new = self.constant(kind)
+        if isinstance(value, (dict, list, set, deque)):
+            base = next(each for each in kind.__mro__ if each in (dict, OrderedDict, defaultdict, list, set, deque))
+            name = self.variable(f"{self.constant(base)}.__new__({new})", value)
+            if isinstance(value, dict):
+                for key in dict.keys(value):
+                    self.lines.append(
+                        f"{self.constant(base)}.__setitem__({name}, {self.value(key)}, {self.value(dict.__getitem__(value, key))})"
+                    )
+            else:
+                items = "".join(f"{self.value(x)}, " for x in value)
+                method = "update" if isinstance(value, set) else "extend"
+                self.lines.append(f"{self.constant(base)}.{method}({name}, ({items}))")
+        elif isinstance(value, BaseException):
+            name = self.variable(f"{new}.__new__({new}, {', '.join(self.value(x) for x in value.args)})", value)
+        elif isinstance(value, (int, float, str, tuple, bytes)):
+            raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}", value)  # type: ignore[union-attr]
+        else:
+            base = new if kind is types.SimpleNamespace else "object"
+            name = self.variable(f"{base}.__new__({new})", value)
+        if isinstance(value, BaseException):
+            self.history(value, name)
+        for attribute, held in getattr(value, "__dict__", {}).items():
+            self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
+        for each in kind.__mro__:
+            for attribute, raw in each.__dict__.items():
+                if (
+                    isinstance(raw, types.MemberDescriptorType)
+                    and attribute not in ("__dict__", "__weakref__")
+                    and hasattr(value, attribute)
+                ):
+                    self.lines.append(
+                        f"object.__setattr__({name}, {attribute!r}, {self.value(getattr(value, attribute))})"
+                    )
+        return name
+
+    def history(self, value: BaseException, name: str) -> None:
+        """Where an exception was raised, and of which others it tells."""
+        found = entries(value.__traceback__)
+        if found:
+            self.lines.append(f"{name}.__traceback__ = {self.constant(traceback_of)}({self.constant(found)})")
+        for attribute in ("__cause__", "__context__"):
+            other = getattr(value, attribute)
+            if other is not None:
+                outer = other is sys.exc_info()[1]  # the one that the caller is handling
+                text = f"{self.constant(sys)}.exc_info()[1]" if outer else self.value(other)
+                self.lines.append(f"{name}.{attribute} = {text}")
+
+    # ***** effects *****
+
+    def effects(self) -> None:
+        """Statements that change outside what the trace has changed."""
+        for function, args in self.tracer.effects:
+            self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
+        self.attribute_writes()
+        for lazy in self.outside.lazies.values():
+            if lazy.value is ABSENT and lazy.appended:
+                owner = self.source(lazy.source)
+                self.lines += [f"{owner}.append({self.value(x)})" for x in lazy.appended]
+        for shadow in list(self.outside.shadows.values()):
+            if shadow.changed():
+                self.write_back(shadow)
+        for key, names in self.outside.globals.items():
+            space = next(x for x in self.tracer.kept if id(x) == key)
+            for name, value in names.items():
+                if value is DELETED:
+                    self.lines.append(f"{self.constant(space)}.pop({name!r}, None)")
+                else:
+                    self.lines.append(f"{self.constant(space)}[{name!r}] = {self.value(value)}")
+        for function, args in self.tracer.last_effects:
+            self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
+
+    def attribute_writes(self) -> None:
+        for key, names in self.outside.attributes.items():
+            owner = self.source(self.outside.sources[key])
+            real = next(x for x in self.outside.kept if id(x) == key)
+            for name, value in names.items():
+                if isinstance(real, types.CellType):
+                    text = (
+                        f"del {owner}.cell_contents"
+                        if value is DELETED
+                        else f"{owner}.cell_contents = {self.value(value)}"
+                    )
+                elif value is DELETED:
+                    text = f"object.__delattr__({owner}, {name!r})" if hasattr(real, name) else "pass"
+                else:
+                    text = f"object.__setattr__({owner}, {name!r}, {self.value(value)})"
+                self.lines.append(text)
+
+    def write_back(self, shadow: Any) -> None:
+        """Give a container from outside the elements that the trace's copy has."""
+        owner, copy = self.source(shadow.source), shadow.copy
+        if isinstance(copy, dict):
+            pairs = [(self.value(k), self.value(v)) for k, v in copy.items()]
+            self.lines.append(f"{owner}.clear()")
+            self.lines += [f"{owner}[{k}] = {v}" for k, v in pairs]
+        elif isinstance(copy, list):
+            self.lines.append(f"{owner}[:] = ({''.join(f'{self.value(x)}, ' for x in copy)})")
+        else:
+            items = "".join(f"{self.value(x)}, " for x in copy)
+            self.lines.append(f"{owner}.clear()")
+            self.lines.append(f"{owner}.{'update' if isinstance(copy, set) else 'extend'}(({items}))")

@@ -1,0 +1,568 @@
+"""Segments: one stretch of a function as generated Python around a program, and how a trace becomes one.
+
+A segment takes the state that its trace began with, a sequence of values.  It checks what the trace read, runs the
+program, changes outside what the trace changed, and gives the result of the function, or `Stopped` with the frames as
+they are where the trace ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._capture.bytecode import Enter, Frame, Interpreter
+from rushlight._capture.bytecode.interpreter import EnterLink
+from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
+from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
+from rushlight._capture.trace.documenting import DocumentingTracer
+from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
+from rushlight._capture.trace.guards.sources import Reads, Source
+from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesRead, Varying
+from rushlight._capture.trace.numbers import Passed
+from rushlight._capture.trace.outside import Instead, grad_condition
+from rushlight._capture.trace.reports.events import Break, Unbuildable
+from rushlight._capture.trace.reports.failing import first_failing
+from rushlight._capture.trace.reports.failures import TracerError
+from rushlight._capture.trace.segments.generated import compiled_text, defined, functions
+from rushlight._capture.trace.segments.rebuild import Rebuild
+from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.tracer import Tracer
+from rushlight._engine.autograd.node import holds_changed, split_edge
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
+from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
+from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
+
+__all__ = ["ERRORS", "MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
+
+
+class _Miss:
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+_MAX_FRAMES = 900
+ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+
+
+_LONGEST_VALUE = 60
+
+
+class Stopped:
+    """Where a segment ended before the function did: frames without values, and the values of each."""
+
+    __slots__ = ("templates", "values")
+
+    def __init__(self, templates: Sequence[Frame], values: Sequence[Any]) -> None:
+        self.templates, self.values = templates, values
+
+    def take(self) -> list[Frame]:
+        """The frames with their values, which this object holds no more: they live as long as the program's own."""
+        frames = []
+        for template, (places, stack, link) in zip(self.templates, self.values, strict=True):
+            frame = template.copy()
+            frame.locals, frame.stack, frame.link = places, stack, link
+            frames.append(frame)
+        self.values = ()
+        return frames
+
+
+class Retry(Exception):
+    """The trace has to end before its instruction of this number."""
+
+    def __init__(self, count: int, reason: str, kind: str, line: tuple[Any, int], error: BaseException | None) -> None:
+        super().__init__(reason)
+        self.count, self.reason, self.kind, self.line, self.error = count, reason, kind, line, error
+
+
+class Segment:
+    """See the module's text."""
+
+    def __init__(
+        self, run: Callable[[Any], Any], slow: Callable[[Any], Any], text: str, program: Any, reason: str, guard: Guard
+    ) -> None:
+        self.run, self.slow, self.text = run, slow, text
+        self.program, self.reason, self.guard = program, reason, guard
+        self.space = guard.space  # constants by the names that conditions have for them
+        self._first: Callable[[Any], tuple[int, int, Any] | None] | None = None
+        self.inputs = 0
+        self.finished = False
+        self.graph_module: Any = None
+        self.numbers: dict[str, float] = {}  # that it is guarded by, by their places
+        self.changes = Changes(guard.reads, self.space)
+        self.origin: SizedSegment | None = None  # of which it is the one for single sizes
+        self.native: NativeRun | None = None  # what `run` needs to stay alive
+        self.unkept = ""  # why it cannot be kept for other processes
+        self.only_calls: Ending | None = None  # set where it does nothing but to call its program
+
+    def _asked(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
+        """See `first_failing`: asked condition by condition."""
+        if self._first is None:
+            lines = [
+                "def first(s):",
+                "    at = 0",
+                "    try:",
+                *[f"        {line}" for line in self.guard.reads.steps()],
+                "    except ERRORS: return at, -1, None",
+            ]
+            self._first = functions("\n".join(lines), dict(self.space), "reasons")["first"]
+        return self._first(state)
+
+    def why(self, state: Sequence[Any]) -> str:
+        """The first condition that does not hold, with the value that was found if it is a number or a text; empty
+        where all hold.
+        """
+        reads = self.guard.reads
+        told, found = first_failing(reads, self.guard.checked, state)
+        if not told:
+            found = self._asked(state)
+        if found is None:
+            return ""
+        number, part, value = found
+        text = reads.told(number, part)
+        shown = (
+            type(value) in (int, float, str, bool)
+            and not text.startswith("type(")
+            and len(repr(value)) < _LONGEST_VALUE
+        )
+        return f"{text}, found {value!r}" if shown else text
+
+
+def trace(
+    settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
+    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, again: Callable[[Any], Any],
+    varying: Varying = NOTHING_VARIES,
+) -> Segment | SizedSegment:  # fmt: skip
+    """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
+
+    Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given, goes
+    on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a check of
+    the program fails.
+    """
+    outer, hooks = STATE.word, list(STATE.saved_hooks)
+    with Recording() as rec:
+        word = STATE.word
+        tracer = (
+            Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
+        )
+        tracer.begin(start)
+        tracer.begun_word = word
+        passed = Passed()
+        tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
+        tracer.outside.varying = varying.tracing()
+        held = tracer.reads.constant(STATE)
+        tracer.reads.check(held, f"{{}}.word == {outer}")
+        tracer.reads.check(held, "not {}.overrides_off")
+        tracer.reads.check(tracer.reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
+        for state_of_process in (DEFAULT_DTYPE, DEFAULT_DEVICES):
+            place = tracer.reads.source("{}[-1]", tracer.reads.constant(state_of_process))
+            tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
+        try:
+            interpreter = tracer.interpreter()
+            tracer.interpreters.append(interpreter)
+            start(interpreter, _wrapped(tracer, state))
+            _follow(interpreter, tracer, stop_at)
+            after = STATE.word
+            tracer.closed = True
+            try:
+                written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
+            except (Unbuildable, RecordingError) as error:
+                reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
+                if found is None:
+                    if tracer.hooked_at is None:
+                        raise
+                    reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
+                raise Retry(found[0], reason, "break", found[1], None) from None
+            sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
+            if sizes is not None:
+                return SizedSegment(written, tracer.constants.space, program, sizes)
+        finally:
+            STATE.word, STATE.saved_hooks[:] = word, hooks
+            tracer.release()
+            rec.release()
+    return written.segment(tracer.constants.space, program)
+
+
+def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
+    try:
+        return [tracer.outside.lazy(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)]
+    except (Break, RecordingError) as error:
+        raise Retry(0, f"{error}", "state", (_wrapped.__code__, 0), None) from None
+
+
+def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> None:
+    count, clean, step, frames = 0, 0, interpreter.step, interpreter.frames
+    depth, clean_below = 0, True
+    while not interpreter.finished:
+        if count == stop_at:
+            return
+        if count >= tracer.budget:
+            raise Retry(clean, "the trace is too long", "budget", _place(interpreter), None)
+        if len(frames) > _MAX_FRAMES:
+            raise Retry(clean, "calls are too deep", "recursion", _place(interpreter), None)
+        top = frames[-1]
+        if len(frames) != depth:  # only the top frame changes while it is the top
+            depth, clean_below = len(frames), is_clean(frames[:-1])
+        if clean_below and top.generator is None and top.handled is None and top.names is None:
+            clean = count
+        count += 1
+        place = top.code, top.ip
+        tracer.place = clean, place
+        try:
+            step()
+        except Break as found:
+            raise Retry(clean, found.reason, found.kind, place, None) from None
+        except TracerError as found:
+            found.place = place
+            raise
+        except RecursionError as error:
+            raise Retry(clean, "calls are too deep", "recursion", place, error) from None
+        except Exception as error:
+            raise Retry(clean, f"{type(error).__name__}: {error}", "exception", place, error) from None
+        if tracer.interrupted is not None:
+            raise Retry(clean, tracer.interrupted.reason, "break", place, None)
+
+
+def _place(interpreter: Interpreter) -> tuple[Any, int]:
+    frame = interpreter.frames[-1]
+    return frame.code, frame.ip
+
+
+def _finish(
+    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any, again: Any,
+    passed: Passed,
+) -> tuple[Written, Any]:  # fmt: skip
+    rebuild = Rebuild(tracer)
+    if interpreter.finished:
+        result = rebuild.value(interpreter.result)
+    else:
+        result = _stopped(rebuild, interpreter.frames)
+    rebuild.effects()
+    if (after ^ word) & (GRAD | INFERENCE):
+        keep = ~(GRAD | INFERENCE)
+        rebuild.lines.append(
+            f"{tracer.constants.name(STATE)}.word = {tracer.constants.name(STATE)}.word & {keep} | {after & ~keep}"
+        )
+    elif after != word:
+        raise Unbuildable("automatic casts or the like begin here and end elsewhere")
+    STATE.word = word
+    program, graph_module, inputs = _program(tracer, rec, rebuild)
+    going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
+    written = _assemble(tracer, rebuild, program, inputs, Ending(result, going_on, again), passed)
+    written.finished, written.graph_module, written.reason = interpreter.finished, graph_module, reason
+    written.unkept = tracer.unkept
+    return written, program
+
+
+class Ending(NamedTuple):
+    """What a segment gives, as expressions: `result`, or what the function named `resume` makes of it."""
+
+    result: str
+    resume: str | None
+    again: Callable[[Any], Any]
+
+    def lines(self, lines: Sequence[str]) -> list[str]:
+        """Statements at the end of a segment of these lines.  Its variables are cleared before the program goes on, or
+        they would hold what the program lets go of meanwhile.
+        """
+        if self.resume is None:
+            return [f"    return {self.result}"]
+        names = {found[1] for line in lines if (found := _ASSIGNED.match(line))}
+        cleared = " = ".join(["s", "g", *sorted(names)])
+        return [f"    stopped = {self.result}", f"    {cleared} = None", f"    return {self.resume}(stopped)"]
+
+
+_ASSIGNED = re.compile(r" +([vr]\d+|o) = ")
+
+
+def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
+    """What computes the outputs, and expressions for its inputs."""
+    if tracer.settings.backend is not None:
+        return _foreign(tracer, rebuild)
+    try:
+        _check_histories([*rebuild.outputs, *rec.changed()])
+        program = rec.finish(rebuild.outputs, tracer.settings.options)
+    except Break as error:  # in code that backward calls
+        raise Unbuildable(f"backward {error.reason}") from None
+    sources: list[Source] = []
+    for x, origin in zip(rec.inputs, rec.origins, strict=True):
+        sources.append(_input(tracer, x, origin, sources))
+    expressions = [tracer.reads.variable(source) for source in sources]
+    _guard_memory(tracer, rec.inputs, sources)
+    _guard_autograd(tracer, rec.inputs, sources, program)
+    return program, None, expressions
+
+
+def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source], program: Any) -> None:
+    """Require that inputs whose gradient the program sets have one or none as they had, and that those that get a
+    history are no views.
+    """
+    for number in {i for i, _ in program.grads}:
+        if (meta := inputs[number]._autograd_meta) is None or meta.grad is None:
+            tracer.reads.check(sources[number], grad_condition(inputs[number]))
+    for number, _ in program.histories:
+        tracer.reads.check(sources[number], "{}._autograd_meta is None or {}._autograd_meta.base is None")
+
+
+def _check_histories(outputs: Sequence[Any]) -> None:
+    """Unbuildable where a history leads to another output that is a leaf made by the trace, since what is returned for
+    that would get no gradient, and where it holds a tensor that was changed since, since its backward is an error.
+    """
+    tensors = [x for x in outputs if isinstance(x, Tensor)]
+    leaves = {id(x): x for x in tensors if x._rg and x._node is None}
+    waiting = [x._node for x in tensors if x._node is not None]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        leaf = leaves.get(id(getattr(node, "variable", None)))
+        if leaf is not None:
+            raise Unbuildable("a leaf made here is part of a history that leaves the trace", leaf)
+        if holds_changed(node):
+            raise Unbuildable("a tensor is changed in place that backward needs as it was")
+        waiting += [split_edge(edge)[0] for edge in node._edges if edge is not None]
+
+
+def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:
+    """Require that inputs share memory as they did, and no others."""
+    first: dict[int, tuple[Tensor, Source]] = {}
+    for x, source in zip(inputs, sources, strict=True):
+        found = first.setdefault(id(x._storage), (x, source))
+        if found[0] is not x and not (source.is_constant and found[1].is_constant):
+            variable = found[1].variable
+            tracer.reads.check(
+                source,
+                f"{{}}._storage is {variable}._storage and {{}}._ptr - {variable}._ptr == {x._ptr - found[0]._ptr}",
+            )
+    apart = [source for _, source in first.values()]
+    if len(apart) > 1 and not all(source.is_constant for source in apart):
+        listed = ", ".join(f"id({source.variable}._storage)" for source in apart)
+        tracer.reads.check(apart[0], f"len({{{listed}}}) == {len(apart)}")
+
+
+def _input(tracer: Tracer, x: Tensor, origin: tuple[str, int | None], sources: Sequence[Source]) -> Source:
+    """Where an input of the program comes from.  What nobody read by name is the same tensor at every call."""
+    known = tracer.outside.sources.get(id(x))
+    if known is not None:
+        return known
+    kind, owner = origin
+    if kind != "grad":
+        raise Unbuildable(f"native code used a tensor that the trace did not read, of shape {list(x.shape)}")
+    assert owner is not None
+    source = tracer.reads.source("{}.grad", sources[owner])
+    tracer.reads.check(source, f"{{}} is not None and {{}}._spec is {tracer.constants.name(x._spec)}")
+    return source
+
+
+def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
+    """The program of a backend that takes an fx graph."""
+    assert HOOKS.document is not None and tracer.settings.backend is not None and isinstance(tracer, DocumentingTracer)
+    if not rebuild.outputs and not tracer.document.has_calls():
+        return None, None, []
+    graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
+    compiled = tracer.settings.backend(graph_module, examples)
+    return (lambda inputs: compiled(*inputs)), graph_module, [tracer.reads.variable(source) for source in sources]
+
+
+def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
+    values = []
+    for frame in frames:
+        places, stack = rebuild.frame_values(frame)
+        values.append(f"({places}, {stack}, {_link(rebuild, frame.link)})")
+    templates = []
+    for frame in frames:
+        template = frame.copy()
+        template.locals, template.stack, template.link = [], [], None
+        templates.append(template)
+    return f"{rebuild.constant(Stopped)}({rebuild.constant(templates)}, [{', '.join(values)}])"
+
+
+def _link(rebuild: Rebuild, link: Any) -> str:
+    if link is None:
+        return "None"
+    kept = instead_of(link)
+    if kept is None:
+        raise Unbuildable("a call is in progress whose result is made by native code")
+    return f"{rebuild.constant(linked)}({rebuild.value(kept)}, {link.drop})"
+
+
+def instead_of(link: Any) -> Instead | None:
+    """What a link gives in the place of its frame's result; None for other links."""
+    if type(link) is EnterLink and type(link.answer.then) is Instead and link.answer.caught is None:
+        return link.answer.then
+    return None
+
+
+def linked(then: Instead, drop: bool) -> EnterLink:
+    """The link of a call in the place of whose result `then` gives another value."""
+    return EnterLink(Enter(_nothing, then=then), drop)
+
+
+def _nothing() -> None:
+    """Stands where a call in progress had its function."""
+
+
+def _running(tracer: Tracer, program: Any, run: str, again: Any) -> list[str]:
+    """Lines that run the program; where a call of it has to end without a result, the frames run as they are."""
+    if not getattr(program, "changes_nothing_before_checks", False):
+        return [f"    {run}"]
+    name, word = tracer.constants.name, f"{tracer.constants.name(STATE)}.word"
+    kinds = name(CheckFailed if program.checks else Exception)
+    lines = [f"    w = {word}", f"    try: {run}", f"    except {kinds}:", f"        {word} = w"]
+    return [*lines, f"        return {name(again)}(s)"]
+
+
+def _settle(space: dict[str, Any], calls: list[Any], program: Any) -> None:
+    """Let a segment call its program without what only the first call needs."""
+    space["program"] = calls[0] = getattr(program, "entry", program)
+
+
+_ONE = re.compile(r"o\[(\d+)\]")
+
+
+def _chosen(result: str, program: Any) -> int | None:
+    """Which output of the program a result is; -1 for the tuple of all in their order, None for others."""
+    found = _ONE.fullmatch(result)
+    if found:
+        return int(found[1])
+    count = program.n_outputs
+    whole = len(program.made) == count and result == f"({''.join(f'o[{k}], ' for k in range(count))})"
+    return -1 if whole else None
+
+
+def _native_run(guard: Guard, calls: list[Any], ending: Ending) -> NativeRun | None:
+    """`run` as native code, for a segment that does nothing but to call the program `calls[0]`; None where that or the
+    result is of another kind.
+    """
+    program = calls[0]
+    if not isinstance(program, CompiledProgram) or program.checks:
+        return None
+    chosen = _chosen(ending.result, program)
+    if chosen is None:
+        return None
+
+    again = ending.again if program.changes_nothing_before_checks else None  # the program leaves STATE as it is
+    return NativeRun(guard.table, calls, chosen, MISS, again)
+
+
+def is_clean(frames: Sequence[Frame]) -> bool:
+    """Whether frames can be made anew: no exception is being handled, no generator is running."""
+    return all(frame.generator is None and frame.handled is None and frame.names is None for frame in frames)
+
+
+def _assemble(
+    tracer: Tracer, rebuild: Rebuild, program: Any, inputs: list[str], ending: Ending, passed: Passed
+) -> Written:
+    """The segment as text; `inputs` are expressions for what its program takes."""
+    reads, outside = tracer.reads, tracer.outside
+    floats = [reads.need(source) for source, _ in outside.hosted.values()]
+    wanted = list(inputs) if program is not None else []
+    count = len(wanted)
+    wanted += [name for name in reads.needed if name[0] == "v" and name not in inputs]
+    body = [
+        f"    {name} = g[{number}]" for number, name in enumerate(wanted) if name in reads.needed and name[0] == "v"
+    ]
+    if floats:
+        body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
+    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x.requires_grad for x in rebuild.outputs):
+        body.append(f"    {tracer.constants.name(STATE)}.word |= {GRAD}")  # the trace has left `no_grad`
+        if not any(".word = " in line for line in rebuild.lines):
+            rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
+    more = [*body, *rebuild.lines, *wanted[count:]]  # what `run` has to do beside the call of the program
+    if program is not None:
+        if len(wanted) != count:
+            body.append(f"    g = g[:{count}]")  # one holder of the inputs: the program may let go of gradients
+        body += _running(tracer, program, "o = program(g)", ending.again)
+    body += [f"    {line}" for line in rebuild.lines]
+    checks = [f"        {line}" for line in reads.lines("return None")] or ["        pass"]
+    lines = [
+        "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body, *ending.lines(body),
+        "def checked(s):", "    try:", *checks, "    except ERRORS: return None", f"    return ({''.join(f'{name}, ' for name in wanted)})",
+        "def slow(s):", "    g = checked(s)", "    if g is None: return MISS", "    passed(s)", "    settle()", *body, *ending.lines(body),
+    ]  # fmt: skip
+    written = Written("\n".join(lines), reads, wanted, len(inputs))
+    written.numbers = outside.numbers
+    written.only_calls = None if more or ending.resume is not None else ending
+    return written
+
+
+class Written:
+    """A segment as text, with what it needs beside its constants and its program."""
+
+    def __init__(self, text: str, reads: Reads, wanted: list[str], inputs: int) -> None:
+        self.text, self.reads, self.wanted, self.inputs = text, reads, wanted, inputs
+        self.reason, self.finished = "", False
+        self.graph_module: Any = None
+        self.numbers: dict[str, float] = {}
+        self.unkept = ""  # why it is of no use to other processes
+        self.only_calls: Ending | None = None  # set where it does nothing but to call its program
+        self._code = compiled_text(text, "compiled segment")
+
+    def segment(self, constants: dict[str, Any], program: Any) -> Segment:
+        """The segment with these constants and this program."""
+        guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": ERRORS})
+        space = {
+            **constants,
+            "MISS": MISS,
+            "ERRORS": ERRORS,
+            "program": program,
+            "table": guard.table,
+            "guarded": guarded(),
+            "passed": guard.passed,
+        }
+        calls = [program]
+        space["settle"] = functools.partial(_settle, space, calls, program)
+        defined(self._code, space)
+        guard.checked = space["checked"]
+        native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
+        segment = Segment(
+            space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard
+        )
+        segment.numbers, segment.changes = self.numbers, Changes(self.reads, constants)
+        segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
+        segment.native, segment.unkept = native, self.unkept
+        segment.only_calls = self.only_calls
+        return segment
+
+
+class SizedSegment:
+    """A segment with symbolic sizes: `at(state)` makes the one for the sizes that a state has, without a trace."""
+
+    def __init__(self, written: Written, constants: dict[str, Any], program: Any, sizes: SizesRead) -> None:
+        self.text, self.program = written.text, program
+        self._written, self._sizes, self._constants = written, sizes, constants
+        env = sizes.env
+        varying = {name: value for name, value in constants.items() if holds_sizes(value)}
+        self._varying = SizedValues(varying, env)
+        self._program = None if program is None else SizedProgram(program, env)
+        self.conditions = env.guards()
+        self.used = 0
+
+    def pinned(self) -> set[tuple[str, int]]:
+        """Places and dims whose sizes the trace needs to be what they are."""
+        return set(self._sizes.pinned)
+
+    @property
+    def all_pinned(self) -> bool:
+        """Whether it serves no other sizes than those of its trace."""
+        return self._sizes.all_pinned
+
+    def at(self, state: Sequence[Any]) -> Segment | None:
+        """The segment for this state; None where it has no such sizes, or a decision of the trace would differ."""
+        now = self._sizes.now(state)
+        if now is None:
+            return None
+        sizes, specs = now
+        found = self._varying.at(sizes)
+        if found is None or any(found[name] is not spec for name, spec in specs.items()):
+            return None
+        program = None if self._program is None else self._program.at(sizes)
+        segment = self._written.segment({**self._constants, **found}, program)
+        segment.origin, segment.unkept = self, "it is made for sizes"
+        return segment

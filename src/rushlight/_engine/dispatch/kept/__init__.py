@@ -1,0 +1,1 @@
+"""What calls derived, kept on disk: plans, programs, artifacts to be shared."""
