@@ -370,11 +370,21 @@ def _key(flat: list[Any]) -> tuple[Any, ...]:
 
 
 def aot_function(
-    fn: Callable[..., Any], fw_compiler: Compiler, bw_compiler: Compiler | None = None, partition_fn: Callable[..., Any] = default_partition,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None, num_params_buffers: int = 0, keep_inference_input_mutations: bool = False,
-    inference_compiler: Compiler | None = None, *, dynamic: bool = False, enable_log: bool = True, disable_functionalization: bool = False,
-    _dynamic: bool = False, _disable_torch_fn_metadata_mode: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    *,
+    dynamic: bool = False,
+    enable_log: bool = True,
+    disable_functionalization: bool = False,
+    _dynamic: bool = False,
+    _disable_torch_fn_metadata_mode: bool = False,
+) -> Callable[..., Any]:
     """`fn` with its forward and backward as graphs of aten operators, compiled by `fw_compiler(graph, inputs)` and
     `bw_compiler`.
 

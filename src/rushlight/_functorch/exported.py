@@ -62,8 +62,13 @@ def _traced(
 
 
 def aot_export_joint_simple(
-    func: Callable[..., Any], args: Any, *, trace_joint: bool, num_params_buffers: int = 0, decompositions: Table | None = None
-) -> GraphModule:  # fmt: skip
+    func: Callable[..., Any],
+    args: Any,
+    *,
+    trace_joint: bool,
+    num_params_buffers: int = 0,
+    decompositions: Table | None = None,
+) -> GraphModule:
     """The graph of a function of tensors that gives tensors, with `trace_joint` of its gradients too: it then takes
     (*args, *gradients of results) and gives (*results, *gradients of args).
 
@@ -120,9 +125,16 @@ def _checked(graph: GraphModule, found: Functional) -> GraphModule:
 
 
 def aot_export_module(
-    mod: Module, args: Any, *, decompositions: Table | None = None, trace_joint: bool, output_loss_index: int | None = None,
-    pre_dispatch: bool = False, dynamic_shapes: bool | None = None, kwargs: dict[str, Any] | None = None,
-) -> tuple[GraphModule, GraphSignature]:  # fmt: skip
+    mod: Module,
+    args: Any,
+    *,
+    decompositions: Table | None = None,
+    trace_joint: bool,
+    output_loss_index: int | None = None,
+    pre_dispatch: bool = False,
+    dynamic_shapes: bool | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> tuple[GraphModule, GraphSignature]:
     """The graph of a module's forward as a function of (*parameters, *buffers, *args), and what its inputs and results
     are; with `trace_joint` also the gradients of the result number `output_loss_index`, which must be one number.
 
@@ -176,8 +188,14 @@ def aot_export_module(
 
 
 def _signature(
-    graph: GraphModule, found: Functional, names: tuple[list[str], list[str]], wants: list[bool], shape: list[Any], in_spec: Any, loss: int | None
-) -> GraphSignature:  # fmt: skip
+    graph: GraphModule,
+    found: Functional,
+    names: tuple[list[str], list[str]],
+    wants: list[bool],
+    shape: list[Any],
+    in_spec: Any,
+    loss: int | None,
+) -> GraphSignature:
     inputs = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
     results: list[Any] = [getattr(n, "name", None) for n in graph.graph.output_node().args[0]]
     parameters, buffers = names
@@ -193,7 +211,16 @@ def _signature(
         )
     new_values = dict(zip(found.changed, changed, strict=True))
     return GraphSignature(
-        parameters, buffers, inputs[second:], outs[: shape[1]], dict(zip(inputs, parameters, strict=False)),
-        dict(zip(inputs[first:second], buffers, strict=True)), {v: buffers[p - first] for p, v in new_values.items() if p < second}, {},
-        {v: inputs[p] for p, v in new_values.items() if p >= second}, in_spec, shape[0], backward,
-    )  # fmt: skip
+        parameters,
+        buffers,
+        inputs[second:],
+        outs[: shape[1]],
+        dict(zip(inputs, parameters, strict=False)),
+        dict(zip(inputs[first:second], buffers, strict=True)),
+        {v: buffers[p - first] for p, v in new_values.items() if p < second},
+        {},
+        {v: inputs[p] for p, v in new_values.items() if p >= second},
+        in_spec,
+        shape[0],
+        backward,
+    )

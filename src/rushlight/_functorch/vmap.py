@@ -18,12 +18,24 @@ __all__ = [
 ]  # fmt: skip
 
 _WHY = "the steps of torch.vmap are no functions of their own here; register containers with torch.utils._pytree"
-_add_batch_dim, _remove_batch_dim, _maybe_remove_batch_dim, _process_batched_inputs, _create_batched_inputs, _unwrap_batched = (
+(
+    _add_batch_dim,
+    _remove_batch_dim,
+    _maybe_remove_batch_dim,
+    _process_batched_inputs,
+    _create_batched_inputs,
+    _unwrap_batched,
+) = (
     absent_function(f"torch._functorch.vmap.{name}", _WHY)
     for name in (
-        "_add_batch_dim", "_remove_batch_dim", "_maybe_remove_batch_dim", "_process_batched_inputs", "_create_batched_inputs", "_unwrap_batched",
+        "_add_batch_dim",
+        "_remove_batch_dim",
+        "_maybe_remove_batch_dim",
+        "_process_batched_inputs",
+        "_create_batched_inputs",
+        "_unwrap_batched",
     )
-)  # fmt: skip
+)
 
 
 def _get_name(func: Any) -> str:

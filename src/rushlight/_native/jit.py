@@ -115,8 +115,12 @@ def _notice() -> None:
     kept = default_cache()
     processes = sys.modules.get("multiprocessing.process")
     if kept.fresh and (processes is None or processes.parent_process() is None) and NOTICES.get():
-        print(f"rushlight compiles its kernels for this machine and keeps them in {kept.root}: the next run starts at once "
-              "(RUSHLIGHT_NOTICES=0 hides this line)", file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"rushlight compiles its kernels for this machine and keeps them in {kept.root}: the next run starts at once "
+            "(RUSHLIGHT_NOTICES=0 hides this line)",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def compile_object(text: str, opt: str = "kernel") -> bytes:

@@ -31,9 +31,18 @@ def _comparison(name: str, alias: str, doc: str, compare: Rule) -> None:
             refuse(x, name, "c", joined=True)
         return compare(x, y)
 
-    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
-             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc, tags=("no_history_of_out",),
-             node=lambda other, **_: f"{name.title()}Backward{int(hasattr(other, 'shape'))}")(body)  # fmt: skip
+    operator(
+        f"{name}(Tensor input, Tensor other) -> Tensor",
+        promote="same",
+        numbers=("other",),
+        out=True,
+        inplace=True,
+        inplace_spaces=(),
+        aliases=(alias,) if alias else (),
+        doc=doc,
+        tags=("no_history_of_out",),
+        node=lambda other, **_: f"{name.title()}Backward{int(hasattr(other, 'shape'))}",
+    )(body)
 
 
 _comparison("eq", "", "input == other.", build.eq)
@@ -114,8 +123,15 @@ def _bitwise(name: str, doc: str) -> None:
         refuse(x, f"{name}_cpu", "fc", joined=True)
         return getattr(prim, name)(x, y)
 
-    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
-             doc=doc)(body)  # fmt: skip
+    operator(
+        f"{name}(Tensor input, Tensor other) -> Tensor",
+        promote="same",
+        numbers=BOTH,
+        out=True,
+        inplace=True,
+        inplace_spaces=(),
+        doc=doc,
+    )(body)
 
 
 _bitwise("bitwise_and", "input & other: bits set in both (`and` for bool).")
@@ -136,8 +152,15 @@ def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
         refuse(x, f"{primitive}_cpu", "bfc", joined=True)
         return getattr(prim, primitive)(x, y)
 
-    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
-             doc=doc)(body)  # fmt: skip
+    operator(
+        f"{name}(Tensor input, Tensor other) -> Tensor",
+        promote="same",
+        numbers=BOTH,
+        out=True,
+        inplace=True,
+        inplace_spaces=(),
+        doc=doc,
+    )(body)
     return body
 
 
@@ -259,8 +282,16 @@ def _one_bound(name: str, argument: str, doc: str, logic: Rule, inside: Rule, hi
         return logic(*pair(x, bound))
 
     stem = default_node_name(name)[:-1]
-    declared = operator(f"{name}(Tensor input, Tensor {argument}) -> Tensor", promote="same", numbers=(argument,), inplace=True, out=True,
-                        tags=("fits",), doc=doc, node=lambda **given: f"{stem}{int(hasattr(given[argument], 'shape'))}")(body)  # fmt: skip
+    declared = operator(
+        f"{name}(Tensor input, Tensor {argument}) -> Tensor",
+        promote="same",
+        numbers=(argument,),
+        inplace=True,
+        out=True,
+        tags=("fits",),
+        doc=doc,
+        node=lambda **given: f"{stem}{int(hasattr(given[argument], 'shape'))}",
+    )(body)
 
     def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
         weak = is_weak(bound)

@@ -205,8 +205,14 @@ def _sign(x: Any) -> Any:
 
 _unary("sign", "-1, 0 or 1.", _sign, "same", "c")
 _unary("sgn", "-1, 0 or 1; x / |x| for complex numbers.", _sign, "same")
-_unary("signbit", "Whether the sign is set (also of -0.0).", lambda x: build.full_like(x, False) if x.dtype is BOOL else prim.signbit(x),
-       "same", "c", inplace=False)  # fmt: skip
+_unary(
+    "signbit",
+    "Whether the sign is set (also of -0.0).",
+    lambda x: build.full_like(x, False) if x.dtype is BOOL else prim.signbit(x),
+    "same",
+    "c",
+    inplace=False,
+)
 
 
 # ***** what kind of number *****
@@ -238,8 +244,12 @@ def _isinf(x: Any) -> Any:
 _test("isnan", "x != x.", isnan, False)
 _test("isinf", "|x| = inf.", _isinf, False)
 _test("isfinite", "|x| < inf.", _finite, True)
-_test("isreal", "Whether the imaginary part is 0.", lambda x: build.eq(prim.imag(x), 0.0) if x.dtype.is_complex else
-      build.full(x.shape, True, BOOL), True)  # fmt: skip
+_test(
+    "isreal",
+    "Whether the imaginary part is 0.",
+    lambda x: build.eq(prim.imag(x), 0.0) if x.dtype.is_complex else build.full(x.shape, True, BOOL),
+    True,
+)
 
 
 def _signed_infinity(name: str, doc: str, value: float) -> None:

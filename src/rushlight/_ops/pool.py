@@ -238,8 +238,15 @@ def _declare_max(n: int) -> None:
     doc = f"The greatest element of each window over the last {n} dims."
     node = f"MaxPool{n}DWithIndicesBackward0"
     like = "image" if n > 1 else "contiguous"
-    both = operator(f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)", name=f"max_pool{n}d_with_indices", spaces=("torch", *NN),
-                    method=False, node=node, like=like if n > 1 else as_row, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
+    both = operator(
+        f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)",
+        name=f"max_pool{n}d_with_indices",
+        spaces=("torch", *NN),
+        method=False,
+        node=node,
+        like=like if n > 1 else as_row,
+        doc=doc + " Also its index in the flattened space of the input.",
+    )(with_indices)
     both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
     one = operator(
         f"max_pool{n}d{arguments} -> Tensor",
@@ -438,11 +445,18 @@ def _declare_adaptive_avg(n: int) -> None:
             y = _means(y, sizes)
         return _unbatched(narrow(y, x.dtype), x)
 
-    operator(f"{name}(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
-             node=lambda input, output_size: "MeanBackward1" if output_size == (1,) * n else
-             {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n],
-             like=(as_row, "image", "contiguous")[n - 1],
-             doc=f"Means of windows that divide the last {n} dims into `output_size` parts.")(body)  # fmt: skip
+    operator(
+        f"{name}(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> Tensor",
+        spaces=NN if n > 1 else ("torch", *NN),
+        method=False,
+        node=lambda input, output_size: (
+            "MeanBackward1"
+            if output_size == (1,) * n
+            else {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n]
+        ),
+        like=(as_row, "image", "contiguous")[n - 1],
+        doc=f"Means of windows that divide the last {n} dims into `output_size` parts.",
+    )(body)
 
 
 def _declare_adaptive_max(n: int) -> None:
@@ -489,9 +503,14 @@ def _declare_adaptive_max(n: int) -> None:
             build.transpose(index, order), x
         )
 
-    declared = operator(f"{name}_with_indices(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
-                        node=f"AdaptiveMaxPool{n}DBackward0", like=(as_row, "image", "contiguous")[n - 1],
-                        doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
+    declared = operator(
+        f"{name}_with_indices(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> (Tensor, Tensor)",
+        spaces=NN,
+        method=False,
+        node=f"AdaptiveMaxPool{n}DBackward0",
+        like=(as_row, "image", "contiguous")[n - 1],
+        doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.",
+    )(body)
 
     declared.gradient(lambda cts, outs, x, output_size: _back_to_indices(cts[0], outs[1], x, n))
 

@@ -239,8 +239,15 @@ def _extreme_with_index(name: str, doc: str) -> None:
         values = narrow(finish(reduce_dims(f"a{public}", wide(x), dims), x.shape, dims, keepdim), x.dtype)
         return values, _arg(f"arg{public}", x, dim, keepdim)
 
-    declared = operator(f"{public}(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name=name, spaces=(),
-                        method=False, out="exact", doc=doc, node=f"{public.capitalize()}Backward0")(body)  # fmt: skip
+    declared = operator(
+        f"{public}(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+        name=name,
+        spaces=(),
+        method=False,
+        out="exact",
+        doc=doc,
+        node=f"{public.capitalize()}Backward0",
+    )(body)
 
     def rule(cts: Any, outs: Any, x: Any, dim: int, keepdim: bool) -> Any:
         return _to_index(cts[0], outs[1], x, dim)
@@ -270,8 +277,15 @@ def _whole_extreme(name: str, doc: str) -> None:
         _nonempty(public, x, (), False)
         return narrow(reduce_dims(f"a{public}", wide(x), dims_of(x, None)), x.dtype)
 
-    operator(f"{public}(Tensor input) -> Tensor", name=name, spaces=(), method=False, out=True, doc=doc,
-             node=f"{public.capitalize()}Backward1")(body)  # fmt: skip
+    operator(
+        f"{public}(Tensor input) -> Tensor",
+        name=name,
+        spaces=(),
+        method=False,
+        out=True,
+        doc=doc,
+        node=f"{public.capitalize()}Backward1",
+    )(body)
 
 
 _whole_extreme("max_all", "max(x) over all elements.")
@@ -472,9 +486,13 @@ def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType 
 
 
 vector_norm = operator(
-    "vector_norm(Tensor input, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", name="linalg_vector_norm",
-    spaces=("linalg",), method=False, static=("ord",), out="exact",
-)(vector_norm_body)  # fmt: skip
+    "vector_norm(Tensor input, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    name="linalg_vector_norm",
+    spaces=("linalg",),
+    method=False,
+    static=("ord",),
+    out="exact",
+)(vector_norm_body)
 
 
 @vector_norm.gradient

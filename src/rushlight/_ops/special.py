@@ -503,8 +503,15 @@ def _incomplete(name: str, doc: str, primitive: Callable[[Any, Any], Any]) -> No
         refuse(a, f"{name}_cpu", "buic", joined=True)
         return primitive(a, x)
 
-    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True, doc=doc,
-             aliases=(f"special.gammainc{name[6:]}",))(function)  # fmt: skip
+    operator(
+        f"{name}(Tensor input, Tensor other) -> Tensor",
+        promote="same",
+        inplace=True,
+        inplace_spaces=(),
+        out=True,
+        doc=doc,
+        aliases=(f"special.gammainc{name[6:]}",),
+    )(function)
 
 
 _incomplete(

@@ -69,9 +69,15 @@ class Cluster:
 
 
 def clusters_of(
-    units: Units, costs: Callable[[Unit], Costs | None], policy: Policy, notes: list[str], fuse: bool = True,
-    constants: bool = True, written: Collection[int] = (), late: Collection[int] = (),
-) -> list[Cluster]:  # fmt: skip
+    units: Units,
+    costs: Callable[[Unit], Costs | None],
+    policy: Policy,
+    notes: list[str],
+    fuse: bool = True,
+    constants: bool = True,
+    written: Collection[int] = (),
+    late: Collection[int] = (),
+) -> list[Cluster]:
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.

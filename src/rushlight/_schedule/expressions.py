@@ -131,9 +131,12 @@ class Item:
         """Whether positions are sums of loop variables below 2**31, so that 32 bits hold them."""
         at = self.position
         return (
-            at is not None and not self.op.startswith("last") and at.kind == "ix"
-            and all(type(a) is Var for a, _ in at.value.terms) and -(1 << 31) < at.value.lo <= at.value.hi < (1 << 31) - 1
-        )  # fmt: skip
+            at is not None
+            and not self.op.startswith("last")
+            and at.kind == "ix"
+            and all(type(a) is Var for a, _ in at.value.terms)
+            and -(1 << 31) < at.value.lo <= at.value.hi < (1 << 31) - 1
+        )
 
 
 class Store:
@@ -144,8 +147,14 @@ class Store:
     __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
 
     def __init__(
-        self, buffer: Buffer, ix: Ix, value: Expr, combine: str | None = None, guard: Expr | None = None, stream: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        buffer: Buffer,
+        ix: Ix,
+        value: Expr,
+        combine: str | None = None,
+        guard: Expr | None = None,
+        stream: bool = False,
+    ) -> None:
         self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = (
             buffer,
             ix,

@@ -359,8 +359,9 @@ def reduction_body(
     x = node.inputs[0]
     if node.prim.name == "unwindow":
         return list(node.params["size"]), lambda p, loops: (
-            unwindow_element(p, node, index, _spread(node.params["size"], loops), None), None,
-        )  # fmt: skip
+            unwindow_element(p, node, index, _spread(node.params["size"], loops), None),
+            None,
+        )
     single = "dim" in node.params
     dims = [node.params["dim"]] if single else list(node.params["dims"])
     sizes = [x.shape[d] for d in dims]

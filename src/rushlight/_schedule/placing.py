@@ -59,9 +59,15 @@ class Placement:
     """
 
     def __init__(
-        self, graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None,
-        aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target, temporaries: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        layouts: Sequence[Sequence[int] | None],
+        out_strides: Sequence[Sequence[int] | None] | None,
+        aliases: dict[int, int],
+        overlaps: dict[int, Sequence[int]],
+        target: Target,
+        temporaries: Sequence[int] = (),
+    ) -> None:
         self._arguments = (graph, layouts, out_strides, aliases, overlaps, target)
         self.temporaries = temporaries
         self.graph, self.target, self.policy = graph, target, target.policy

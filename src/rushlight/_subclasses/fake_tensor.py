@@ -96,9 +96,13 @@ class FakeTensor(Tensor):
         known = device in (HOST, META)  # of other devices the tensor itself says so, not its layout
         shell: Any = Tensor
         made: Any = shell._make_wrapper_subclass(
-            cls, elem.shape, strides=elem.stride(), dtype=elem.dtype, device=device if known else "meta",
+            cls,
+            elem.shape,
+            strides=elem.stride(),
+            dtype=elem.dtype,
+            device=device if known else "meta",
             requires_grad=elem.requires_grad if requires_grad is None else requires_grad,
-        )  # fmt: skip
+        )
         made.meta, made.fake_mode, made.constant, made.place = elem, fake_mode, constant, device
         return made
 
@@ -201,9 +205,14 @@ class FakeTensorMode(TorchDispatchMode):
     """
 
     def __init__(
-        self, *, allow_fallback_kernels: bool = True, allow_non_fake_inputs: bool = False, shape_env: Any = None, static_shapes: Any = None,
+        self,
+        *,
+        allow_fallback_kernels: bool = True,
+        allow_non_fake_inputs: bool = False,
+        shape_env: Any = None,
+        static_shapes: Any = None,
         export: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if shape_env is not None:
             raise NotImplementedError(

@@ -242,9 +242,16 @@ class finfo(_Limits):
                 f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'"
             )
         made: finfo = _filled(
-            object.__new__(cls), bits=dtype.itemsize * 8, dtype=dtype.name, eps=eps, max=most, min=least, resolution=resolution, smallest_normal=tiny,
+            object.__new__(cls),
+            bits=dtype.itemsize * 8,
+            dtype=dtype.name,
+            eps=eps,
+            max=most,
+            min=least,
+            resolution=resolution,
+            smallest_normal=tiny,
             tiny=tiny,
-        )  # fmt: skip
+        )
         _FLOAT_LIMITS[dtype] = made
         return made
 

@@ -61,9 +61,15 @@ class Pattern:
     """
 
     def __init__(
-        self, search: Callable[..., Any], replace: Callable[..., Any], example: Sequence[tuple[Any, ...]], *, name: str = "",
-        exact: bool = False, accepts: Callable[..., bool] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        search: Callable[..., Any],
+        replace: Callable[..., Any],
+        example: Sequence[tuple[Any, ...]],
+        *,
+        name: str = "",
+        exact: bool = False,
+        accepts: Callable[..., bool] | None = None,
+    ) -> None:
         self.search, self.replace, self.example = search, replace, list(example)
         self.name, self.exact, self.accepts = name or getattr(replace, "__name__", "pattern"), exact, accepts
         self.skeleton = trace(search, self.example)

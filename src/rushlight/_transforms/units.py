@@ -56,9 +56,13 @@ class Unit:
     __slots__ = ("graph", "key", "lanes", "layouts", "operands", "results", "strides")
 
     def __init__(
-        self, graph: Graph, operands: Sequence[Operand | Number], results: Sequence[Value], strides: Sequence[Strides],
+        self,
+        graph: Graph,
+        operands: Sequence[Operand | Number],
+        results: Sequence[Value],
+        strides: Sequence[Strides],
         lanes: tuple[int, int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lanes = lanes
         self.graph, self.operands, self.results, self.strides = graph, tuple(operands), tuple(results), tuple(strides)
         self.layouts = tuple(o.strides if isinstance(o, Operand) else None for o in operands)

@@ -192,8 +192,14 @@ def _each(index: Any) -> tuple[int, ...] | list[int]:
 
 
 def mark_dynamic(
-    t: Any, index: Any, *, hint_override: int | None = None, min: int | None = None, max: int | None = None, specialize_on: Any = None
-) -> None:  # fmt: skip
+    t: Any,
+    index: Any,
+    *,
+    hint_override: int | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    specialize_on: Any = None,
+) -> None:
     """A dim (or several) of a tensor varies, between `min` and `max`: the compiler must not burn its size in."""
     for dim in _each(index):
         if not hasattr(t, "_dynamo_dynamic_indices"):

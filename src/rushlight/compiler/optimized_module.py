@@ -33,9 +33,14 @@ def _entry(module: Module, context: Callable[..., Callable[..., Any]]) -> Callab
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         if (
-            state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"] or state["_backward_pre_hooks"]
-            or "forward" in state or "_compiled_call_impl" in state or kind.forward is not own_forward
-        ):  # fmt: skip
+            state["_forward_hooks"]
+            or state["_forward_pre_hooks"]
+            or state["_backward_hooks"]
+            or state["_backward_pre_hooks"]
+            or "forward" in state
+            or "_compiled_call_impl" in state
+            or kind.forward is not own_forward
+        ):
             if not hooked:
                 hooked.append(context(_whole(module), _names_in_forward(own_forward) if users else {}))
             return hooked[0](*args, **kwargs)

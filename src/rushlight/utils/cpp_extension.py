@@ -97,11 +97,26 @@ def load(
 
 
 def load_inline(
-    name: str, cpp_sources: Any, cuda_sources: Any = None, sycl_sources: Any = None, functions: Any = None, extra_cflags: Any = None,
-    extra_cuda_cflags: Any = None, extra_sycl_cflags: Any = None, extra_ldflags: Any = None, extra_include_paths: Any = None,
-    build_directory: Any = None, verbose: bool = False, with_cuda: Any = None, with_sycl: Any = None, is_python_module: bool = True,
-    with_pytorch_error_handling: bool = True, keep_intermediates: bool = True, use_pch: bool = False, no_implicit_headers: bool = False,
-) -> Any:  # fmt: skip
+    name: str,
+    cpp_sources: Any,
+    cuda_sources: Any = None,
+    sycl_sources: Any = None,
+    functions: Any = None,
+    extra_cflags: Any = None,
+    extra_cuda_cflags: Any = None,
+    extra_sycl_cflags: Any = None,
+    extra_ldflags: Any = None,
+    extra_include_paths: Any = None,
+    build_directory: Any = None,
+    verbose: bool = False,
+    with_cuda: Any = None,
+    with_sycl: Any = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+) -> Any:
     """NotImplementedError."""
     _absent("load_inline")
 

@@ -38,6 +38,8 @@ CHANGED: dict[str, Entry] = {
 TABLE: dict[str, Entry] = {opname: entry for opname, entry in BEFORE.items() if opname not in REMOVED} | CHANGED
 
 NOT_EXECUTED = NOT_EXECUTED_BEFORE | {
-    "ENTER_EXECUTOR": "of the optimizer: not in `co_code`", "EXIT_INIT_CHECK": "of the specializing interpreter", "LOAD_CLOSURE": PSEUDO,
-}  # fmt: skip
+    "ENTER_EXECUTOR": "of the optimizer: not in `co_code`",
+    "EXIT_INIT_CHECK": "of the specializing interpreter",
+    "LOAD_CLOSURE": PSEUDO,
+}
 """Opcodes that no handler executes, with the reason."""

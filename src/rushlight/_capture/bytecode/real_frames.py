@@ -40,9 +40,14 @@ HERE = _Here()
 MARK = object()
 """The first constant of every stub."""
 NOT_IN_STUB = (
-    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE | inspect.CO_VARARGS
-    | inspect.CO_VARKEYWORDS | inspect.CO_NESTED
-)  # fmt: skip
+    inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+    | inspect.CO_ITERABLE_COROUTINE
+    | inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_NESTED
+)
 OF_FUNCTIONS = inspect.CO_NEWLOCALS | inspect.CO_OPTIMIZED
 _NULL_FIRST = sys.version_info < (3, 13)
 
@@ -98,10 +103,20 @@ def waiting(code: CodeType, names: tuple[str, ...] = ()) -> CodeType:
     text += [opcode["LOAD_CONST"], 0, opcode["RETURN_VALUE"], 0]
     flags = code.co_flags & ~NOT_IN_STUB | OF_FUNCTIONS | inspect.CO_GENERATOR
     return code.replace(
-        co_code=bytes(text), co_consts=(MARK,), co_names=(), co_exceptiontable=b"", co_flags=flags, co_argcount=len(names),
-        co_posonlyargcount=0, co_kwonlyargcount=0, co_varnames=names, co_nlocals=len(names), co_cellvars=(), co_freevars=(),
+        co_code=bytes(text),
+        co_consts=(MARK,),
+        co_names=(),
+        co_exceptiontable=b"",
+        co_flags=flags,
+        co_argcount=len(names),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_varnames=names,
+        co_nlocals=len(names),
+        co_cellvars=(),
+        co_freevars=(),
         co_stacksize=max(code.co_stacksize, 2),
-    )  # fmt: skip
+    )
 
 
 def frame_of(stub: CodeType, namespace: dict[str, Any], names: Mapping[str, Any]) -> FrameType:
@@ -166,11 +181,21 @@ def _stub(code: CodeType, line: int, offset: int, instructions: list[tuple[str, 
     text += [(name["NOP"], 0)] * max(0, len(code.co_code) // 2 - len(text))
     flags = code.co_flags & ~NOT_IN_STUB
     return code.replace(
-        co_code=bytes(x for pair in text for x in pair), co_consts=(MARK,), co_names=(".call",), co_exceptiontable=b"",
-        co_flags=flags | OF_FUNCTIONS if parameters else flags & ~OF_FUNCTIONS, co_argcount=len(parameters), co_posonlyargcount=0,
-        co_kwonlyargcount=0, co_varnames=parameters, co_nlocals=len(parameters), co_cellvars=(), co_freevars=(),
-        co_stacksize=max(code.co_stacksize, 4), **changed,
-    )  # fmt: skip
+        co_code=bytes(x for pair in text for x in pair),
+        co_consts=(MARK,),
+        co_names=(".call",),
+        co_exceptiontable=b"",
+        co_flags=flags | OF_FUNCTIONS if parameters else flags & ~OF_FUNCTIONS,
+        co_argcount=len(parameters),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_varnames=parameters,
+        co_nlocals=len(parameters),
+        co_cellvars=(),
+        co_freevars=(),
+        co_stacksize=max(code.co_stacksize, 4),
+        **changed,
+    )
 
 
 def _one_line(size: int) -> bytes:

@@ -259,7 +259,7 @@ def note_closure(tracer: Tracer, function: types.FunctionType) -> None:
 
 def _defaults(
     tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, with the defaults of those that are missing, guarded."""
     if id(function) in tracer.made_functions:
         return args, kwargs

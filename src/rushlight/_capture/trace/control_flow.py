@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["cond", "while_loop"]
 
 
-def cond(
-    tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, operands: Any = (), **rest: Any
-) -> Any:  # fmt: skip
+def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, operands: Any = (), **rest: Any) -> Any:
     """What `cond` gives where its predicate is a recorded tensor; ABSENT where it is to be followed."""
     if rest or not _is_open(tracer, pred) or not (callable(true_fn) and callable(false_fn)):
         return ABSENT

@@ -146,9 +146,11 @@ class InstanceDict:
 def symbolic_among(values: Iterable[Any]) -> bool:
     """Whether one of some values, or of the items of a sequence among them, has symbolic sizes."""
     return any(
-        is_symbolic(x) or (isinstance(x, Tensor) and type(x._spec.numel) is not int) or (type(x) in (list, tuple, Size) and symbolic_among(x))
+        is_symbolic(x)
+        or (isinstance(x, Tensor) and type(x._spec.numel) is not int)
+        or (type(x) in (list, tuple, Size) and symbolic_among(x))
         for x in values
-    )  # fmt: skip
+    )
 
 
 class Tracer(Operations):

@@ -50,10 +50,26 @@ TRAINING = {
 # Their draws depend on the elements, so one draw cannot serve all items.
 DRAWN_BY_VALUES = frozenset(("bernoulli", "multinomial", "poisson", "normal", "binomial"))
 SIZED = frozenset(("rand", "randn"))
-RANDOM = ELEMENTWISE | frozenset((
-    "normal", "poisson", "binomial", "multinomial", "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
-    "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax", "randperm", "randint", "rand", "randn",
-))  # fmt: skip
+RANDOM = ELEMENTWISE | frozenset(
+    (
+        "normal",
+        "poisson",
+        "binomial",
+        "multinomial",
+        "feature_dropout",
+        "feature_dropout_",
+        "feature_alpha_dropout",
+        "feature_alpha_dropout_",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "gumbel_softmax",
+        "randperm",
+        "randint",
+        "rand",
+        "randn",
+    )
+)
 
 
 def plain_name(function: Any) -> str:

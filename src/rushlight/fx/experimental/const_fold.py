@@ -36,9 +36,13 @@ class FoldedGraphModule(GraphModule):
     """
 
     def __init__(
-        self, root: Module, graph: Graph, const_subgraph: Graph | None = None, fx_const_folded_attrs_name: str | None = None,
+        self,
+        root: Module,
+        graph: Graph,
+        const_subgraph: Graph | None = None,
+        fx_const_folded_attrs_name: str | None = None,
         device_for_folded_attrs: str = "cuda",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(root, graph)
         self.const_subgraph_module = None if const_subgraph is None else GraphModule(root, const_subgraph)
         self.has_folding_been_run = False

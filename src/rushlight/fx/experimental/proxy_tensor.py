@@ -161,11 +161,19 @@ def _names(function: Any, count: int) -> list[str]:
 
 
 def make_fx(
-    f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..., Any]] | None = None, tracing_mode: str = "real",
-    _allow_non_fake_inputs: bool = False, *, pre_dispatch: bool = False, record_module_stack: bool = False, _allow_fake_constant: bool = False,
-    _error_on_data_dependent_ops: bool = True, record_stack_traces: bool = False, proxy_module_inputs: bool = False,
+    f: Callable[..., Any],
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    tracing_mode: str = "real",
+    _allow_non_fake_inputs: bool = False,
+    *,
+    pre_dispatch: bool = False,
+    record_module_stack: bool = False,
+    _allow_fake_constant: bool = False,
+    _error_on_data_dependent_ops: bool = True,
+    record_stack_traces: bool = False,
+    proxy_module_inputs: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
-) -> Callable[..., GraphModule]:  # fmt: skip
+) -> Callable[..., GraphModule]:
     """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
 
     `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function

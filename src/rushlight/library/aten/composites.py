@@ -79,9 +79,13 @@ def to(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self
     if whole:
         return to_copy(
-            self, dtype=dtype or self.dtype, layout=layout or self.layout, device=device or self.device,
-            non_blocking=non_blocking, memory_format=memory_format,
-        )  # fmt: skip
+            self,
+            dtype=dtype or self.dtype,
+            layout=layout or self.layout,
+            device=device or self.device,
+            non_blocking=non_blocking,
+            memory_format=memory_format,
+        )
     return to_copy(self, dtype=dtype, layout=layout, non_blocking=non_blocking, memory_format=memory_format)
 
 

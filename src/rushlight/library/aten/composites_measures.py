@@ -237,9 +237,18 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
 
 @handles("stft")
 def stft(
-    input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None, center: bool = True, pad_mode: str = "reflect",
-    normalized: bool = False, onesided: Any = None, return_complex: Any = None, align_to_window: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    n_fft: int,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Any = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: Any = None,
+    return_complex: Any = None,
+    align_to_window: Any = None,
+) -> Any:
     hop, width = hop_length or n_fft // 4, win_length or n_fft
     complexes = input.is_complex() or window is not None and window.is_complex()
     if align_to_window or not return_complex and not complexes or pad_mode != "reflect" or input.is_complex():
@@ -276,9 +285,17 @@ def _centred_window(window: Any, like: Any, n_fft: int, width: int) -> Any:
 
 @handles("istft")
 def istft(
-    input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None, center: bool = True, normalized: bool = False,
-    onesided: Any = None, length: Any = None, return_complex: bool = False,
-) -> Any:  # fmt: skip
+    input: Any,
+    n_fft: int,
+    hop_length: Any = None,
+    win_length: Any = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: Any = None,
+    length: Any = None,
+    return_complex: bool = False,
+) -> Any:
     hop, width = hop_length or n_fft // 4, win_length or n_fft
     if not input.is_complex() or input.is_conj():
         return NotImplemented

@@ -137,9 +137,18 @@ def embedding(
 
 @handles("embedding_bag")
 def embedding_bag(
-    input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
-    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    max_norm: Any = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: Any = None,
+) -> Any:
     if max_norm is not None:
         return NotImplemented
     if input.dim() == 2:
@@ -229,9 +238,15 @@ def batch_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
 
 @handles("instance_norm")
 def instance_norm(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     n, c = input.shape[:2]
 
     def repeated(x: Any) -> Any:
@@ -580,9 +595,14 @@ def _circular(x: Any, sides: list[int]) -> Any:
 
 @handles("interpolate")
 def interpolate(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None, recompute_scale_factor: Any = None,
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
     antialias: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     n = input.dim() - 2
     factors = None
     if size is not None:
@@ -781,9 +801,15 @@ def _nll(x: Any, target: Any, weight: Any, kind: int, ignore: int) -> Any:
 
 @handles("cross_entropy")
 def cross_entropy(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Any:
     kind = code(_old(size_average, reduce, reduction))
     dim = 0 if input.dim() == 1 else 1
     if list(input.shape) == list(target.shape):
@@ -1013,9 +1039,17 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 @handles("triplet_margin_loss")
 def triplet_margin_loss(
-    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False, size_average: Any = None,
-    reduce: Any = None, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
@@ -1085,11 +1119,18 @@ def attention(
     if enable_gqa:
         return NotImplemented
     flash = (
-        query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not dropout_p and query.shape[3] == value.shape[3] and query.is_floating_point()
-        and (attn_mask is None or not attn_mask.requires_grad) and all(t.stride(-1) == 1 for t in (query, key, value))
-        and query.numel() and key.numel()
+        query.dim() == 4
+        and key.dim() == 4
+        and value.dim() == 4
+        and not dropout_p
+        and query.shape[3] == value.shape[3]
+        and query.is_floating_point()
+        and (attn_mask is None or not attn_mask.requires_grad)
+        and all(t.stride(-1) == 1 for t in (query, key, value))
+        and query.numel()
+        and key.numel()
         and (attn_mask is None or attn_mask.dim() in (2, 4))
-    )  # fmt: skip
+    )
     if flash:
         mask = attn_mask
         if mask is not None and mask.dtype is rushlight.bool:

@@ -18,9 +18,15 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def cross_entropy(
-    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> tuple[str, tuple[Any, ...]]:  # fmt: skip
+) -> tuple[str, tuple[Any, ...]]:
     return "cross_entropy_loss", (input, target, weight, _REDUCTIONS[reduction], ignore_index, label_smoothing)
 
 
@@ -49,9 +55,14 @@ def _statistics(flag: tuple[str, bool], args: Any, kwargs: Any) -> tuple[Any, ..
 
 
 def embedding(
-    input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> tuple[str, tuple[Any, ...]]:  # fmt: skip
+    input: Any,
+    weight: Any,
+    padding_idx: Any = None,
+    max_norm: Any = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> tuple[str, tuple[Any, ...]]:
     if input.is_floating_point():  # of `torch.embedding`: the weight comes first
         return "embedding", (input, weight, -1 if padding_idx is None else padding_idx)
     if max_norm is not None:  # the weight is changed first

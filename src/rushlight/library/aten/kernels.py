@@ -500,11 +500,18 @@ def embedding_bag_backward(
         return weight.scatter_add(0, maximum.clamp(min=0).long(), rushlight.where(maximum < 0, 0.0, g))
     return pulled(
         lambda w: F.embedding_bag(
-            indices, w, offsets, mode=("sum", "mean", "max")[mode], per_sample_weights=samples, include_last_offset=bool(int(last)),
-            scale_grad_by_freq=scale, padding_idx=None if padding_idx < 0 else padding_idx,
+            indices,
+            w,
+            offsets,
+            mode=("sum", "mean", "max")[mode],
+            per_sample_weights=samples,
+            include_last_offset=bool(int(last)),
+            scale_grad_by_freq=scale,
+            padding_idx=None if padding_idx < 0 else padding_idx,
         ),
-        [weight], g,
-    )[0]  # fmt: skip
+        [weight],
+        g,
+    )[0]
 
 
 @kernel("_embedding_bag_per_sample_weights_backward")
@@ -515,10 +522,17 @@ def embedding_bag_weights_backward(
     last = offsets.numel() == g.shape[0] + 1
     return pulled(
         lambda w: F.embedding_bag(
-            indices, weight, offsets, mode="sum", per_sample_weights=w, include_last_offset=last, padding_idx=None if padding_idx < 0 else padding_idx
+            indices,
+            weight,
+            offsets,
+            mode="sum",
+            per_sample_weights=w,
+            include_last_offset=last,
+            padding_idx=None if padding_idx < 0 else padding_idx,
         ),
-        [ones], g,
-    )[0]  # fmt: skip
+        [ones],
+        g,
+    )[0]
 
 
 @kernel("_trilinear")

@@ -38,9 +38,14 @@ __all__ = ["compile_graph"]
 
 
 def compile_graph(
-    graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
-    target: Target, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
-) -> Program:  # fmt: skip
+    graph: Graph,
+    layouts: Sequence[Sequence[int] | None],
+    out_strides: Sequence[Sequence[int] | None] | None = None,
+    *,
+    target: Target,
+    aliases: Mapping[int, int] | None = None,
+    overlaps: Mapping[int, Sequence[int]] | None = None,
+) -> Program:
     """The program that computes `graph` on `target`.
 
     `layouts` gives the strides of each tensor input in elements, None for a scalar input. `out_strides` gives those of

@@ -170,10 +170,17 @@ class LinkedExecutable:
             writes = x.written | {("buffer", b) for b in x.fresh}
             last = self.waves[-1] if self.waves else None
             apart = (
-                last is None or not self.wiring.on["waves"] or len(last) >= MOST_TOGETHER or x.pieces > FEW_PIECES or last[-1].pieces > FEW_PIECES
-                or reads & written or writes & read or writes & written or x.launch.ints is None
+                last is None
+                or not self.wiring.on["waves"]
+                or len(last) >= MOST_TOGETHER
+                or x.pieces > FEW_PIECES
+                or last[-1].pieces > FEW_PIECES
+                or reads & written
+                or writes & read
+                or writes & written
+                or x.launch.ints is None
                 or last[-1].launch.ints is None
-            )  # fmt: skip
+            )
             if apart:
                 last = []
                 self.waves.append(last)

@@ -113,9 +113,15 @@ class LinkedProgram(NamedTuple):
 
 
 def linked_program(
-    graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], *, target: Target,
-    aliases: Mapping[int, int] | None = None, options: Mapping[str, Any] | None = None, symbolic: bool = False,
-) -> LinkedProgram:  # fmt: skip
+    graph: Graph,
+    layouts: Sequence[Any],
+    out_strides: Sequence[Sequence[int]],
+    *,
+    target: Target,
+    aliases: Mapping[int, int] | None = None,
+    options: Mapping[str, Any] | None = None,
+    symbolic: bool = False,
+) -> LinkedProgram:
     """The program of a graph with borders; `options` are switches of passes (`_transforms.passes`).  With `symbolic` sizes
     nothing is kept for other programs.
     """
@@ -137,9 +143,14 @@ def _uncollected() -> Iterator[None]:
 
 
 def _linked(
-    graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], target: Target, aliases: dict[int, int],
-    on: dict[str, bool], known: dict[Any, Compiled | None],
-) -> LinkedProgram:  # fmt: skip
+    graph: Graph,
+    layouts: Sequence[Any],
+    out_strides: Sequence[Sequence[int]],
+    target: Target,
+    aliases: dict[int, int],
+    on: dict[str, bool],
+    known: dict[Any, Compiled | None],
+) -> LinkedProgram:
     target = target._replace(policy=target.policy._replace(places=True))
     notes: list[str] = []
     graph = improved(graph, on, notes)
@@ -179,9 +190,12 @@ def _autotuned(clusters: Sequence[LinkedCluster]) -> str:
 
 
 def compiled_unit(
-    unit: Unit, target: Target, aliases: dict[int, int] | None = None, overlaps: dict[int, list[int]] | None = None,
+    unit: Unit,
+    target: Target,
+    aliases: dict[int, int] | None = None,
+    overlaps: dict[int, list[int]] | None = None,
     known: dict[Any, Compiled | None] = _COMPILED,
-) -> Compiled | None:  # fmt: skip
+) -> Compiled | None:
     """A unit's program, made once for all that are alike (`known`); None where it has no schedule."""
     key = (
         unit.key, target.vector_bytes, target.fma, target.policy is None,
@@ -218,17 +232,26 @@ def copy_of(value: Value, lies: Sequence[int], strides: Sequence[int]) -> Unit:
     """The call that copies a value in memory."""
     x = Value(value.shape, value.dtype)
     return Unit(
-        Graph([x], [], [x]), [Operand(value, (), value.shape, tuple(lies), 0)], [Value(value.shape, value.dtype)], [tuple(strides)]
-    )  # fmt: skip
+        Graph([x], [], [x]),
+        [Operand(value, (), value.shape, tuple(lies), 0)],
+        [Value(value.shape, value.dtype)],
+        [tuple(strides)],
+    )
 
 
 class _Aliases:
     """Finds for each result that belongs into an input's memory who may write it there, and puts the clusters in order."""
 
     def __init__(
-        self, graph: Graph, clusters: list[Cluster], outputs: list[Value], aliases: dict[int, int], target: Target,
-        in_place: bool, known: dict[Any, Compiled | None],
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        clusters: list[Cluster],
+        outputs: list[Value],
+        aliases: dict[int, int],
+        target: Target,
+        in_place: bool,
+        known: dict[Any, Compiled | None],
+    ) -> None:
         self.in_place, self.known = in_place, known
         self.graph, self.clusters, self.outputs, self.aliases, self.target = graph, clusters, outputs, aliases, target
         self.by_number = {c.number: c for c in clusters}

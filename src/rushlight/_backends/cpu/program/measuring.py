@@ -43,9 +43,12 @@ class StepTime(NamedTuple):
 
 
 def measured(
-    executable: LinkedExecutable, call: Callable[[], Any], seconds: float = 0.5, peak: Peak | None = None,
+    executable: LinkedExecutable,
+    call: Callable[[], Any],
+    seconds: float = 0.5,
+    peak: Peak | None = None,
     own: bool = False,
-) -> list[StepTime]:  # fmt: skip
+) -> list[StepTime]:
     """The time of every step while `call()`, which runs the program, is called for about so many seconds.
 
     Steps of one wave run side by side: its time is divided by what they take at least. `own` counts only the time in

@@ -118,9 +118,16 @@ class ExternStep:
     __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "prologues", "sizes", "words")
 
     def __init__(
-        self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any],
-        epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (), words: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        inputs: list[Operand],
+        outputs: list[Operand],
+        sizes: list[int],
+        params: dict[str, Any],
+        epilogue: RectangleStep | None = None,
+        prologues: Sequence[RectangleStep | None] = (),
+        words: Sequence[int] = (),
+    ) -> None:
         self.name, self.inputs, self.outputs, self.sizes, self.params = name, inputs, outputs, sizes, params
         self.epilogue, self.prologues, self.words = epilogue, tuple(prologues), words
 

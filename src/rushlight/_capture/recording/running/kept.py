@@ -38,9 +38,13 @@ class Laid:
     __slots__ = ("aliases", "in_layouts", "in_specs", "options", "results")
 
     def __init__(
-        self, in_specs: Sequence[Spec | None], results: Sequence[tuple[DType, Sequence[int]]],
-        strides: Sequence[Sequence[int]], aliases: Mapping[int, int], options: Mapping[str, Any] | None,
-    ) -> None:  # fmt: skip
+        self,
+        in_specs: Sequence[Spec | None],
+        results: Sequence[tuple[DType, Sequence[int]]],
+        strides: Sequence[Sequence[int]],
+        aliases: Mapping[int, int],
+        options: Mapping[str, Any] | None,
+    ) -> None:
         self.in_specs, self.aliases, self.options = list(in_specs), dict(aliases), options
         self.in_layouts = [None if s is None else s.strides for s in in_specs]
         self.results = [(d, tuple(shape), tuple(s)) for (d, shape), s in zip(results, strides, strict=True)]

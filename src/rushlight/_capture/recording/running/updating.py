@@ -20,9 +20,17 @@ def updating(program: Any) -> Callable[[Sequence[Tensor]], list[Any]] | None:
     if program._direct is None or not program._all_made or program._failed is not None or program._backward is not None:
         return None
     if (
-        program.draws or program._evaluation or program._further or program._views or program.released or program.flags
-        or program._dressed or program._result_versions or program.output_grads or program._number_places
-    ):  # fmt: skip
+        program.draws
+        or program._evaluation
+        or program._further
+        or program._views
+        or program.released
+        or program.flags
+        or program._dressed
+        or program._result_versions
+        or program.output_grads
+        or program._number_places
+    ):
         return None
     direct, whole, count = program._direct, program._whole, program.n_outputs
     versions, grads = program._versions, list(program.grads)

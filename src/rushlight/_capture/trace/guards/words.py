@@ -77,8 +77,14 @@ class At:
     __slots__ = ("derived", "key", "level", "register", "same", "value")
 
     def __init__(
-        self, value: Any, register: int = 0, key: Hashable = None, derived: bool = False, same: bool = False, level: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        value: Any,
+        register: int = 0,
+        key: Hashable = None,
+        derived: bool = False,
+        same: bool = False,
+        level: int = 0,
+    ) -> None:
         self.value, self.register, self.key, self.derived, self.same = value, register, key, derived, same
         self.level = level
 

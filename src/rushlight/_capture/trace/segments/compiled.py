@@ -398,9 +398,14 @@ class CompiledFunction:
         return None
 
     def _traced_once(
-        self, position: Position, state: Sequence[Any], start: functools.partial[None], stop_at: int | None, reason: str,
+        self,
+        position: Position,
+        state: Sequence[Any],
+        start: functools.partial[None],
+        stop_at: int | None,
+        reason: str,
         plain: bool,
-    ) -> Segment:  # fmt: skip
+    ) -> Segment:
         """The segment of one trace; with `plain` sizes, or with symbols for those that vary."""
         varying = Varying(position.changing, marks=False) if plain else self._varying(position)
         resume = self.resume if start.func is _enter else None

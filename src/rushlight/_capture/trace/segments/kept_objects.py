@@ -195,9 +195,13 @@ class Namer:
     """
 
     def __init__(
-        self, space: dict[str, Any], target: types.FunctionType, ways: Sequence[tuple[str, Way, bool]], asked: set[str],
+        self,
+        space: dict[str, Any],
+        target: types.FunctionType,
+        ways: Sequence[tuple[str, Way, bool]],
+        asked: set[str],
         again: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.space, self.target, self.asked, self.again = space, target, asked, again
         self.recipes: dict[str, list[Any]] = {}
         self._ways = list(ways)

@@ -60,9 +60,11 @@ def _is_python(kind: type) -> bool:
         if not in_python(each):
             return each in (object, dict, OrderedDict, list, set, deque)
         if any(
-            isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)) and x.__objclass__ is each
-            for name, x in vars(each).items() if name not in ("__dict__", "__weakref__")
-        ):  # fmt: skip
+            isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType))
+            and x.__objclass__ is each
+            for name, x in vars(each).items()
+            if name not in ("__dict__", "__weakref__")
+        ):
             return False
     return False
 

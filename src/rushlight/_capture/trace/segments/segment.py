@@ -133,10 +133,16 @@ class Segment:
 
 
 def trace(
-    settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
-    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, again: Callable[[Any], Any],
+    settings: CompileSettings,
+    state: Sequence[Any],
+    start: Callable[[Interpreter, list[Any]], None],
+    internal: Callable[[Any], bool],
+    stop_at: int | None,
+    reason: str,
+    resume: Callable[[Stopped], Any] | None,
+    again: Callable[[Any], Any],
     varying: Varying = NOTHING_VARIES,
-) -> Segment | SizedSegment:  # fmt: skip
+) -> Segment | SizedSegment:
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
     Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given, goes
@@ -233,9 +239,16 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
 
 
 def _finish(
-    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any, again: Any,
+    tracer: Tracer,
+    rec: Recording,
+    interpreter: Interpreter,
+    reason: str,
+    word: int,
+    after: int,
+    resume: Any,
+    again: Any,
     passed: Passed,
-) -> tuple[Written, Any]:  # fmt: skip
+) -> tuple[Written, Any]:
     rebuild = Rebuild(tracer)
     if interpreter.finished:
         result = rebuild.value(interpreter.result)

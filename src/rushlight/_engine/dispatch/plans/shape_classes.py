@@ -33,13 +33,21 @@ from rushlight._types.symbols import SpecializationError
 __all__ = ["CHECK", "SHAPE_CLASSES", "ShapeClasses", "Found", "SymbolicSpec", "abstracted", "casting", "symbolic"]
 
 SHAPE_CLASSES: Knob[bool] = Knob(
-    "shape_classes", env="RUSHLIGHT_SHAPE_CLASSES", former="RUSHLIGHT_FAMILIES", kind=bool, default=True,
+    "shape_classes",
+    env="RUSHLIGHT_SHAPE_CLASSES",
+    former="RUSHLIGHT_FAMILIES",
+    kind=bool,
+    default=True,
     doc="Use what was derived for one set of sizes again for others.",
-)  # fmt: skip
+)
 CHECK: Knob[bool] = Knob(
-    "check_shape_classes", env="RUSHLIGHT_CHECK_SHAPE_CLASSES", former="RUSHLIGHT_CHECK_FAMILIES", kind=bool, default=False,
+    "check_shape_classes",
+    env="RUSHLIGHT_CHECK_SHAPE_CLASSES",
+    former="RUSHLIGHT_CHECK_FAMILIES",
+    kind=bool,
+    default=False,
     doc="Derive every plan that was cast from a plan template anew as well, and raise AssertionError where they differ.",
-)  # fmt: skip
+)
 
 MAX_TEMPLATES = 64  # of one shape class: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
 MAX_NEAR = 256  # magnitudes of sizes that a shape class tells apart
