@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from rushlight._distributed.errors import DistBackendError as DistBackendError
+from rushlight._distributed.errors import DistError as DistError
+from rushlight._distributed.errors import DistNetworkError as DistNetworkError
+from rushlight._distributed.errors import DistStoreError as DistStoreError
+from rushlight._distributed.errors import QueueEmptyError as QueueEmptyError
+from rushlight._distributed.stores.hash_store import HashStore as HashStore
+from rushlight._distributed.stores.store import Store as Store
 from rushlight._interface.base import absent_class, lazy_files, refuse
 
 __all__ = [
-    "ProcessGroup", "ReduceOp", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "HashStore", "ProcessGroup", "QueueEmptyError", "ReduceOp", "Store", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
     "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
 ]  # fmt: skip
 
@@ -29,36 +36,6 @@ _COLLECTIVES = (
 
 # For annotations and `isinstance`.
 ProcessGroup = absent_class("torch.distributed.ProcessGroup", _WHY)
-
-
-class DistError(RuntimeError):
-    """The base of what goes wrong between processes."""
-
-    __module__ = "torch.distributed"
-
-
-class DistBackendError(DistError):
-    """A backend failed."""
-
-    __module__ = "torch.distributed"
-
-
-class DistNetworkError(DistError):
-    """The network failed."""
-
-    __module__ = "torch.distributed"
-
-
-class DistStoreError(DistError):
-    """The store of the processes failed."""
-
-    __module__ = "torch.distributed"
-
-
-class QueueEmptyError(DistStoreError):
-    """A queue of the store holds nothing."""
-
-    __module__ = "torch.distributed"
 
 
 def is_available() -> bool:

@@ -1,0 +1,96 @@
+"""Stores: what every kind does alike, timeouts, and stores of one's own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import rushlight.distributed as dist
+
+SHORT = timedelta(milliseconds=30)
+
+
+def hash_store(path) -> dist.Store:
+    return dist.HashStore()
+
+
+@pytest.mark.parametrize("make", [hash_store])
+def test_every_store_does_the_same(make, tmp_path) -> None:
+    store = make(tmp_path)
+    store.set("a", "1")
+    store.set("b", b"\x00\xff")
+    assert store.get("a") == b"1" and store.get("b") == b"\x00\xff"
+    assert store.add("a", 2) == 3 and store.add("new", -5) == -5 and store.get("new") == b"-5"
+    assert store.check(["a", "b"]) and not store.check(["a", "absent"])
+    # What PyTorch answers: the value afterwards, and what was expected of a key that is not set.
+    assert store.compare_set("c", "", "x") == b"x" and store.compare_set("c", "y", "z") == b"x"
+    assert store.compare_set("c", "x", "z") == b"z" and store.compare_set("q", "y", "z") == b"y"
+    assert store.delete_key("c") and not store.delete_key("c")
+    store.multi_set(["m", "n"], ["1", b"2"])
+    assert store.multi_get(["n", "m"]) == [b"2", b"1"]
+    store.barrier("here", 1)
+    store.wait(["a", "m"], timedelta(seconds=1))
+    store.set_timeout(SHORT)
+    assert store.timeout == SHORT
+    for late in (
+        lambda: store.get("absent"),
+        lambda: store.wait(["a", "absent"]),
+        lambda: store.wait(["absent"], SHORT),
+    ):
+        with pytest.raises(dist.DistStoreError, match="(?i)wait timeout"):
+            late()
+    with pytest.raises(TypeError):
+        store.set("a", 1)
+    with pytest.raises(ValueError, match="keys and"):
+        store.multi_set(["x"], [])
+
+
+@pytest.mark.parametrize("make", [hash_store])
+def test_queues_lists_and_appended_values(make, tmp_path) -> None:
+    store = make(tmp_path)
+    store.set_timeout(SHORT)
+    store.append("text", "x")
+    store.append("text", "y")
+    assert store.get("text") == b"xy" and store.has_extended_api()
+    store.queue_push("queue", "1")
+    store.queue_push("queue", "2")
+    assert store.queue_len("queue") == 2 and store.check(["queue"]) and store.queue_pop("queue") == b"1"
+    assert store.queue_pop("queue", False) == b"2" and store.queue_len("queue") == 0
+    with pytest.raises(dist.QueueEmptyError, match="queue is empty"):
+        store.queue_pop("queue", block=False)
+    with pytest.raises(dist.DistStoreError, match="(?i)wait timeout"):
+        store.queue_pop("queue")
+    assert store.list_keys() == ["text"]
+    store.set("text", "word")
+    with pytest.raises((ValueError, dist.DistStoreError)):
+        store.add("text", 1)
+
+
+def test_a_store_of_ones_own_needs_four_methods() -> None:
+    class Ours(dist.Store):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values: dict[str, bytes] = {}
+
+        def set(self, key, value):
+            self.values[key] = value if isinstance(value, bytes) else value.encode()
+
+        def get(self, key):
+            return self.values[key]
+
+        def add(self, key, value):
+            self.set(key, str(int(self.values.get(key, b"0")) + value))
+            return int(self.values[key])
+
+        def check(self, keys):
+            return all(key in self.values for key in keys)
+
+    store = Ours()
+    store.multi_set(["a", "b"], ["1", "2"])
+    assert store.multi_get(["a", "b"]) == [b"1", b"2"]
+    store.barrier("all", 1)
+    with pytest.raises(dist.DistStoreError, match="absent"):
+        store.wait(["absent"], SHORT)
+    with pytest.raises(dist.DistStoreError, match=r"Ours has no queue_pop\(\)"):
+        store.queue_pop("q")
