@@ -137,18 +137,9 @@ def embedding(
 
 @handles("embedding_bag")
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
-    max_norm: Any = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: Any = None,
-) -> Any:
+    input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Any = None,
+) -> Any:  # fmt: skip
     if max_norm is not None:
         return NotImplemented
     if input.dim() == 2:
@@ -238,15 +229,9 @@ def batch_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
 
 @handles("instance_norm")
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Any:
+    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
     n, c = input.shape[:2]
 
     def repeated(x: Any) -> Any:
@@ -595,14 +580,9 @@ def _circular(x: Any, sides: list[int]) -> Any:
 
 @handles("interpolate")
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: Any = None,
-    recompute_scale_factor: Any = None,
+    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None, recompute_scale_factor: Any = None,
     antialias: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     n = input.dim() - 2
     factors = None
     if size is not None:
@@ -801,15 +781,9 @@ def _nll(x: Any, target: Any, weight: Any, kind: int, ignore: int) -> Any:
 
 @handles("cross_entropy")
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Any:  # fmt: skip
     kind = code(_old(size_average, reduce, reduction))
     dim = 0 if input.dim() == 1 else 1
     if list(input.shape) == list(target.shape):
@@ -1039,17 +1013,9 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 @handles("triplet_margin_loss")
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Any:
+    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False, size_average: Any = None,
+    reduce: Any = None, reduction: str = "mean",
+) -> Any:  # fmt: skip
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
@@ -1119,18 +1085,11 @@ def attention(
     if enable_gqa:
         return NotImplemented
     flash = (
-        query.dim() == 4
-        and key.dim() == 4
-        and value.dim() == 4
-        and not dropout_p
-        and query.shape[3] == value.shape[3]
-        and query.is_floating_point()
-        and (attn_mask is None or not attn_mask.requires_grad)
-        and all(t.stride(-1) == 1 for t in (query, key, value))
-        and query.numel()
-        and key.numel()
+        query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not dropout_p and query.shape[3] == value.shape[3] and query.is_floating_point()
+        and (attn_mask is None or not attn_mask.requires_grad) and all(t.stride(-1) == 1 for t in (query, key, value))
+        and query.numel() and key.numel()
         and (attn_mask is None or attn_mask.dim() in (2, 4))
-    )
+    )  # fmt: skip
     if flash:
         mask = attn_mask
         if mask is not None and mask.dtype is rushlight.bool:
