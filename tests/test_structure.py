@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +32,42 @@ def source(path: Path) -> str:
 @cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(source(path), str(path))
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_stay() -> Iterator[None]:
+    """The trees are a million objects that nothing frees before the end: the collector need not go over them."""
+    gc.disable()
+    yield
+    for cached in (source, tree, nodes, imports, literal_imports):
+        cached.cache_clear()
+    gc.enable()
+
+
+def for_each_file(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test of a rule that each of `paths` must keep; it names all files that break it."""
+
+    every = list(paths)
+
+    def decorate(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = []
+            for path in every:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    wrong.append(f"{label(path)}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        test.__name__, test.__doc__ = rule.__name__, rule.__doc__
+        return test
+
+    return decorate
 
 
 def module_name(path: Path) -> str:
@@ -84,7 +122,7 @@ def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
 def literal_imports(path: Path) -> list[tuple[str, int]]:
     """Modules of ours named by a text given to `import_module`, `__import__` or a lazy module."""
     found = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
             "import_module",
             "__import__",
@@ -105,7 +143,7 @@ def test_every_module_is_in_a_room() -> None:
     assert not strangers, f"rooms that src/rushlight/LAYERS does not name: {strangers}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
+@for_each_file(FILES)
 def test_no_upward_import(path: Path) -> None:
     here = LAYERS.index(room_of(module_name(path)))
     if module_name(path) == "rushlight.__main__":
@@ -132,7 +170,7 @@ NAMES_OF_THE_INTERFACE = 171
 def shown_names(path: Path) -> set[str]:
     """The names that a page shows: those in its `__all__`, and what it imports under its own name (`import x as x`)."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             found |= {alias.name for alias in node.names if alias.asname == alias.name}
     for node in tree(path).body:
@@ -141,13 +179,11 @@ def shown_names(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if room_of(module_name(p)) == "public" and label(p) not in DOORS], ids=label
-)
+@for_each_file(p for p in FILES if room_of(module_name(p)) == "public" and label(p) not in DOORS)
 def test_public_packages_use_the_interface(path: Path) -> None:
     """Public packages use rooms through `_interface`; a page that shows a public name may take it from the room that defines it."""
     shown, wrong = shown_names(path), []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [(alias.name, "", "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -175,7 +211,7 @@ def test_the_interface_is_small() -> None:
         for name in shown_names(path) if body else ():
             names[module_name(path), name] = 0
     for path in FILES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(INTERFACE):
                 for alias in node.names:
                     names[node.module or "", alias.name] += 1
@@ -258,7 +294,7 @@ def test_modules_loaded_by_their_first_use_have_a_reason() -> None:
     lazy = {
         node.args[0].value
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) == "LazyModule"
         and isinstance(node.args[0], ast.Constant)
@@ -295,7 +331,7 @@ def test_no_circular_imports() -> None:
             visit(name)
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
+@for_each_file(FILES)
 def test_never_imports_torch(path: Path) -> None:
     wrong = [f"{path}:{line}" for module, line, *_ in imports(path) if module.split(".")[0] in ("torch", "functorch")]
     wrong += [f"{path}:{line}" for module, line in literal_imports(path) if module.split(".")[0] == "torch"]
@@ -329,7 +365,7 @@ COMPARISON = re.compile(r"\bis (not )?CPU\b|[!=]= CPU\b|[!=]= \"cpu\"")
 ABOVE_BACKENDS = [p for p in FILES if LAYERS.index(room_of(module_name(p))) > LAYERS.index("_backends")]
 
 
-@pytest.mark.parametrize("path", ABOVE_BACKENDS, ids=label)
+@for_each_file(ABOVE_BACKENDS)
 def test_nothing_above_the_backends_knows_which_device_it_is(path: Path) -> None:
     named = [(m, line) for m, line, _, typing_only in imports(path) if not typing_only] + literal_imports(path)
     wrong = [f"{path}:{line} imports {m}" for m, line in named if m.startswith("rushlight._backends.cpu")]
@@ -351,11 +387,11 @@ RAW_ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("path", ABOVE_BACKENDS, ids=label)
+@for_each_file(ABOVE_BACKENDS)
 def test_nothing_above_the_backends_loads_through_an_address(path: Path) -> None:
     wrong = [
         f"{path}:{node.lineno} {ast.unparse(node.func)}"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in RAW_ACCESS
@@ -367,7 +403,7 @@ def test_nothing_above_the_backends_loads_through_an_address(path: Path) -> None
 # ***** files and functions *****
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
+@for_each_file(FILES)
 def test_files_have_a_subject_and_a_size(path: Path) -> None:
     assert path.name not in LEFTOVERS, "a drawer for leftovers: name the file after what it is about"
     lines = source(path).splitlines()
@@ -378,10 +414,10 @@ def test_files_have_a_subject_and_a_size(path: Path) -> None:
         assert ast.get_docstring(tree(path)), "a module says in its first line what it knows"
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
+@for_each_file(FILES)
 def test_functions_fit_on_a_page(path: Path) -> None:
     lines, wrong = source(path).splitlines(), []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         # The length is the code's: a docstring may take the room it needs.
@@ -397,7 +433,7 @@ def test_functions_fit_on_a_page(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
+@for_each_file(FILES)
 def test_no_debts_and_no_long_lines(path: Path) -> None:
     debts = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
     wrong = []
@@ -416,11 +452,11 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/trace/segments/generated.py"}
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if label(path) not in CODE_FROM_TEXT], ids=label)
+@for_each_file(path for path in FILES if label(path) not in CODE_FROM_TEXT)
 def test_no_code_from_text(path: Path) -> None:
     wrong = [
         f"{path}:{node.lineno}"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
     assert not wrong, wrong
