@@ -200,6 +200,35 @@ def test_rows_written_in_place(accumulate):
     assert len(ran.program.steps) == 1 and ran.executable.kernel is not None
 
 
+@pytest.mark.parametrize("perm", [(1, 0, 2), (2, 0, 1), (2, 1, 0)])
+def test_places_of_later_dims_written_in_place(perm):
+    """A cache of keys: one kernel writes the places, and nothing is copied."""
+    back = tuple(np.argsort(perm))
+    x, i = normal(5, 6, 7), np.array([3, 0, -1])
+    v = normal(*(len(i) if d == perm[0] else n for d, n in enumerate(x.shape)))
+    want = x.copy()
+    want.transpose(perm)[i] = v.transpose(perm)
+
+    def put(a, b, c):
+        moved, values = (prim.transpose(y, perm=perm) for y in (a, b))
+        return prim.transpose(prim.index_put(moved, values, c, accumulate=False), perm=back)
+
+    ran = Ran(trace_arrays(put, [x, v, i]), [x, v, i], aliases={0: 0})
+    np.testing.assert_array_equal(x, want)
+    assert len(ran.program.steps) == 1
+
+
+def test_a_transposed_result_written_over_its_operand():
+    x, v, i = normal(6, 6), normal(2, 6), np.array([4, 1])
+    want = x.copy()
+    want[i] = v
+    put = trace_arrays(
+        lambda a, b, c: prim.transpose(prim.index_put(a, b, c, accumulate=False), perm=(1, 0)), [x, v, i]
+    )
+    Ran(put, [x, v, i], aliases={0: 0})
+    np.testing.assert_array_equal(x, want.T)
+
+
 def test_scatter_in_place_that_reads_itself():
     x, i = normal(6, 9), rng.integers(0, 9, (6, 9))
     want = x.copy()
