@@ -214,7 +214,11 @@ class Generator:
         raise RuntimeError(f"{self.kind} ignored GeneratorExit")
 
     def __del__(self) -> None:
-        if self.frame is not None and self.started and not self.running:
+        if self.frame is None:
+            return
+        if self.kind == "coroutine" and not self.started and not self.running:
+            self.operations.never_awaited(self.frame.code.co_qualname)
+        elif self.started and not self.running:
             try:
                 self.close()
             except Interrupt as found:  # which would be lost here

@@ -91,7 +91,7 @@ class Inlining(Operations):
                 names["__orig_bases__"] = bases
             made = kind(name, resolved, names, **kwargs)
             if cell is not None and isinstance(made, type):
-                _check_class_cell(cell, made, name)
+                check_class_cell(cell, made, name)
             return made
 
         return Enter(body, [], {}, then=made, names=names)
@@ -151,7 +151,7 @@ def _iterator(found: Any) -> Any:
     return found
 
 
-def _check_class_cell(cell: Any, made: type, name: str) -> None:
+def check_class_cell(cell: Any, made: type, name: str) -> None:
     """TypeError where a metaclass did not hand `__classcell__` on to `type.__new__`."""
     try:
         found = cell.cell_contents

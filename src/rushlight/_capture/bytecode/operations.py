@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
@@ -95,6 +96,10 @@ class Operations:
 
     def interrupt(self, found: Interrupt) -> None:
         """A generator that was let go of could not run to its end."""
+
+    def never_awaited(self, name: str) -> None:
+        """A coroutine was let go of before anybody awaited it."""
+        warnings.warn(f"coroutine '{name}' was never awaited", RuntimeWarning, stacklevel=2)
 
     # ***** names *****
 

@@ -16,14 +16,14 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import control_flow, library, schedules
+from rushlight._capture.trace import classes, control_flow, library, schedules
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -137,6 +137,8 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         found = library.memoized(tracer, function, args, kwargs)
         if found is not ABSENT:
             return found
+        if not tracer.outside.is_outside(function):
+            raise Break("calls a memoized function with objects")
         return call(tracer, tracer.load_attr(function, "__wrapped__"), args, kwargs)
     if kind.__module__ == PACKAGE or isinstance(function, Generator):
         return _run(tracer, function, args, kwargs)
@@ -190,14 +192,14 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
         return found
+    if function.__code__ is library.DISPATCH:
+        return library.dispatched(tracer, function, *args)
     module = str(function.__globals__.get("__name__", "")).partition(".")[0]
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
         raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
     code = function.__code__
     if code.co_flags & 0x0C:  # the tuple and the dict of further arguments are looked at
         args, kwargs = _real(tracer, args, kwargs)
-    if code.co_flags & 0x280:  # coroutines, asynchronous generators
-        raise Break(f"{function.__qualname__} is asynchronous")
     if id(function) not in tracer.made_functions:
         note_closure(tracer, function)
         if module != PACKAGE:  # an editor that reloads modules gives functions other code
@@ -345,6 +347,9 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     args, kwargs = _real(tracer, args, kwargs)
     if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
         tracer.unkept = "it runs code that is not followed"
+    if tracer.made_classes:
+        for x in (*args, *kwargs.values(), getattr(function, "__self__", None)):
+            classes.open_cells(tracer, x)
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
     if function is zero_gradients:
@@ -455,6 +460,8 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 3 and not kwargs:
+        return classes.by_type(tracer, *args)
     if len(args) != 1 or kwargs:
         raise Break("makes a class by type()")
     kind = args[0].kind if isinstance(args[0], HostNumber) else type(args[0])
@@ -551,6 +558,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         return kind(*args, **kwargs)  # raises the TypeError
     if type_attribute(kind, "__del__") is not ABSENT:
         raise Break(f"makes an object of {kind.__name__}, which has a __del__")
+    if kind is library.MEMO:
+        return library.memo(tracer, *args, **kwargs)
     if kind in (types.SimpleNamespace, operator.itemgetter, operator.attrgetter, operator.methodcaller):
         return tracer.native(kind, *args, **kwargs)
     if isinstance(new, types.FunctionType):
@@ -656,15 +665,9 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
         found = _slot_call(tracer, name, owner, args)
         if found is not ABSENT:
             return found
-    if isinstance(owner, type) and name in (
-        "fromkeys",
-        "__new__",
-        "maketrans",
-        "fromhex",
-        "from_bytes",
-        "__subclasses__",
-        "mro",
-    ):
+    if name == "__get__" and isinstance(owner, types.FunctionType) and args:
+        return owner if args[0] is None else types.MethodType(owner, args[0])
+    if isinstance(owner, type) and name in ("fromkeys", "__new__", "maketrans", "fromhex", "from_bytes", "mro"):
         if name == "__new__" and args and isinstance(args[0], type):
             made = function(*args, **kwargs)
             tracer.kept.append(made)
@@ -816,8 +819,27 @@ def as_length(found: Any) -> Any:
 
 def _iter(tracer: Tracer, obj: Any, *sentinel: Any) -> Any:
     if sentinel:
-        raise Break("iter() with a sentinel")
+        return _until(tracer, obj, sentinel[0])
     return tracer.iterate(obj)
+
+
+def _until(tracer: Tracer, function: Any, sentinel: Any) -> Iterator[Any]:
+    """`iter()` with a sentinel: what a function gives, until that is equal to it."""
+    while True:
+        item = tracer.nested(function, ())
+        if tracer.truth(tracer.finished(tracer.compare("==", item, sentinel))):
+            return
+        yield item
+
+
+def _exc_info(tracer: Tracer) -> Any:
+    """`sys.exc_info()`: the interpreter has the exception handled that its frame handles."""
+    found = sys.exc_info()
+    if tracer.interpreters[-1].frames[-1].handled is None:
+        if found[1] is not None:
+            raise Break("asks for an exception that the caller handles")
+        tracer.reads.check(tracer.reads.constant(sys), "{}.exc_info()[1] is None")
+    return found
 
 
 def _next(tracer: Tracer, iterator: Any, *default: Any) -> Any:
@@ -869,4 +891,5 @@ _HANDLED: dict[str, Callable[..., Any]] = {
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
     id: _id, len: length, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
+    sys.exc_info: _exc_info,
 }  # fmt: skip

@@ -7,6 +7,7 @@ What is read of the process, as its environment, is guarded.  Functions of plain
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.metadata
 import importlib.util
 import inspect
@@ -20,6 +21,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rushlight._capture.trace import classes
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.warned import caller, warn
@@ -33,7 +35,7 @@ __all__ = ["instead", "memoized"]
 
 def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a call gives that is treated here; ABSENT for all others."""
-    handler = _HANDLERS.get(function)
+    handler = _HANDLERS.get(function) or classes.HANDLERS.get(function)
     if handler is None:
         if (
             args
@@ -52,11 +54,32 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     """
     args = tuple([tracer.real(x) for x in args])
     kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
-    if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or not tracer.outside.is_outside(function):
+    if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())):
         return ABSENT
+    if not tracer.outside.is_outside(function):
+        return tracer.native(function, *args, **kwargs)  # made by the trace, which it calls back
     tracer.unkept = "it holds the result of a memoized function"
     found = tracer.outside_of_trace(function, *args, **kwargs)
     return found if is_plain(found) else tracer.wrap_constant(found)
+
+
+def memo(tracer: Tracer, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `functools.lru_cache` makes of a function: a memory of the trace's own."""
+    return tracer.native(MEMO, functools.partial(tracer.nested_call, function), *args, **kwargs)
+
+
+MEMO: Any = type(functools.lru_cache(len))
+DISPATCH = functools.singledispatch(len).dispatch.__code__
+
+
+def dispatched(tracer: Tracer, dispatch: Any, kind: Any) -> Any:
+    """Which function a generic function (`functools.singledispatch`) calls for a class."""
+    kind = tracer.real(kind)
+    found = tracer.outside_of_trace(dispatch, kind)
+    name = tracer.constants.name
+    tracer.reads.check(tracer.constant_source(dispatch), f"{{}}({name(kind)}) is {name(found)}")
+    tracer.outside.adopt(found, tracer.reads.constant(found))
+    return found
 
 
 def _is_constant(tracer: Tracer, value: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
-from rushlight._capture.trace import calls
+from rushlight._capture.trace import calls, classes
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
@@ -170,6 +170,7 @@ class Tracer(Operations):
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
         self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}
+        self.made_classes: dict[int, type] = {}
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
         self.budget = 1_000_000
         self.begun_word = 0  # the dispatch state with which the trace began
@@ -208,13 +209,24 @@ class Tracer(Operations):
     def interrupt(self, found: Interrupt) -> None:
         self.interrupted = found if isinstance(found, Break) else self.interrupted
 
+    def never_awaited(self, name: str) -> None:
+        self.interrupted = Break(f"lets go of the coroutine {name}, which nobody awaited")
+
     def release(self) -> None:
         """Let go, when the trace is over, of the program's objects: what holds the tracer would keep them alive."""
         for generator in [found for held in self.generators if (found := held()) is not None]:
             generator.forget()  # or its `finally` would run when it is let go of
         for interpreter in self.interpreters:
             interpreter.frames.clear()
-        for held in (self.generators, self.interpreters, self.effects, self.kept, self.made_functions, self.calls):
+        for held in (
+            self.generators,
+            self.interpreters,
+            self.effects,
+            self.kept,
+            self.made_functions,
+            self.made_classes,
+            self.calls,
+        ):
             held.clear()
         self.outside.release()
 
@@ -285,6 +297,10 @@ class Tracer(Operations):
         """Interpret a call inside of one instruction, as native code that calls back needs it."""
         found = self.call(function, tuple(args), dict(kwargs or {}))
         return self.real(self.finished(found))
+
+    def nested_call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """`nested`, with the arguments as they are given."""
+        return self.nested(function, args, kwargs)
 
     def finished(self, found: Any) -> Any:
         """The value of an operation, interpreted here where it asks for a frame."""
@@ -750,7 +766,7 @@ class Tracer(Operations):
             return self.store_tensor_attr(obj, name, value)
         if isinstance(obj, (types.ModuleType, type)):
             if id(obj) in self.made_functions:
-                setattr(obj, name, value)
+                setattr(obj, name, self.real(value))
                 return None
             raise Break(f"writes the attribute '{name}' of {obj!r}")
         if not self.is_user_object(obj):
@@ -1019,6 +1035,9 @@ class Tracer(Operations):
     # ***** iteration *****
 
     def iterate(self, obj: Any) -> Any:
+        if type(obj) is Lazy and obj.value is ABSENT and gives_itself(type(obj.real)):
+            self.reads.check(obj.source, f"type({{}}) is {self.constants.name(type(obj.real))}")
+            return obj  # nobody has looked at it yet
         obj = self.real(obj)
         method = self.method_of(obj, "__iter__")
         if method is not None:
@@ -1124,7 +1143,11 @@ class Tracer(Operations):
         return function
 
     def build_class(self, frame: Any, body: Any, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise Break(f"makes the class {name}")
+        real = {key: self.real(value) for key, value in kwargs.items()}
+        return classes.build(self, self.real(body), self.real(name), tuple([self.real(x) for x in bases]), real)
+
+    def store_name(self, frame: Any, names: Any, name: str, value: Any) -> None:
+        names[name] = self.real(value)
 
 
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments
@@ -1148,6 +1171,11 @@ def is_empty(cell: types.CellType) -> bool:
     except ValueError:
         return True
     return False
+
+
+def gives_itself(kind: type) -> bool:
+    """Whether `iter()` of objects of a class gives the object: generators and other native iterators."""
+    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
 
 
 class _Cached:

@@ -65,6 +65,7 @@ class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
     __slots__ = (
+        "at_once",
         "changing",
         "concrete",
         "dims",
@@ -80,6 +81,7 @@ class Position:
 
     def __init__(self) -> None:
         self.failures = self.sizes = 0
+        self.at_once = False  # whether the last trace ended at its first instruction
         self.dims: set[tuple[str, int]] = set()  # places of tensors, and their dims that vary
         self.pins: dict[tuple[str, int], int] = {}  # how often they have been asked for
         self.static: set[tuple[str, int]] = set()  # those whose sizes programs ask for
@@ -369,6 +371,7 @@ class CompiledFunction:
                         raise
                     self._broke(found)
                     if not found.count or found.kind in ("budget", "recursion"):
+                        position.at_once = not found.count
                         return None
                     stop_at, reason = found.count, found.reason
                     continue
@@ -513,30 +516,30 @@ class CompiledFunction:
                 and not (top.stack and isinstance(top.stack[-1], BaseException))
                 and all(f.link is None or instead_of(f.link) is not None for f in frames)
             ):
-                made = self._segment_at(frames)
+                position, made = self._segment_at(frames)
                 if made is not None:
                     return made[0]
-                searching = False
+                searching = position.at_once  # the next instruction may be one to begin with
             _step(interpreter)
         return interpreter.result
 
-    def _segment_at(self, frames: Sequence[Frame]) -> tuple[Any] | None:
-        """What a segment gives that begins where frames are, in a tuple; None where there is none."""
+    def _segment_at(self, frames: Sequence[Frame]) -> tuple[Position, tuple[Any] | None]:
+        """The segments that begin where frames are, and what one of them gives, in a tuple; None where there is none."""
         key, state = _described(frames)
         position = self.positions.setdefault(key, Position())
         if position.concrete:
-            return None
+            return position, None
         for run in position.runs if not STATE.observers else ():
             found = run(state)
             if found is not MISS:
-                return (found,)
+                return position, (found,)
         found = self._slowly(position, state)
         if found is not MISS:
-            return (found,)
+            return position, (found,)
         made = self._traced(position, state, functools.partial(_reenter, [_hollow(frame) for frame in frames]))
         if made is not None:
             self.known.add((frames[-1].code, frames[-1].ip))
-        return made
+        return position, made
 
     def _unwound(self, interpreter: Interpreter, error: BaseException) -> Any:
         """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a

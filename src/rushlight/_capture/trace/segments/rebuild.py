@@ -73,7 +73,7 @@ class Rebuild:
     """Writes statements that make values anew; `outputs` are the tensors that the program has to return."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self.tracer, self.outside = tracer, tracer.outside
+        self.tracer, self.outside, self.made_classes = tracer, tracer.outside, tracer.made_classes
         self.lines: list[str] = []
         self.outputs: list[Any] = []
         self.places: dict[int, str] = {}
@@ -101,6 +101,10 @@ class Rebuild:
         """An expression for a value of the trace."""
         if value is None or value is True or value is False or value is Ellipsis:
             return repr(value)
+        if self.made_classes:
+            kind = value if isinstance(value, type) else type(value)
+            if id(kind) in self.made_classes:
+                raise Unbuildable(f"the class {kind.__name__}, which the function makes at each call", kind)
         if isinstance(value, Device):
             return self.constant(shown(value))
         if is_plain(value) and not isinstance(value, slice):

@@ -228,9 +228,17 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
         except RecursionError as error:
             raise Retry(clean, "calls are too deep", "recursion", place, error) from None
         except Exception as error:
-            raise Retry(clean, f"{type(error).__name__}: {error}", "exception", place, error) from None
+            raise Retry(clean, _told(error), "exception", place, error) from None
         if tracer.interrupted is not None:
             raise Retry(clean, tracer.interrupted.reason, "break", place, None)
+
+
+def _told(error: Exception) -> str:
+    """An exception in words; its class alone where it holds tensors, whose elements are not known."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except RecordingError:
+        return type(error).__name__
 
 
 def _place(interpreter: Interpreter) -> tuple[Any, int]:

@@ -1,0 +1,73 @@
+"""Loops over iterators that a trace cannot look into: their body is compiled once, whatever they give."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight._capture.trace import CompiledFunction, compile_function
+from rushlight.utils.data import DataLoader, TensorDataset
+
+
+def segments(compiled: CompiledFunction) -> int:
+    return sum(len(each.segments) for each in (compiled.entry, *compiled.positions.values()))
+
+
+def constant_count(function: Callable[..., Any], make: Callable[[], tuple[Any, ...]], most: int) -> None:
+    """Require that calls do what eager ones do, and that those after the second add no segment to `most`."""
+    compiled, counts = compile_function(function), []
+    eager, given = make(), make()
+    for _ in range(4):
+        assert repr(compiled(*given)) == repr(function(*eager))
+        counts.append(segments(compiled))
+        eager, given = (make(), make()) if hasattr(eager[-1], "__next__") else (eager, given)
+    assert counts[1:] == counts[1:2] * 3
+    assert counts[-1] <= most
+
+
+def batches(n: int) -> Iterator[torch.Tensor]:
+    for i in range(n):
+        yield torch.full((3,), float(i))
+
+
+def summed(x, iterator):
+    for item in iterator:
+        x = torch.sin(x * 2) + (item[1] if isinstance(item, tuple) else item)
+    return x + 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda: batches(9), lambda: enumerate(batches(9)), lambda: iter([float(i) for i in range(9)]), lambda: zip(range(9), batches(9), strict=True),
+    lambda: map(float, range(9)), lambda: itertools.chain(batches(4), batches(5)), lambda: itertools.islice(batches(20), 9),
+])  # fmt: skip
+def test_the_body_of_a_loop_over_an_iterator_from_outside(make: Callable[[], Any]) -> None:
+    constant_count(summed, lambda: (torch.ones(3), make()), 4)
+
+
+def train(model, optimizer, epochs, loader):
+    losses = []
+    for _ in range(epochs):
+        for number, (x, y) in enumerate(loader):
+            loss = torch.nn.functional.mse_loss(model(x), y) * (1 + 0.1 * number)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def test_a_training_loop_over_a_loader() -> None:
+    data = TensorDataset(torch.arange(48.0).reshape(12, 4) / 48, torch.arange(12.0).reshape(12, 1))
+
+    def make() -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        shuffled = torch.Generator().manual_seed(1)
+        return model, optimizer, 3, DataLoader(data, batch_size=2, shuffle=True, generator=shuffled)
+
+    constant_count(train, make, 9)
