@@ -23,6 +23,7 @@ from rushlight._capture.trace import calls, classes
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
+from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import (
     ABSENT,
     CONTAINERS,
@@ -43,9 +44,8 @@ from rushlight._types.device import Device
 from rushlight._types.layout import Size
 from rushlight._types.symbols import SpecializationError, is_symbolic
 
-__all__ = ["DELETED", "Cell", "Tracer"]
+__all__ = ["Cell", "Tracer"]
 
-DELETED: Any = types.SimpleNamespace(name="deleted")
 Cell = types.CellType
 _DUNDERS = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "&": "and", "|": "or",
@@ -60,87 +60,6 @@ _COMPARED = {
     ">=": ("ge", "le"),
 }
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-
-
-class InstanceDict:
-    """`x.__dict__` of an object from outside: reads and writes go the way of attributes."""
-
-    __slots__ = ("owner", "tracer")
-
-    def __init__(self, tracer: Tracer, owner: Any) -> None:
-        self.tracer, self.owner = tracer, owner
-
-    def __getitem__(self, name: str) -> Any:
-        found = self.tracer.instance_attribute(self.owner, name)
-        if found is ABSENT:
-            raise KeyError(name)
-        return self.tracer.real(found)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As `dict.get`."""
-        found = self.tracer.instance_attribute(self.owner, name)
-        return default if found is ABSENT else self.tracer.real(found)
-
-    def __contains__(self, name: str) -> bool:
-        return self.tracer.instance_attribute(self.owner, name) is not ABSENT
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.tracer.write_attribute(self.owner, name, value)
-
-    def __delitem__(self, name: str) -> None:
-        self[name]
-        self.tracer.write_attribute(self.owner, name, DELETED)
-
-    def pop(self, name: str, *default: Any) -> Any:
-        """As `dict.pop`."""
-        found = self.tracer.instance_attribute(self.owner, name)
-        if found is ABSENT:
-            if not default:
-                raise KeyError(name)
-            return default[0]
-        found = self.tracer.real(found)
-        self.tracer.write_attribute(self.owner, name, DELETED)
-        return found
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        """As `dict.setdefault`."""
-        if name not in self:
-            self[name] = default
-        return self[name]
-
-    def update(self, *others: Any, **named: Any) -> None:
-        """As `dict.update`."""
-        for name, value in dict(*[self.tracer.real(other) for other in others], **named).items():
-            self[name] = value
-
-    def clear(self) -> None:
-        """As `dict.clear`."""
-        for name in self.names():
-            del self[name]
-
-    def copy(self) -> dict[str, Any]:
-        """As `dict.copy`."""
-        return dict(self.items())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
-
-    def names(self) -> list[str]:
-        """The names, in order."""
-        return self.tracer.instance_names(self.owner)
-
-    keys = names
-
-    def items(self) -> list[tuple[str, Any]]:
-        """Names and values."""
-        return [(name, self[name]) for name in self.names()]
-
-    def values(self) -> list[Any]:
-        """Values."""
-        return [self[name] for name in self.names()]
-
-    def __len__(self) -> int:
-        return len(self.names())
 
 
 def symbolic_among(values: Iterable[Any]) -> bool:

@@ -18,9 +18,10 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.trace.calls import Followed
+from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_getter, is_plain
 from rushlight._capture.trace.reports.events import Unbuildable
-from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
+from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
