@@ -230,6 +230,19 @@ def test_segments_are_found_by_other_objects(shelf):
     assert losses[0] == losses[1] == losses[2]
 
 
+def test_named_results_are_kept(shelf):
+    x, cell = torch.randn(3, 4), torch.nn.LSTMCell(4, 4)
+
+    def run(x):
+        with torch.no_grad():
+            return torch.max(cell(x)[0], 1)
+
+    for expected in ((1, 0), (0, 1)):
+        made, found, result = traced(torch.compile(run), x)
+        assert (made, found) == expected and type(result) is torch.return_types.max
+        assert torch.equal(result.values, run(x).values)
+
+
 def test_segments_fit_no_other_world(shelf, monkeypatch):
     x = torch.randn(3, 4)
     assert traced(fresh()[1], x)[:2] == (1, 0)
@@ -283,7 +296,7 @@ def test_a_segment_is_checked(shelf):
         *[json.dumps({k: v for k, v in head.items() if k != name}).encode() for name in head],
         *[json.dumps({**head, name: value}).encode() for name in head for value in (None, 3, "x", [[]], {"a": 1})
           if name != "reason" and (name, value) not in (("inputs", 3), ("modules", {"a": 1}), ("calls", None), ("calls", "x"))],
-        *[json.dumps({**head, "text": head["text"].replace("    try:", f"    {line}\n    try:", 1)}).encode() for line in (
+        *[json.dumps({**head, "text": head["text"].replace("    t = table[0]", f"    {line}\n    t = table[0]", 1)}).encode() for line in (
             "__import__('os')", "eval('1')", "s.system('x')", "print(1)", "c0.__class__.mro()", "lambda: 1", "exec", "open('/x')",
         )],
         body.replace(b'"entries":[["load"', b'"entries":[["open(1)"', 1).replace(b'"entries":[["check"', b'"entries":[["check2"', 1)[:-1],

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from rushlight._capture.trace.guards.asking import Conditions
 from rushlight._capture.trace.guards.sources import Reads
 from rushlight._capture.trace.guards.words import Notes, Unnoted
 from rushlight._capture.trace.reports.events import COUNTERS, tell
@@ -73,7 +74,7 @@ class Guard:
         self.reads, self.wanted, self.space = reads, list(wanted), space
         self.table: list[tuple[bytes, list[Any], Callable[[Any], bool] | None] | None] = [None]
         self.reason = ""  # why there is no table
-        self.checked: Callable[[Sequence[Any]], tuple[Any, ...] | None]  # all conditions in Python; set by the segment
+        self.checked: Conditions  # all conditions in Python; set by the segment
         self.notes = 0
         self._pins: dict[Hashable, int] = {}
         self._trees: dict[str, Any] = {}

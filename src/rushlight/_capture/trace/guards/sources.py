@@ -148,22 +148,6 @@ class Reads:
         flush()
         return lines
 
-    def steps(self) -> list[str]:
-        """Statements that return what does not hold: the number of an entry, that of one of its conditions, and the
-        value.
-        """
-        lines: list[str] = []
-        for number, (kind, source, condition) in enumerate(self.entries):
-            lines.append(f"at = {number}")
-            if kind == "load":
-                base = "" if source.base is None else source.base.variable
-                lines.append(f"{source.variable} = {source.pattern.replace('{}', base)}")
-                continue
-            for part, text in enumerate(parts(condition)):
-                variable = source.variable
-                lines.append(f"if not ({text.replace('{}', variable)}): return at, {part}, {variable}")
-        return lines
-
     def told(self, number: int, part: int) -> str:
         """One of the conditions (or that there is a value, part -1) in terms of sources."""
         _, source, condition = self.entries[number]

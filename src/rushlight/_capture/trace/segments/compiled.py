@@ -298,7 +298,7 @@ class CompiledFunction:
             if found is not MISS:
                 self.shelf.take(made)
                 self.entry.add(made)
-                tell("graph", made.text, segment=made)
+                tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
                 return found
         return MISS
 
@@ -384,7 +384,7 @@ class CompiledFunction:
                 if hasattr(made.program, "compile"):  # here its errors let the function run as it is
                     made.program.compile()
                 COUNTERS["stats"]["unique_graphs"] += made.program is not None
-                tell("graph", made.text, segment=made)
+                tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
                 tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
                 return made
         except Unbuildable as error:

@@ -19,11 +19,12 @@ from typing import Any
 from rushlight._base.digest import digest
 from rushlight._base.lazy import require
 from rushlight._capture.recording.running.kept_compiled import packed_spec, unpacked_spec
+from rushlight._engine.dispatch.plans.results import result_type_of
 from rushlight._graph.packing import RecordError, UnpackableError, unpacked_dtype
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
 
-__all__ = ["PACKAGE", "ElsewhereError", "Finder", "Namer", "Way", "content", "way_of"]
+__all__ = ["PACKAGE", "ElsewhereError", "Finder", "Namer", "Way", "content", "is_result_type", "way_of"]
 
 PACKAGE = __name__.partition(".")[0]
 _STEP = r"\.[A-Za-z_]\w*|\[-?\d+\]|\['[^'\\]*'\]"
@@ -31,6 +32,8 @@ _WAY = re.compile(rf"(s\[\d+\]|c\d+)((?:{_STEP})*)\Z")
 _STEPS = re.compile(_STEP)
 _CODE = (types.FunctionType, types.CodeType, type, classmethod, staticmethod, property)
 _SIMPLE = frozenset((bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)))
+
+_MOST_FIELDS = 32  # of named results
 
 Way = tuple[str, str]  # where it begins ("s[0]", "c3"), and the steps from there
 
@@ -256,6 +259,8 @@ class Namer:
             return ["again"]
         if type(value) in (*_SIMPLE, DType, Spec, tuple, frozenset, slice):
             return ["value", packed_plain(value)]
+        if is_result_type(value):
+            return ["results", value.__name__, list(value.__match_args__)]
         if isinstance(value, types.ModuleType):
             return ["module", value.__name__] if sys.modules.get(value.__name__) is value else None
         if type(value) is dict and type(value.get("__name__")) is str:
@@ -333,6 +338,21 @@ def _index() -> dict[int, tuple[str, str]]:
     return found
 
 
+def is_result_type(value: Any) -> bool:
+    """Whether an object is the type of an operator's named results."""
+    if not isinstance(value, type) or value.__module__ != "torch.return_types" or value.__bases__ != (tuple,):
+        return False
+    return result_type_of(value.__name__, value.__match_args__) is value
+
+
+def _result_type(name: Any, fields: Any) -> Any:
+    """The type of named results; its name and its fields may come from anywhere."""
+    names = [name, *fields]
+    if len(names) > _MOST_FIELDS or not all(type(each) is str and each.isidentifier() for each in names):
+        raise RecordError("no named results")
+    return result_type_of(name, tuple(fields))
+
+
 class ElsewhereError(RecordError):
     """A record of a world where some code is another one."""
 
@@ -369,6 +389,8 @@ class Finder:
             return module if kind == "module" else vars(module)
         if kind == "name":
             return _raw(*rest)
+        if kind == "results":
+            return _result_type(*rest)
         if kind != "way":
             raise RecordError("a recipe of no known kind")
         base, steps, is_type = rest

@@ -24,7 +24,16 @@ from rushlight._base.log import log
 from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._capture.recording.running.kept_compiled import packed_compiled, unpacked_compiled
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
-from rushlight._capture.trace.segments.kept_objects import PACKAGE, ElsewhereError, Finder, Namer, Way, content, way_of
+from rushlight._capture.trace.segments.kept_objects import (
+    PACKAGE,
+    ElsewhereError,
+    Finder,
+    Namer,
+    Way,
+    content,
+    is_result_type,
+    way_of,
+)
 from rushlight._capture.trace.segments.segment import Ending, Segment, Written
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._engine.dispatch.kept.plan_store import keep, part_key, store
@@ -273,12 +282,12 @@ def _packed(segment: Segment, target: types.FunctionType) -> bytes:
     rows: list[list[Any]] = []
     entries = [[kind, _packed_source(source, sources, rows), condition] for kind, source, condition in reads.entries]
     head: dict[str, Any] = {
-        "modules": _modules(), "recipes": [[name, recipe] for name, recipe in recipes.items()], "text": text, "sources": rows,
+        "modules": _modules(), "recipes": [[name, recipe] for name, recipe in recipes.items()], "text": segment.body, "sources": rows,
         "entries": entries, "wanted": segment.guard.wanted, "inputs": segment.inputs, "reason": segment.reason,
         "numbers": [[place, type(value).__name__, repr(value)] for place, value in segment.numbers.items()],
         "program": None if program is None else packed_compiled(program), "calls": None,
     }  # fmt: skip
-    _checked(text, {name: space[name] for name in used}, head["entries"], list(segment.numbers))
+    _checked(segment.body, {name: space[name] for name in used}, head["entries"], list(segment.numbers))
     if segment.only_calls is not None:
         head["calls"] = segment.only_calls.result
     if program is not None:
@@ -340,7 +349,7 @@ def _may_call(value: Any) -> bool:
     if type(value) is functools.partial:
         return getattr(value.func, "__func__", None) is HOOKS.again
     if isinstance(value, type):
-        return module in ("builtins", "collections") and value is not type
+        return (module in ("builtins", "collections") and value is not type) or is_result_type(value)
     return type(module) is str and module.startswith(f"{PACKAGE}._capture.trace.")
 
 
@@ -406,4 +415,6 @@ def _segment(
     written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
     if head["calls"] is not None:
         written.only_calls = Ending(head["calls"], None, again)
-    return written.segment(bare, program)
+    made = written.segment(bare, program)
+    made.guard.checked.formed()
+    return made

@@ -17,15 +17,15 @@ from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
+from rushlight._capture.trace.guards.asking import ERRORS, Conditions
 from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesRead, Varying
 from rushlight._capture.trace.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
 from rushlight._capture.trace.reports.events import Break, Unbuildable
-from rushlight._capture.trace.reports.failing import first_failing
 from rushlight._capture.trace.reports.failures import TracerError
-from rushlight._capture.trace.segments.generated import compiled_text, defined, functions
+from rushlight._capture.trace.segments.generated import compiled_text, defined
 from rushlight._capture.trace.segments.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.tracer import Tracer
@@ -46,7 +46,6 @@ class _Miss:
 
 MISS = _Miss()
 _MAX_FRAMES = 900
-ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 
 
 _LONGEST_VALUE = 60
@@ -83,12 +82,11 @@ class Segment:
     """See the module's text."""
 
     def __init__(
-        self, run: Callable[[Any], Any], slow: Callable[[Any], Any], text: str, program: Any, reason: str, guard: Guard
+        self, run: Callable[[Any], Any], slow: Callable[[Any], Any], body: str, program: Any, reason: str, guard: Guard
     ) -> None:
-        self.run, self.slow, self.text = run, slow, text
+        self.run, self.slow, self.body = run, slow, body
         self.program, self.reason, self.guard = program, reason, guard
         self.space = guard.space  # constants by the names that conditions have for them
-        self._first: Callable[[Any], tuple[int, int, Any] | None] | None = None
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
@@ -99,27 +97,17 @@ class Segment:
         self.unkept = ""  # why it cannot be kept for other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
 
-    def _asked(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
-        """See `first_failing`: asked condition by condition."""
-        if self._first is None:
-            lines = [
-                "def first(s):",
-                "    at = 0",
-                "    try:",
-                *[f"        {line}" for line in self.guard.reads.steps()],
-                "    except ERRORS: return at, -1, None",
-            ]
-            self._first = functions("\n".join(lines), dict(self.space), "reasons")["first"]
-        return self._first(state)
+    @property
+    def text(self) -> str:
+        """All of it as Python, its conditions in the place where they are asked."""
+        return _text(self.body, self.guard.checked)
 
     def why(self, state: Sequence[Any]) -> str:
         """The first condition that does not hold, with the value that was found if it is a number or a text; empty
         where all hold.
         """
         reads = self.guard.reads
-        told, found = first_failing(reads, self.guard.checked, state)
-        if not told:
-            found = self._asked(state)
+        found = self.guard.checked.first_failing(state)
         if found is None:
             return ""
         number, part, value = found
@@ -501,10 +489,8 @@ def _assemble(
             body.append(f"    g = g[:{count}]")  # one holder of the inputs: the program may let go of gradients
         body += _running(tracer, program, "o = program(g)", ending.again)
     body += [f"    {line}" for line in rebuild.lines]
-    checks = [f"        {line}" for line in reads.lines("return None")] or ["        pass"]
     lines = [
         "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body, *ending.lines(body),
-        "def checked(s):", "    try:", *checks, "    except ERRORS: return None", f"    return ({''.join(f'{name}, ' for name in wanted)})",
         "def slow(s):", "    g = checked(s)", "    if g is None: return MISS", "    passed(s)", "    settle()", *body, *ending.lines(body),
     ]  # fmt: skip
     written = Written("\n".join(lines), reads, wanted, len(inputs))
@@ -513,21 +499,30 @@ def _assemble(
     return written
 
 
-class Written:
-    """A segment as text, with what it needs beside its constants and its program."""
+_SLOW = "\ndef slow(s):"
 
-    def __init__(self, text: str, reads: Reads, wanted: list[str], inputs: int) -> None:
-        self.text, self.reads, self.wanted, self.inputs = text, reads, wanted, inputs
+
+def _text(body: str, conditions: Conditions) -> str:
+    """A segment's statements with its conditions as a function before `slow`."""
+    return body.replace(_SLOW, "\n" + "\n".join(conditions.lines()) + _SLOW, 1)
+
+
+class Written:
+    """A segment as text, without its conditions, with what it needs beside its constants and its program."""
+
+    def __init__(self, body: str, reads: Reads, wanted: list[str], inputs: int) -> None:
+        self.body, self.reads, self.wanted, self.inputs = body, reads, wanted, inputs
         self.reason, self.finished = "", False
         self.graph_module: Any = None
         self.numbers: dict[str, float] = {}
         self.unkept = ""  # why it is of no use to other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
-        self._code = compiled_text(text, "compiled segment")
+        self._code = compiled_text(body, "compiled segment")
 
     def segment(self, constants: dict[str, Any], program: Any) -> Segment:
         """The segment with these constants and this program."""
         guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": ERRORS})
+        guard.checked = Conditions(self.reads, self.wanted, constants)
         space = {
             **constants,
             "MISS": MISS,
@@ -536,14 +531,14 @@ class Written:
             "table": guard.table,
             "guarded": guarded(),
             "passed": guard.passed,
+            "checked": guard.checked,
         }
         calls = [program]
         space["settle"] = functools.partial(_settle, space, calls, program)
         defined(self._code, space)
-        guard.checked = space["checked"]
         native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
         segment = Segment(
-            space["run"] if native is None else native.run, space["slow"], self.text, program, self.reason, guard
+            space["run"] if native is None else native.run, space["slow"], self.body, program, self.reason, guard
         )
         segment.numbers, segment.changes = self.numbers, Changes(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
@@ -556,7 +551,7 @@ class SizedSegment:
     """A segment with symbolic sizes: `at(state)` makes the one for the sizes that a state has, without a trace."""
 
     def __init__(self, written: Written, constants: dict[str, Any], program: Any, sizes: SizesRead) -> None:
-        self.text, self.program = written.text, program
+        self.program = program
         self._written, self._sizes, self._constants = written, sizes, constants
         env = sizes.env
         varying = {name: value for name, value in constants.items() if holds_sizes(value)}

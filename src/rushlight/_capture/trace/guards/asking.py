@@ -1,0 +1,159 @@
+"""Conditions asked one after another by their shapes, without a function compiled for all of them.
+
+A segment has thousands of conditions, of a few dozen shapes: `type({}) is c12` and `type({}) is c40` differ in a constant.
+CPython takes 0.1 s to compile a function that asks for all conditions of a model of 200 layers, and most of them are
+asked twice: native code answers from then on.  So a function is compiled for each shape, and kept for all segments.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rushlight._capture.trace.guards.sources import Reads, parts
+from rushlight._capture.trace.segments.generated import functions
+
+__all__ = ["Conditions"]
+
+ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+_ASKED_BY_SHAPE = 8  # times; a function for all of them is worth its compilation after that
+_MOST_SHAPES = 4096
+# A literal of a text, `{}`, a name of the segment or its state, a whole number that is no part of another one.
+_TOKEN = re.compile(
+    r"(?:\b[bBrRuU]{1,2})?(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\{\}"
+    r"|(?<![\w.])(?:s\[\d+\]|(?:[cv]\d+|s)(?!\w)|(?<!e[+-])\d+(?![\w.]))"
+)
+_LITERAL = re.compile(r"\d|.*['\"]\Z", re.DOTALL)
+
+Form = tuple[Callable[..., Any], tuple[str, ...]]  # a function of a value and operands, and the names of these
+_SHAPES: dict[tuple[str, bool], Callable[..., Any]] = {}
+
+
+def shape_of(text: str) -> tuple[str, tuple[str, ...]]:
+    """The shape of an expression, and its operands: names and literals.
+
+    >>> shape_of("type({}) is c12 and {} == 3")
+    ('type(x) is p0 and x == p1', ('c12', '3'))
+    """
+    operands: list[str] = []
+
+    def plain(found: re.Match[str]) -> str:
+        token = found.group()
+        if token == "{}":
+            return "x"
+        operands.append(token)
+        return f"p{len(operands) - 1}"
+
+    return _TOKEN.sub(plain, text), tuple(operands)
+
+
+class Conditions:
+    """The conditions of a segment as a function of its state: the values of the variables `wanted`, or None where a
+    condition does not hold.  `space` has the constants by name.
+    """
+
+    def __init__(self, reads: Reads, wanted: Sequence[str], space: Mapping[str, Any]) -> None:
+        self._reads, self._wanted, self._space = reads, tuple(wanted), space
+        self._asked = 0
+        self._forms: list[Form] | None = None
+        self._literals: dict[str, Any] = {}
+        self._function: Callable[[Sequence[Any]], tuple[Any, ...] | None] | None = None
+
+    def __call__(self, state: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Ask."""
+        if self._function is not None:
+            return self._function(state)
+        self._asked += 1
+        if self._asked > _ASKED_BY_SHAPE:
+            return self.function(state)
+        failed, values = self._followed(state)
+        return tuple([values[name] for name in self._wanted]) if failed is None else None
+
+    def _followed(self, state: Sequence[Any]) -> tuple[int | None, dict[str, Any]]:
+        """The number of the first entry that does not hold, or whose value is not there, and the values by their names."""
+        values = {**self._space, "s": state, **{f"s[{k}]": x for k, x in enumerate(state)}}
+        forms, number = self.formed(), 0
+        values |= self._literals
+        try:
+            for number, (kind, source, _) in enumerate(self._reads.entries):
+                function, operands = forms[number]
+                base = source if kind == "check" else source.base
+                x = None if base is None else values[base.variable]
+                found = function(x, *[values[name] for name in operands])
+                if kind == "load":
+                    values[source.variable] = found
+                elif not found:
+                    return number, values
+        except ERRORS:
+            return number, values
+        return None, values
+
+    def first_failing(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
+        """What does not hold: the number of an entry, that of one of its conditions (-1: there is no value), and the value
+        that it asks of; None where all hold.
+        """
+        number, values = self._followed(state)
+        if number is None:
+            return None
+        kind, source, condition = self._reads.entries[number]
+        value = values.get(source.variable)
+        for part, text in enumerate(parts(condition) if kind == "check" else ()):
+            shape, operands = shape_of(text)
+            asked = _asked_for({shape: len(operands)}, self._space)[shape]
+            try:
+                held = asked(value, *[values[x] if x in values else ast.literal_eval(x) for x in operands])
+            except ERRORS:
+                held = False
+            if not held:
+                return number, part, value
+        return number, -1, None
+
+    def formed(self) -> list[Form]:
+        """How each entry is asked.  Whatever is wrong with their texts is an error here, not when they are asked."""
+        if self._forms is not None:
+            return self._forms
+        known: dict[str, tuple[str, tuple[str, ...]]] = {}
+        texts = [source.pattern if kind == "load" else condition for kind, source, condition in self._reads.entries]
+        for text in texts:
+            if text not in known:
+                known[text] = shape_of(text)
+                for token in known[text][1]:  # literals are found by their texts
+                    if token not in self._literals and _LITERAL.match(token):
+                        self._literals[token] = ast.literal_eval(token)
+        asked = _asked_for({shape: len(operands) for shape, operands in known.values()}, self._space)
+        forms = {text: (asked[shape], operands) for text, (shape, operands) in known.items()}
+        self._forms = [forms[text] for text in texts]
+        return self._forms
+
+    @property
+    def function(self) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
+        """All conditions as one function."""
+        if self._function is None:
+            space = {**self._space, "ERRORS": ERRORS}
+            self._function = functions("\n".join(self.lines()), space, "conditions")["checked"]
+            self._forms, self._literals = None, {}
+        return self._function
+
+    def lines(self) -> list[str]:
+        """The text of that function."""
+        checks = [f"        {line}" for line in self._reads.lines("return None")] or ["        pass"]
+        result = "".join(f"{name}, " for name in self._wanted)
+        return ["def checked(s):", "    try:", *checks, "    except ERRORS: return None", f"    return ({result})"]
+
+
+def _asked_for(shapes: Mapping[str, int], space: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """A function for each shape with so many operands; those that nobody has asked for yet are compiled as one text."""
+    bare = "__builtins__" in space  # a segment that was kept has these builtins alone
+    if len(_SHAPES) > _MOST_SHAPES:
+        _SHAPES.clear()
+    missing = [shape for shape in shapes if (shape, bare) not in _SHAPES]
+    if missing:
+        parameters = [", ".join(["x", *(f"p{k}" for k in range(shapes[shape]))]) for shape in missing]
+        lines = [f"  lambda {names}: ({shape})," for names, shape in zip(parameters, missing, strict=True)]
+        given: dict[str, Any] = {"__builtins__": space["__builtins__"] if bare else builtins}
+        made = functions("\n".join(["shapes = (", *lines, ")"]), given, "shapes of conditions")["shapes"]
+        _SHAPES.update([((shape, bare), each) for shape, each in zip(missing, made, strict=True)])
+    return {shape: _SHAPES[shape, bare] for shape in shapes}
