@@ -15,7 +15,22 @@ def hash_store(path) -> dist.Store:
     return dist.HashStore()
 
 
-@pytest.mark.parametrize("make", [hash_store])
+def tcp_store(path) -> dist.Store:
+    return dist.TCPStore("localhost", 0, is_master=True)
+
+
+def prefix_store(path) -> dist.Store:
+    return dist.PrefixStore("prefix", dist.HashStore())
+
+
+def file_store(path) -> dist.Store:
+    return dist.FileStore(str(path / "store"))
+
+
+MAKERS = [hash_store, tcp_store, prefix_store, file_store]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_every_store_does_the_same(make, tmp_path) -> None:
     store = make(tmp_path)
     store.set("a", "1")
@@ -46,7 +61,7 @@ def test_every_store_does_the_same(make, tmp_path) -> None:
         store.multi_set(["x"], [])
 
 
-@pytest.mark.parametrize("make", [hash_store])
+@pytest.mark.parametrize("make", MAKERS[:3])
 def test_queues_lists_and_appended_values(make, tmp_path) -> None:
     store = make(tmp_path)
     store.set_timeout(SHORT)
@@ -63,7 +78,7 @@ def test_queues_lists_and_appended_values(make, tmp_path) -> None:
         store.queue_pop("queue")
     assert store.list_keys() == ["text"]
     store.set("text", "word")
-    with pytest.raises((ValueError, dist.DistStoreError)):
+    with pytest.raises((ValueError, dist.DistNetworkError)):
         store.add("text", 1)
 
 
@@ -92,5 +107,22 @@ def test_a_store_of_ones_own_needs_four_methods() -> None:
     store.barrier("all", 1)
     with pytest.raises(dist.DistStoreError, match="absent"):
         store.wait(["absent"], SHORT)
-    with pytest.raises(dist.DistStoreError, match=r"Ours has no queue_pop\(\)"):
+    with pytest.raises(NotImplementedError, match=r"Ours has no queue_pop\(\)"):
         store.queue_pop("q")
+
+
+def test_a_file_is_shared_and_removed_with_the_last_store(tmp_path) -> None:
+    path = tmp_path / "store"
+    one, other = dist.FileStore(str(path), 2), dist.FileStore(str(path), 2)
+    one.set("key", "value")
+    one.append("key", "s")
+    assert other.get("key") == b"values" and other.add("n", 1) == 1 and one.add("n", 1) == 2
+    assert one.delete_key("key") and not other.check(["key"]) and other.list_keys() == ["n"]
+    # PyTorch's layout: lengths of four bytes, a slash before keys of users.
+    assert path.read_bytes().startswith(b"\x04\0\0\0/key\x05\0\0\0value")
+    with pytest.raises(NotImplementedError, match="queue_push"):
+        one.queue_push("queue", "1")
+    del one
+    assert path.exists()
+    del other
+    assert not path.exists()

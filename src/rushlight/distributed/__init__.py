@@ -16,12 +16,15 @@ from rushlight._distributed.errors import DistError as DistError
 from rushlight._distributed.errors import DistNetworkError as DistNetworkError
 from rushlight._distributed.errors import DistStoreError as DistStoreError
 from rushlight._distributed.errors import QueueEmptyError as QueueEmptyError
+from rushlight._distributed.stores.file_store import FileStore as FileStore
 from rushlight._distributed.stores.hash_store import HashStore as HashStore
+from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight._distributed.stores.store import Store as Store
+from rushlight._distributed.stores.tcp_store import TCPStore as TCPStore
 from rushlight._interface.base import absent_class, lazy_files, refuse
 
 __all__ = [
-    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "HashStore", "ProcessGroup", "QueueEmptyError", "ReduceOp", "Store", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "ProcessGroup", "QueueEmptyError", "ReduceOp", "Store", "TCPStore", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
     "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
 ]  # fmt: skip
 

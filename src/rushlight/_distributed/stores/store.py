@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight._distributed.errors import DistStoreError
 
-__all__ = ["DEFAULT_TIMEOUT", "Store", "as_bytes", "as_integer", "seconds_of"]
+__all__ = ["DEFAULT_TIMEOUT", "Store", "as_bytes", "seconds_of"]
 
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
@@ -23,14 +23,6 @@ def as_bytes(value: str | bytes) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise TypeError(f"a store holds str or bytes, not {type(value).__name__}")
-
-
-def as_integer(value: bytes) -> int:
-    """A counter's value; ValueError for what is no number."""
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError(f"add() needs a key that holds a number, and this one holds {value[:40]!r}") from None
 
 
 def seconds_of(timeout: timedelta | float | None) -> float:
@@ -68,8 +60,8 @@ class Store:
     def __init__(self) -> None:
         self._timeout = DEFAULT_TIMEOUT
 
-    def _refuse(self, name: str) -> DistStoreError:
-        return DistStoreError(f"{type(self).__name__} has no {name}()")
+    def _refuse(self, name: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} has no {name}()")
 
     @property
     def timeout(self) -> timedelta:
