@@ -7,7 +7,7 @@ do by themselves.  Dtypes are rounded where they are in the calls: no rule of al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rushlight._graph.core import GraphBuilder, evaluate
@@ -75,16 +75,17 @@ def clusters_of(
     notes: list[str],
     fuse: bool = True,
     constants: bool = True,
-    written: Collection[int] = (),
+    written: Mapping[int, Value | None] | None = None,
     late: Collection[int] = (),
 ) -> list[Cluster]:
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.
-    `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
-    memory of inputs.  `late` are the calls, by id, that compute something again: they join no call that was before it.
+    `fuse` and `constants` are the switches of these passes.  `written` has the results, by id, that belong in the
+    memory of inputs: a value of which such a result changes a part, None for those that are written whole.  `late` are
+    the calls, by id, that compute something again: they join no call that was before it.
     """
-    clustering = _Clustering(units, costs, policy, notes, written)
+    clustering = _Clustering(units, costs, policy, notes, written or {})
     clustering.late = {k for k, unit in enumerate(units.units) if id(unit) in late}
     return clustering.run(fuse, constants)
 
@@ -96,9 +97,9 @@ class _Clustering:
         costs: Callable[[Unit], Costs | None],
         policy: Policy,
         notes: list[str],
-        written: Collection[int],
+        written: Mapping[int, Value | None],
     ) -> None:
-        self.written = set(written)
+        self.written = written
         self.units, self.costs, self.policy, self.notes = units.units, costs, policy, notes
         self.kept = {id(v) for v in units.outputs}
         self.maker = {id(v): k for k, unit in enumerate(units.units) for v in unit.results}
@@ -107,6 +108,8 @@ class _Clustering:
             for operand in unit.operands:
                 if operand.base is not None:
                     self.readers.setdefault(id(operand.base), set()).add(k)
+        # Calls that change a part of memory, in order, with the id of what lies there before.
+        self.changes = sorted((self.maker[v], id(base)) for v, base in written.items() if base is not None)
         self.home: list[int] = []  # the cluster of each call
         self.clusters: dict[int, Cluster] = {}
         self._joins: dict[Any, Verdict] = {}
@@ -185,6 +188,8 @@ class _Clustering:
             return None
         if first.kind != MAP and any(id(v) in self.written for v in then.unit.results):
             return None  # its stores would be in turn: old contents would be copied first
+        if self.changes_part(first, then) or self.reads_late(first, then):
+            return None
         if self.late.issuperset(then.parts) and self.late.isdisjoint(first.parts):
             return None
         nodes = len(first.unit.graph.nodes) + len(then.unit.graph.nodes)
@@ -222,6 +227,25 @@ class _Clustering:
         made.stored = tuple(stored)
         return made
 
+    def changes_part(self, first: Cluster, then: Cluster) -> bool:
+        """Whether the first cluster, or the other of what the first makes, changes a part of memory, so that by itself
+        it writes no more than that.
+        """
+        own = {id(v) for v in first.unit.results}
+        if any(self.written.get(key) is not None for key in own):
+            return True
+        return any(id(self.written.get(id(v))) in own for v in then.unit.results)
+
+    def reads_late(self, first: Cluster, then: Cluster) -> bool:
+        """Whether one of two clusters reads memory before a part of it is changed, and the other waits for that change."""
+        before, parts = first.before | then.before, {*first.parts, *then.parts}
+        for maker, base in self.changes:
+            home = self.home[maker] if maker < len(self.home) else -1
+            waits = home >= 0 and maker not in parts and before >> home & 1
+            if waits and not parts.isdisjoint(self.readers.get(base, ())):
+                return True
+        return False
+
     def is_read(self, value: Value, cluster: Cluster) -> bool:
         return any(k in cluster.parts for k in self.readers.get(id(value), ()))
 
@@ -234,6 +258,8 @@ class _Clustering:
         read = [o for o in then.unit.operands if isinstance(o, Operand) and id(o.base) in own]
         if then.kind == MAP:
             largest, size = max(numel(v.shape) for v in then.unit.results), max(numel(o.base.shape) for o in read)
+            if all(self.written.get(id(v)) is not None for v in then.unit.results):
+                return True  # what is written alone is computed
             alone = all(len(self.readers.get(key, ())) == 1 and key not in self.kept for key in own)
             return size == largest or size == 1 and alone
         return all(numel(o.shape) <= numel(o.base.shape) for o in read)

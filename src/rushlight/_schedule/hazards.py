@@ -42,9 +42,7 @@ def copy_temporaries(schedule: Placement) -> None:
     """Copy the outputs that were written to temporaries to their inputs, at the end."""
     for i in schedule.temporaries:
         k = schedule.aliases[i]
-        source = schedule.sources[k]
-        assert source is not None
-        schedule.groups.append(Copy(schedule.targets[i], source, schedule.graph.outputs[i].shape))
+        schedule.groups.append(Copy(schedule.targets[i], schedule.written(i), schedule.graph.outputs[i].shape))
         schedule.notes.append(f"output {i} goes through a temporary, because input {k} is still read")
 
 

@@ -36,16 +36,16 @@ REDUCTIONS = {
 
 
 class Location:
-    """Memory of a value: a buffer and strides."""
+    """Memory of a value: a buffer and strides; `start` is where the first element lies in the buffer."""
 
-    __slots__ = ("buffer", "strides")
+    __slots__ = ("buffer", "start", "strides")
 
-    def __init__(self, buffer: Buffer, strides: Sequence[int]) -> None:
-        self.buffer, self.strides = buffer, tuple(strides)
+    def __init__(self, buffer: Buffer, strides: Sequence[int], start: int = 0) -> None:
+        self.buffer, self.strides, self.start = buffer, tuple(strides), start
 
     def offset(self, index: Index) -> Ix:
         """The offset of the element at `index`, in elements."""
-        total = ZERO
+        total = ZERO + self.start if self.start else ZERO
         for ix, stride in zip(index, self.strides, strict=True):
             if stride and (ix.terms or ix.const):
                 total = total + ix * stride

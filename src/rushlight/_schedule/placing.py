@@ -12,6 +12,7 @@ from rushlight._schedule.groups import FusionError, Group
 from rushlight._schedule.inline import Location, is_trivial
 from rushlight._schedule.interleaved import images_last
 from rushlight._schedule.policy import Target
+from rushlight._schedule.updates import narrowed
 from rushlight._types.layout import channels_last_strides, contiguous_strides, extent
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Placement:
         temporaries: Sequence[int] = (),
     ) -> None:
         self._arguments = (graph, layouts, out_strides, aliases, overlaps, target)
+        # Only what changes is written of outputs that are inputs with a part changed: it lies in `places`.
+        graph, self.places = narrowed(graph, layouts, aliases) if aliases else (graph, {})
         self.temporaries = temporaries
         self.graph, self.target, self.policy = graph, target, target.policy
         self.aliases, self.overlaps = aliases, overlaps
@@ -121,17 +124,25 @@ class Placement:
         for i, value in enumerate(self.graph.outputs):
             alias = self.aliases.get(i)
             if alias is not None:
-                source = self.sources[alias]
-                rewritten = self.graph.inputs[alias]
-                if source is None or rewritten.shape != value.shape or rewritten.dtype is not value.dtype:
-                    raise ValueError(f"output {i} cannot be written into input {alias}: shapes or dtypes differ")
+                source, part = self.written(i), self.places.get(i)
                 if i in self.temporaries:
-                    source = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", source.strides)
+                    strides = None if part is not None else source.strides
+                    source = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
                 targets.append(source)
                 continue
             strides = out_strides[i] if out_strides is not None else None
             targets.append(self.new_buffer(value, f"output{i}", "output", strides))
         return targets
+
+    def written(self, i: int) -> Location:
+        """The memory of an input that output `i` is written into."""
+        k, value, part = self.aliases[i], self.graph.outputs[i], self.places.get(i)
+        source, memory = self.sources[k], self.graph.inputs[k]
+        if source is not None and part is not None:
+            return Location(source.buffer, part.strides, part.offset)
+        if source is None or memory.shape != value.shape or memory.dtype is not value.dtype:
+            raise ValueError(f"output {i} cannot be written into input {k}: shapes or dtypes differ")
+        return source
 
     def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Location:
         """A new buffer for a value, row-major unless `strides` are given or all images lie channels last."""

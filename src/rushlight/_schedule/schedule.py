@@ -17,6 +17,7 @@ from rushlight._schedule.hazards import copy_temporaries, find_hazards
 from rushlight._schedule.inline import Location
 from rushlight._schedule.placing import LibraryCall, Sequential, is_reduction, name_of
 from rushlight._schedule.scans import prepare
+from rushlight._schedule.updates import Place, layout_of
 from rushlight._types.layout import channels_last_strides, contiguous_strides, is_contiguous, numel, view_strides
 
 if TYPE_CHECKING:
@@ -171,52 +172,27 @@ class Schedule(Grouping):
         self.notes.append(f"group {number}: {node.prim.name}")
 
     def _own_memory(self, node: Node) -> Location | None:
-        """The memory of a scatter's first operand, seen as the scatter sees it, where the result is written there and
-        has no other reader.
-
-        Views may lie between: a scatter along a later dim sees its operand transposed, and its result is transposed
-        back.
-        """
+        """The memory of a scatter's first operand, where the result is written there and has no other reader."""
+        x, value = node.inputs[0], node.outputs[0]
         if node.prim.lower[0] == "scan":
             return None
-        x = node.inputs[0]
-        views: list[Node] = []
-        while self._read_once(x) and x.node is not None and x.node.prim.name in ("reshape", "transpose"):
-            views.append(x.node)
-            x = x.node.inputs[0]
-        if not self._read_once(x) or x.node is not None:
-            return None
-        k = next((k for k, value in enumerate(self.graph.inputs) if value is x), None)
-        if k is None or self.sources[k] is None:
-            return None
-        strides: Sequence[int] | None = self.sources[k].strides  # type: ignore[union-attr]
-        for view in reversed(views):
-            strides = _strides_behind(view, strides)
-        if strides is None or not self._is_written_to(node.outputs[0], k, strides):
-            return None
-        return Location(self.input_buffers[k], strides) if views else self.sources[k]
+        for i in self.output_numbers.get(id(value), ()):
+            k = self.aliases.get(i, -1)
+            written = k >= 0 and i not in self.temporaries and not self.overlaps.get(i)
+            if written and self._is_alone(x, k, i):
+                return self.targets[i]
+        return None
 
-    def _read_once(self, value: Value) -> bool:
-        return self.uses.get(id(value)) == 1 and id(value) not in self.output_numbers
-
-    def _is_written_to(self, value: Value, k: int, strides: Sequence[int]) -> bool:
-        """Whether a value, seen through views, is the output that is written into input `k`, and lies there with these
-        strides.
-        """
-        behind: list[Node] = []
-        shape, end = value.shape, value
-        while self._read_once(end) and self.users[id(end)].prim.name in ("reshape", "transpose"):
-            behind.append(self.users[id(end)])
-            end = behind[-1].outputs[0]
-        for i in self.output_numbers.get(id(end), ()):
-            if self.aliases.get(i) == k and not self.overlaps.get(i) and i not in self.temporaries:
-                lies: Sequence[int] | None = self.targets[i].strides
-                for view in reversed(behind):
-                    lies = _strides_before(view, lies)
-                if lies is not None and all(a == b or n == 1 for a, b, n in zip(lies, strides, shape, strict=True)):
-                    for view in behind:  # no group stores them
-                        self.placed[id(view.outputs[0])] = self.targets[i], len(self.groups)
-                    return True
+    def _is_alone(self, x: Value, k: int, i: int) -> bool:
+        """Whether `x` is what lies where output `i` is written in the memory of input `k`, and nobody else reads that."""
+        memory, strides = self.graph.inputs[k], self.sources[k].strides  # type: ignore[union-attr]
+        found = layout_of(x, memory, strides)
+        if found is None or found[1] != self.places.get(i, Place(strides, 0)):
+            return False
+        while self.uses.get(id(x)) == 1 and id(x) not in self.output_numbers:
+            if x is memory:
+                return True
+            x = x.node.inputs[0]  # type: ignore[union-attr]
         return False
 
     def _rounded(self, value: Value) -> Value:
@@ -315,15 +291,6 @@ def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
     conjugated = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
     pairs = zip(node.inputs, conjugated, strict=True)
     return conjugated, [x.node.inputs[0] if c and x.node is not None else x for x, c in pairs]
-
-
-def _strides_behind(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:
-    """The strides of a view's result whose input has `strides`; None where there are none."""
-    if strides is None:
-        return None
-    if node.prim.name == "transpose":
-        return [strides[d] for d in node.params["perm"]]
-    return view_strides(node.inputs[0].shape, strides, node.outputs[0].shape)
 
 
 def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:

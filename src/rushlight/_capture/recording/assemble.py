@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
-from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
+from rushlight._capture.recording.regions import (
+    Layout,
+    RegionError,
+    gathered,
+    lies_apart,
+    path_to,
+    rewritten,
+    scattered,
+    shown,
+)
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
@@ -244,7 +253,9 @@ class Assembler:
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
             self.calls += 1
-            return _call_of(gathered(self.operand(flat), shape, strides, offset - first))
+            # It lies as the region does where it can: kernels that read it add in an order that depends on that.
+            lies = tuple(strides) if lies_apart(shape, strides) else None
+            return _call_of(gathered(self.operand(flat), shape, strides, offset - first), lies)
 
     def write(self, address: int, shape: Sequence[int], strides: Sequence[int], value: Any) -> None:
         """Put an array where memory is at an address."""

@@ -20,7 +20,7 @@ from rushlight._types.dtype import INT64
 from rushlight._types.layout import contiguous_strides, extent
 from rushlight._types.symbols import is_symbolic
 
-__all__ = ["Layout", "Path", "RegionError", "gathered", "path_to", "scattered", "rewritten", "shown"]
+__all__ = ["Layout", "Path", "RegionError", "gathered", "lies_apart", "path_to", "scattered", "rewritten", "shown"]
 
 Step = tuple[str, dict[str, Any]]
 Path = list[Step]
@@ -106,6 +106,16 @@ def _sizes_and_strides(shape: Sequence[int], strides: Sequence[int]) -> list[tup
     return sorted(
         [(s, n, d) for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if n > 1], key=lambda t: (-t[0], t[2])
     )
+
+
+def lies_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dim of a region steps over those inside it, so that no two elements are at one place."""
+    reach = 1
+    for stride, size, _ in reversed(_sizes_and_strides(shape, strides)):
+        if stride < reach:
+            return False
+        reach += stride * (size - 1)
+    return True
 
 
 class _Axis(NamedTuple):

@@ -19,11 +19,12 @@ from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._codegen.order import orders_of
 from rushlight._codegen.traffic import traffic, work_of
-from rushlight._graph.core import Graph, Value
+from rushlight._graph.core import Graph, GraphBuilder, Value, evaluate
 from rushlight._schedule.clusters import Cluster, clusters_of
 from rushlight._schedule.recompute import recomputed
+from rushlight._schedule.updates import base_of
 from rushlight._transforms.passes import improved, switches
-from rushlight._transforms.units import Operand, Unit, cut
+from rushlight._transforms.units import Operand, Unit, Units, cut
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ def _linked(
     def costs(unit: Unit) -> Compiled | None:
         return compiled_unit(unit, target, known=known)
 
-    written = {id(outputs[i]) for i in aliases}
+    written = _written(units, aliases) if on["in_place"] else {id(outputs[i]): None for i in aliases}
     clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written, late)
-    into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"], known)
+    into = _Aliases(graph, clusters, outputs, aliases, target, known, written if on["in_place"] else None)
     linked = into.run()
     if on["autotune"]:
         notes.append(_autotuned(linked))
@@ -228,6 +229,28 @@ def _apart(units: list[Unit], outputs: Sequence[Value]) -> list[Value]:
     return apart
 
 
+def _written(units: Units, aliases: Mapping[int, int]) -> dict[int, Value | None]:
+    """The results that belong in the memory of inputs, by id, with the value of which each changes a part (None: it is
+    written whole); also the results between them and the input.
+    """
+    maker = {id(v): (unit, j) for unit in units.units for j, v in enumerate(unit.results)}
+    found: dict[int, Value | None] = {}
+    for i in aliases:
+        chain: list[tuple[Value, Value]] = []
+        value: Value | None = units.outputs[i]
+        while value is not None and id(value) in maker:
+            unit, j = maker[id(value)]
+            k = base_of(unit.graph, unit.layouts, unit.strides[j], j)
+            operand = None if k is None else unit.operands[k]
+            if not isinstance(operand, Operand) or operand.views or operand.base.dtype is not value.dtype:
+                break
+            chain.append((value, operand.base))
+            value = operand.base
+        found[id(units.outputs[i])] = None
+        found |= {id(changed): base for changed, base in chain}
+    return found
+
+
 def copy_of(value: Value, lies: Sequence[int], strides: Sequence[int]) -> Unit:
     """The call that copies a value in memory."""
     x = Value(value.shape, value.dtype)
@@ -249,10 +272,10 @@ class _Aliases:
         outputs: list[Value],
         aliases: dict[int, int],
         target: Target,
-        in_place: bool,
         known: dict[Any, Compiled | None],
+        changes: Mapping[int, Value | None] | None,
     ) -> None:
-        self.in_place, self.known = in_place, known
+        self.in_place, self.known, self.changes = changes is not None, known, changes or {}
         self.graph, self.clusters, self.outputs, self.aliases, self.target = graph, clusters, outputs, aliases, target
         self.by_number = {c.number: c for c in clusters}
         self.maker = {id(v): c.number for c in clusters for v in c.unit.results}
@@ -272,12 +295,27 @@ class _Aliases:
                 continue
             if self.in_place and self.may_write(number, memory):
                 self.wait(number, memory)
-                self.written.setdefault(number, {})[id(value)] = memory
+                self.written.setdefault(number, {})[id(value)] = self.before(value, memory)
             else:
                 copies.append((value, memory))
         for value, memory in copies:
             self.copy(value, memory)
         return [self.linked(c) for c in self.sorted()]
+
+    def before(self, value: Value, memory: Value) -> Value:
+        """What a result that is written into an input's memory is written over: the input, or the result of which it
+        changes a part, which then lies there too.
+        """
+        base = self.changes.get(id(value))
+        if base is None or base is memory or id(base) not in self.maker or any(base is v for v in self.outputs):
+            return memory
+        number, maker = self.maker[id(value)], self.maker[id(base)]
+        if number == maker or not (self.may_write(maker, memory) and self.may_write(number, base)):
+            return memory
+        self.wait(maker, memory)
+        self.wait(number, base)
+        self.written.setdefault(maker, {})[id(base)] = self.before(base, memory)
+        return base
 
     def may_write(self, number: int, memory: Value) -> bool:
         """Whether a cluster may overwrite an input: all who read that can run before it."""
@@ -328,19 +366,51 @@ class _Aliases:
         unit, written = cluster.unit, self.written.get(cluster.number, {})
         aliases: dict[int, int] = {}
         overlaps: dict[int, list[int]] = {}
+        for result, strides in zip(unit.results, unit.strides, strict=True):
+            memory = written.get(id(result))
+            if memory is not None:
+                unit, at = _with_operand(unit, memory, result, strides)
+                if self.changes.get(id(result)) is not None and memory.shape == result.shape:
+                    unit = _through_views(unit, memory, at)
         for j, (result, strides) in enumerate(zip(unit.results, unit.strides, strict=True)):
             memory = written.get(id(result))
             if memory is None:
                 continue
-            unit, at = _with_operand(unit, memory, result, strides)
-            aliases[j] = at
+            unit, aliases[j] = _with_operand(unit, memory, result, strides)  # which has it
             overlaps[j] = [
-                k for k, o in enumerate(unit.operands) if isinstance(o, Operand) and o.base is memory and k != at
+                k
+                for k, o in enumerate(unit.operands)
+                if isinstance(o, Operand) and o.base is memory and k != aliases[j]
             ]
         overlaps = {j: others for j, others in overlaps.items() if others}
         compiled = compiled_unit(unit, self.target, aliases, overlaps, self.known)
         assert compiled is not None
         return LinkedCluster(unit, compiled, aliases, cluster.parts)
+
+
+def _through_views(unit: Unit, memory: Value, at: int) -> Unit:
+    """The unit whose operands that are views of a memory become views of operand `at`, which is the whole of it.
+
+    So a kernel that changes a part sees that it reads nothing else of the memory.
+    """
+    shown = {
+        k: o.views
+        for k, o in enumerate(unit.operands)
+        if isinstance(o, Operand) and o.base is memory and o.views and k != at
+    }
+    if not shown:
+        return unit
+    builder = GraphBuilder()
+    kept = [k for k in range(len(unit.operands)) if k not in shown]
+    with builder:
+        given = {k: builder.input(v.shape, v.dtype, v.weak) for k, v in enumerate(unit.graph.inputs) if k in kept}
+        for k, views in shown.items():
+            given[k] = given[at]
+            for view, params in views:
+                given[k] = view(given[k], **params)
+        outputs = evaluate(unit.graph, [given[k] for k in range(len(unit.operands))])
+    graph = builder.finish(outputs)
+    return Unit(graph, [unit.operands[k] for k in kept], unit.results, unit.strides, unit.lanes)
 
 
 def _with_operand(unit: Unit, memory: Value, result: Value, strides: Sequence[int]) -> tuple[Unit, int]:
