@@ -129,6 +129,9 @@ def _kth_spec(x: Any, rank: int, dim: int, ties: str) -> list[Aval]:
 
 
 def _kth(x: Any, rank: int, dim: int, ties: str) -> tuple[Any, Any]:
+    if not x.size:
+        none = np.zeros((*x.shape[:dim], 1, *x.shape[dim + 1 :]), "int64")
+        return none.astype(x.dtype), none
     return _picked(x, dim, False, lambda row: [hoare(row, rank) if ties == "hoare" else sorted(row)[rank][1]])
 
 

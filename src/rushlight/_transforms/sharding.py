@@ -1,0 +1,225 @@
+"""Sharding: from a graph over whole arrays to the graph that one process of a group runs on its parts.
+
+`strategies` finds the ways in which a graph can be computed without communication: what each process must have of every
+input, and what it then has of every output.  `localize` writes the graph of one process.  Both follow from the options
+of the primitives (`sharding_rules`), so an operator needs no rule of its own.
+
+>>> from rushlight._graph.core import trace
+>>> from rushlight._prims import build
+>>> from rushlight._types.dtype import FLOAT32
+>>> graph = trace(lambda x, w: build.dot(x, w), [((8, 4), FLOAT32), ((4, 6), FLOAT32)])
+>>> for strategy in strategies(graph, 2):
+...     print(strategy.inputs, "->", strategy.outputs)
+(None, None) -> (None,)
+(0, None) -> (0,)
+(1, 0) -> ('sum',)
+(None, 1) -> (1,)
+>>> half = localize(graph, strategies(graph, 2)[1], 2, 0)
+>>> half.inputs[0].shape, half.outputs[0].shape
+((4, 4), (4, 6))
+
+A mesh of several axes is sharded one axis after the other: the graph of a process along the first axis is a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+from rushlight._prims.record import prim
+from rushlight._transforms.sharding_rules import Option, Part, Placement, options_of
+
+__all__ = ["Strategy", "follow", "localize", "strategies"]
+
+Dim = tuple[Value, int]
+
+
+class Strategy(NamedTuple):
+    """What each process has of the inputs and of the outputs, and how each node is computed on parts."""
+
+    inputs: tuple[Placement, ...]
+    outputs: tuple[Placement, ...]
+    choices: dict[Node, Option]
+
+
+def strategies(graph: Graph, size: int) -> list[Strategy]:
+    """All ways to compute a graph in a group of `size` processes without communication, the one where every process
+    computes the whole first.
+
+    Each divides one group of dims that belong together, in all inputs that have one of them.
+    """
+    found: dict[Any, Strategy] = {}
+    whole = follow(graph, size, (None,) * len(graph.inputs))
+    assert whole is not None
+    for strategy in (whole, *_divided(graph, size)):
+        found.setdefault((strategy.inputs, strategy.outputs), strategy)
+    return list(found.values())
+
+
+def follow(
+    graph: Graph, size: int, inputs: Sequence[Placement], wanted: dict[Value, int] | None = None
+) -> Strategy | None:
+    """How a graph is computed where its inputs are placed like this; None where that needs communication.
+
+    `wanted` gives the dim along which a value should be divided that no input divides, as a constant.
+    """
+    placed: dict[Value, Placement] = dict(zip(graph.inputs, inputs, strict=True))
+    choices: dict[Node, Option] = {}
+    for node in graph.nodes:
+        if node.prim.effect is not None:
+            if any(placed[v] is not None for v in node.inputs):
+                return None
+            option = _whole(node)
+        else:
+            chosen = _choose(node, size, placed, wanted or {})
+            if chosen is None:
+                return None
+            option = chosen
+        choices[node] = option
+        placed.update(zip(node.outputs, option.outputs, strict=True))
+    return Strategy(tuple(inputs), tuple(placed[v] for v in graph.outputs), choices)
+
+
+def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int) -> Graph:
+    """The graph of the process `coordinate` of `size`: its inputs and outputs are that process's parts."""
+    part, builder = Part(size, coordinate), GraphBuilder()
+    placed: dict[Value, Placement] = dict(zip(graph.inputs, strategy.inputs, strict=True))
+    local: dict[Value, Any] = {}
+    for value in graph.inputs:
+        shape = local_shape(value.shape, placed[value], part)
+        local[value] = (
+            builder.input_like(value) if shape == value.shape else builder.input(shape, value.dtype, value.weak)
+        )
+    with builder:
+        for node in graph.nodes:
+            option = strategy.choices[node]
+            inputs = [_cut(local[v], placed[v], want, part) for v, want in zip(node.inputs, option.inputs, strict=True)]
+            result = option.build(part, node, inputs) if option.build else node.prim(*inputs, **node.params)
+            for value, item, placement in zip(
+                node.outputs, result if node.prim.multiple else (result,), option.outputs, strict=True
+            ):
+                _check(node, value, item, local_shape(value.shape, placement, part))
+                local[value], placed[value] = item, placement
+    return builder.finish([local[v] for v in graph.outputs])
+
+
+def local_shape(shape: Sequence[int], placement: Placement, part: Part) -> tuple[int, ...]:
+    """The shape of a process's part of an array."""
+    if not isinstance(placement, int):
+        return tuple(shape)
+    return tuple(part.length(n) if d == placement else n for d, n in enumerate(shape))
+
+
+def _check(node: Node, value: Value, item: Any, shape: tuple[int, ...]) -> None:
+    if item.shape != shape or item.dtype is not value.dtype:
+        raise AssertionError(
+            f"the sharding rule of prim.{node.prim.name} gave {item.dtype.name}{list(item.shape)}, "
+            f"expected {value.dtype.name}{list(shape)}"
+        )
+
+
+def _cut(x: Any, has: Placement, want: Placement, part: Part) -> Any:
+    """A process's part of a value that it has whole."""
+    if has == want or not isinstance(want, int):
+        return x
+    start, stop = part.span(x.shape[want])
+    starts, stops = [0] * len(x.shape), list(x.shape)
+    starts[want], stops[want] = start, stop
+    return prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape))
+
+
+# ***** choosing an option *****
+
+
+def _whole(node: Node) -> Option:
+    return Option((None,) * len(node.inputs), (None,) * len(node.outputs))
+
+
+def _choose(node: Node, size: int, placed: dict[Value, Placement], wanted: dict[Value, int]) -> Option | None:
+    """The option of a node that goes with what its operands are; None where there is none."""
+    has = [placed[v] for v in node.inputs]
+    divided = any(p is not None for p in has)
+    aims = [wanted.get(v) for v in node.outputs]
+    if not divided and not any(aim is not None for aim in aims):
+        return _whole(node)
+    best, fewest = (None if divided else _whole(node)), (1, len(has) + 1)
+    for option in options_of(node, size):
+        cuts = _cuts(node, has, option)
+        if cuts is None or (not divided and (cuts or list(option.outputs) != aims)):
+            continue
+        score = (int(any(a is not None and a != o for a, o in zip(aims, option.outputs, strict=True))), cuts)
+        if score < fewest:
+            best, fewest = option, score
+    return best
+
+
+def _cuts(node: Node, has: Sequence[Placement], option: Option) -> int | None:
+    """How many operands must be cut for an option; None where it asks for what would need communication."""
+    cuts = 0
+    for value, p, want in zip(node.inputs, has, option.inputs, strict=True):
+        if p == want:
+            continue
+        if p is not None or want is None or (isinstance(want, str) and not (want == "sum" and _is_zero(value))):
+            return None
+        cuts += isinstance(want, int)
+    return cuts
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether a value is 0 everywhere: a term of it, too, in every process."""
+    node = value.node
+    while node is not None and node.prim.name in ("broadcast", "reshape", "convert"):
+        node = node.inputs[0].node
+    return node is not None and node.prim.name == "full" and not node.params["value"]
+
+
+# ***** which dims belong together *****
+
+
+class _Classes:
+    """Dims of values that are divided together, by union and find."""
+
+    def __init__(self) -> None:
+        self.parents: dict[Dim, Dim] = {}
+
+    def find(self, dim: Dim) -> Dim:
+        self.parents.setdefault(dim, dim)
+        while self.parents[dim] != dim:
+            self.parents[dim] = self.parents[self.parents[dim]]
+            dim = self.parents[dim]
+        return dim
+
+    def join(self, dims: Sequence[Dim]) -> None:
+        first = self.find(dims[0])
+        for dim in dims[1:]:
+            self.parents[self.find(dim)] = first
+
+
+def _divided(graph: Graph, size: int) -> list[Strategy]:
+    """The strategies that divide one class of dims each."""
+    classes = _Classes()
+    for node in graph.nodes:
+        for option in options_of(node, size) if node.prim.effect is None else ():
+            dims = [
+                (v, p)
+                for v, p in zip((*node.inputs, *node.outputs), (*option.inputs, *option.outputs), strict=True)
+                if isinstance(p, int)
+            ]
+            if len(dims) > 1:
+                classes.join(dims)
+    members: dict[Dim, dict[Value, list[int]]] = {}
+    values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
+    for value in values:
+        for d in range(len(value.shape)):
+            members.setdefault(classes.find((value, d)), {}).setdefault(value, []).append(d)
+    found = []
+    for dims in members.values():
+        inputs = [dims.get(v, [None]) for v in graph.inputs]
+        if any(len(ds) > 1 for ds in inputs) or all(ds == [None] for ds in inputs):
+            continue
+        wanted = {v: ds[0] for v, ds in dims.items() if len(ds) == 1}
+        strategy = follow(graph, size, [ds[0] for ds in inputs], wanted)
+        if strategy is not None:
+            found.append(strategy)
+    return found
