@@ -88,6 +88,41 @@ def attempt(sample: Any, grads: bool) -> tuple[str, str]:
     return compared(eager, found, eager_in, mine_in, grads)
 
 
+class Slot:
+    """The place of a tensor among arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def in_slots(value: Any, numbers: Any) -> Any:
+    """Arguments of a sample with slots for its tensors: compiled functions know nothing of PyTorch's objects."""
+    import op_samples
+    import torch as oracle
+
+    if isinstance(value, oracle.Tensor):
+        return Slot(next(numbers))
+    if isinstance(value, (list, tuple)):
+        items = [in_slots(v, numbers) for v in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: in_slots(v, numbers) for key, v in value.items()}
+    return op_samples.constant(value)
+
+
+def filled(value: Any, tensors: Any) -> Any:
+    """Arguments with tensors in their slots."""
+    if isinstance(value, Slot):
+        return tensors[value.number]
+    if isinstance(value, list):
+        return [filled(v, tensors) for v in value]
+    if isinstance(value, tuple):
+        return tuple([filled(v, tensors) for v in value])
+    if isinstance(value, dict):
+        return {key: filled(v, tensors) for key, v in value.items()}
+    return value
+
+
 def attempt_compiled(sample: Any, grads: bool) -> tuple[str, str]:
     """(kind, words) of one sample as a compiled function that is called twice."""
     import op_samples
@@ -99,8 +134,11 @@ def attempt_compiled(sample: Any, grads: bool) -> tuple[str, str]:
         made = [op_samples.to_mine(t) for t in sample.tensors]
         return [t.requires_grad_() if grads and (t.is_floating_point() or t.is_complex()) else t for t in made]
 
+    args, kwargs = in_slots((sample.args, sample.kwargs), iter(range(len(sample.tensors))))
+    function, flat = sample.mine_op, op_samples.flat
+
     def go(*tensors: Any) -> Any:
-        return sample.call(torch, list(tensors))
+        return flat(function(*filled(args, tensors), **filled(kwargs, tensors)))
 
     COUNTERS["graph_break"].clear()
     compiled = compile_function(go, CompileSettings(suppress_errors=False))
@@ -203,7 +241,7 @@ def main() -> None:
         child(options.child, options)
         return
     counts, began, first, ended = Counter[str](), time.perf_counter(), 0, False
-    reasons: Counter[str] = Counter()
+    reasons: dict[str, list[str]] = {}
     while not ended:
         run = subprocess.Popen(
             [sys.executable, *sys.argv, "--child", str(first)],
@@ -223,15 +261,18 @@ def main() -> None:
                 if kind in options.show.split(","):
                     print(f"{kind}: {words}", flush=True)
                 elif kind in ("refused", "data"):
-                    reasons[words.split("] ", 1)[1]] += 1
+                    name, reason = words.split("] ", 1)
+                    reasons.setdefault(reason, []).append(name.split("[")[0])
             ended = ended or line.startswith("END")
         run.wait()
         if not ended:
+            if not at:
+                sys.exit("the child ended before the first operator; see it with --child 0")
             counts["crash"] += 1
             print(f"crash: {at} ({run.returncode})", flush=True)
     print(dict(counts), f"{time.perf_counter() - began:.0f} s")
-    for reason, count in reasons.most_common(25):
-        print(f"  {count} {reason}")
+    for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        print(f"  {len(names)} {reason}: {' '.join(dict.fromkeys(names))}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ These have an effect; the others are accepted, and say things that are decided o
 | `error_on_recompile` | a recompilation raises `RecompileError` |
 | `suppress_errors` | errors of a backend are logged, and the program runs eagerly |
 | `dynamic_shapes`, `assume_static_by_default`, `automatic_dynamic_shapes` | when sizes become symbols |
-| `capture_scalar_outputs`, `capture_dynamic_output_shape_ops` | whether `item` and results of unknown size break the graph |
+| `capture_scalar_outputs` | `item` gives a number of the program, in the place of a break |
 | `compiled_autograd` | backward calls that are not part of a compiled function are compiled |
 | `verbose` | longer reports |
 """

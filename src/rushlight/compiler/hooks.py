@@ -116,11 +116,15 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic
     HOOKS.settings_text = _settings_text
+    HOOKS.captures_elements = lambda: bool(settings("torch._dynamo.config").get("capture_scalar_outputs"))
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
     HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
+    checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
+    checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}
+    HOOKS.handled |= {("rushlight._surface.checks", name): handler for name, handler in checks.items()}
     HOOKS.inlined = (
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.compiler.optimized_module",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.backend import FIRST_ADDRESS
+from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.regions import (
@@ -174,6 +175,8 @@ class Assembler:
 
     def number(self, number: Any, dtype: DType) -> Any:
         """A Python number that was given to a kernel."""
+        if isinstance(number, ElementNumber):
+            return self.element(number.tensor, dtype)
         if isinstance(number, HostNumber):
             value = self.numbers.get(id(number))
             if value is None:
@@ -181,6 +184,14 @@ class Assembler:
                 self.given[value] = Given("number", number, Layout((), ()), dtype)
             return value
         return build.full((), number, dtype)
+
+    def element(self, tensor: Any, dtype: DType) -> Any:
+        """The number that a tensor of one element holds, as a kernel is given numbers."""
+        value = self.read(tensor._ptr, (), (), tensor._spec.dtype)
+        if value.dtype is dtype:
+            return value
+        self.calls += 1
+        return _call_of(build.convert(self.operand(value), dtype))
 
     def _fill(self, entry: Fill) -> None:
         if not entry.nbytes:

@@ -89,7 +89,7 @@ class PartAssembler(Assembler):
 
     def number(self, number: Any, dtype: DType) -> Any:
         """As `Assembler.number`."""
-        if isinstance(number, HostNumber):
+        if isinstance(number, HostNumber) and not number.computed:
             raise RecordingError("control flow with a part that is given a number of the host")
         return super().number(number, dtype)
 

@@ -25,10 +25,11 @@ from rushlight._backends.protocol import Block
 from rushlight._backends.registry import host
 from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.element_numbers import element_number
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Check, Draw, Entry, Loop, Read
 from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
-from rushlight._capture.recording.running.host_numbers import Leaf, host_number
+from rushlight._capture.recording.running.host_numbers import HostNumber, Leaf, host_number
 from rushlight._capture.recording.running.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.running.replay import follows_from_counters, known
 from rushlight._capture.recording.streams import Streams
@@ -36,6 +37,7 @@ from rushlight._engine.autograd.node import edge_of, split_edge
 from rushlight._engine.core.memory import MEMORY, empty_spec, has_memory, root_of
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
+from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
 from rushlight._types.device import CPU
@@ -66,6 +68,7 @@ class Recording:
         self.specs: list[Spec] = []  # of the inputs, with symbols where their sizes vary
         self.origins: list[tuple[str, int | None]] = []
         self.log: list[Entry] = []
+        self.captures_elements = False  # whether elements that the program computes can be numbers
         self.writers: dict[int, list[int]] = {}  # of memory, by address: which entries wrote it
         self._standing: dict[int, Tensor] = {}
         self._starts: list[int] = []
@@ -139,6 +142,8 @@ class Recording:
         address, count, *parameters = words
         if any(type(p) is int and p >= FIRST_ADDRESS for p in (count, *parameters)):
             raise RecordingError(f"random numbers of the kernel '{name}' depend on elements of a tensor")
+        if any(isinstance(p, HostNumber) and p.computed for p in parameters):
+            raise RecordingError(f"random numbers of the kernel '{name}' depend on elements of a tensor")
         if not self.owns(address):
             raise RecordingError("a tensor that was not recorded is filled with random numbers")
         size = int(kind) if kind.isdigit() else int(kind[1:]) // 8
@@ -177,10 +182,15 @@ class Recording:
             held = MEMORY.alloc(len(found))
             memoryview(held).cast("B")[: len(found)] = found
             return host().reader(dtype)(held.ptr)
+        counter = None
         if dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
             leaf = Leaf(address, dtype)
             self.note(Read(leaf))
-            return host_number(leaf, float if dtype.is_floating_point else int)
+            counter = host_number(leaf, float if dtype.is_floating_point else int)
+        if self.captures_elements and not LEVELS.stack and (number := element_number(address, dtype, counter)):
+            return number[0]
+        if counter is not None:
+            return counter
         raise DataDependentError(
             f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"
         )

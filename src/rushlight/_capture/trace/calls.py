@@ -23,7 +23,7 @@ from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import classes, control_flow, library, schedules
+from rushlight._capture.trace import classes, control_flow, element_checks, library, schedules
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -347,6 +347,8 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     args, kwargs = _real(tracer, args, kwargs)
     if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
         tracer.unkept = "it runs code that is not followed"
+    if tracer.rec.captures_elements and getattr(function, "__name__", "") in element_checks.FILLED:
+        function = element_checks.filling(function)
     if tracer.made_classes:
         for x in (*args, *kwargs.values(), getattr(function, "__self__", None)):
             classes.open_cells(tracer, x)
@@ -507,8 +509,10 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
             x = list(x) if kind is reversed else x
-        elif kind in (int, float) and isinstance(x, HostNumber) and x.kind in (int, kind) and len(args) == 1:
-            return x if x.kind is kind else x._made(float, x)
+        elif kind in (int, float) and isinstance(x, (HostNumber, Tensor)) and len(args) == 1:
+            number = tracer.native(cast("Any", Tensor).item, x) if isinstance(x, Tensor) else x
+            if isinstance(number, HostNumber) and (number.computed or number.kind in (int, kind)):
+                return number if number.kind is kind else number._made(kind, number)
         elif kind in (int, float, complex, bool, str) and tracer.is_user_object(x):
             return _converted(tracer, kind, x)
         given.append(x)
@@ -886,6 +890,7 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
 
 
 _HANDLED: dict[str, Callable[..., Any]] = {
+    "check": element_checks.check, "check_with": element_checks.check_with, "check_is_size": element_checks.check_is_size,
     "cond": control_flow.cond, "while_loop": control_flow.while_loop, "scheduler_step": schedules.scheduler_step,
 }  # fmt: skip
 _HANDLERS: dict[Any, Callable[..., Any]] = {

@@ -42,6 +42,8 @@ class Hooks:
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
     they are marked alone; `asked` is what the function was compiled with.
 
+    `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`).
+
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
     compiler; others only end it.  `settings_text()` tells the settings that traces depend on.
@@ -51,6 +53,7 @@ class Hooks:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
         self.dynamic: Callable[[bool | None], bool | None] = lambda asked: asked
+        self.captures_elements: Callable[[], bool] = lambda: False
         self.settings_text: Callable[[], str] = str
         self.again: Any = None  # the method that runs a function as it is, where a check fails
         self.strict: Callable[[], bool | None] = lambda: None

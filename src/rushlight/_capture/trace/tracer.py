@@ -19,6 +19,7 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
+from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import calls, classes
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
@@ -72,6 +73,11 @@ def symbolic_among(values: Iterable[Any]) -> bool:
     )
 
 
+def numbers_among(values: Iterable[Any]) -> bool:
+    """Whether one of some values, or of the items of a sequence among them, is a number of the program."""
+    return any(isinstance(x, HostNumber) or (type(x) in (list, tuple) and numbers_among(x)) for x in values)
+
+
 class Tracer(Operations):
     """See the module's text.  `rec` is the recording of what happens to tensors."""
 
@@ -82,6 +88,7 @@ class Tracer(Operations):
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
+        rec.captures_elements = settings.backend is None and HOOKS.captures_elements()
         self.last_effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # behind all writes
         self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
@@ -167,10 +174,12 @@ class Tracer(Operations):
         except StopIteration:
             raise
         except Exception as error:  # perhaps because a size is a symbol: no handler of the program may see that
-            if isinstance(error, SpecializationError) or (
-                self.outside.varying.sizes
-                and symbolic_among((getattr(function, "__self__", None), *args, *kwargs.values()))
-            ):
+            given = (getattr(function, "__self__", None), *args, *kwargs.values())
+            if self.rec.captures_elements and numbers_among(given):
+                raise Break(
+                    f"a number of the program is given to native code: {type(error).__name__}: {error}"
+                ) from None
+            if isinstance(error, SpecializationError) or (self.outside.varying.sizes and symbolic_among(given)):
                 raise Break(f"{type(error).__name__}: {error}", kind="sizes") from None
             raise
         finally:
@@ -762,6 +771,8 @@ class Tracer(Operations):
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
         obj, index, value = self.real(obj), self.real(index), self.real(value)
+        if isinstance(value, ElementNumber) and isinstance(obj, Tensor):
+            value = value.tensor
         method = self.method_of(obj, "__setitem__")
         if method is not None:
             return self.call(method, (index, value), {})
@@ -934,6 +945,10 @@ class Tracer(Operations):
         value = self.real(value)
         if isinstance(value, Tensor) and self.rec.is_recorded(value):
             taken = checks.taken(self, value)
+            if taken is not None:
+                return taken
+        elif isinstance(value, ElementNumber):
+            taken = checks.taken(self, value.tensor)
             if taken is not None:
                 return taken
         known = self.hosted(value) if isinstance(value, HostNumber) else None

@@ -25,7 +25,7 @@ from typing import Any
 from rushlight._capture.recording.errors import DataDependentError
 from rushlight._engine.dispatch.lower import NUMBERS
 
-__all__ = ["HostFloat", "HostInt", "HostNumber", "Leaf", "host_number"]
+__all__ = ["asked", "HostFloat", "HostInt", "HostNumber", "Leaf", "host_number"]
 
 
 class Leaf:
@@ -42,7 +42,8 @@ class Leaf:
         self.value: Any = None
 
 
-def _asked(what: str) -> DataDependentError:
+def asked(what: str) -> DataDependentError:
+    """The error for what needs the value of a number."""
     return DataDependentError(f"{what} asks for the value of a number that each call of the program computes")
 
 
@@ -52,6 +53,8 @@ class HostNumber:
     __slots__ = ("function", "operands")
 
     kind: type = float
+    computed = False
+    """Whether it is an element of a tensor that the program computes."""
 
     def __init__(self, function: Any, operands: Sequence[Any]) -> None:
         self.function, self.operands = function, tuple(operands)
@@ -60,44 +63,47 @@ class HostNumber:
         kinds = [x.kind if isinstance(x, HostNumber) else type(x) for x in operands]
         if any(kind not in (bool, int, float) for kind in kinds):
             return NotImplemented
+        for x in operands:
+            if isinstance(x, HostNumber) and x.computed:
+                return x._made(function, *operands)
         whole = all(kind is not float for kind in kinds) and function in _WHOLE
         if function is operator.pow and all(kind is not float for kind in kinds):
-            raise _asked("the power of two integers")  # whether that is an integer depends on the sign
+            raise asked("the power of two integers")  # whether that is an integer depends on the sign
         if function in _DIVISIONS:
             if kinds[1] is int and isinstance(operands[1], HostNumber):
-                raise _asked("a division by an integer")  # which may be zero
+                raise asked("a division by an integer")  # which may be zero
             if not isinstance(operands[1], HostNumber):
                 function(1, operands[1])  # raises what a division by zero does
         return (HostInt if whole else HostFloat)(function, operands)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(self.kind, name):
-            raise _asked(name)
+            raise asked(name)
         raise AttributeError(f"'{self.kind.__name__}' object has no attribute '{name}'")
 
     def __bool__(self) -> bool:
-        raise _asked("bool()")
+        raise asked("bool()")
 
     def __float__(self) -> float:
-        raise _asked("float()")
+        raise asked("float()")
 
     def __int__(self) -> int:
-        raise _asked("int()")
+        raise asked("int()")
 
     def __index__(self) -> int:
-        raise _asked("an index")
+        raise asked("an index")
 
     def __eq__(self, other: object) -> bool:
-        raise _asked("a comparison")
+        raise asked("a comparison")
 
     def __hash__(self) -> int:
-        raise _asked("hash()")
+        raise asked("hash()")
 
     def __repr__(self) -> str:
-        raise _asked("printing")
+        raise asked("printing")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _asked("NumPy")
+        raise asked("NumPy")
 
     __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
 
@@ -151,7 +157,7 @@ def _operations() -> None:
 
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: HostNumber, *args: Any) -> Any:
-        raise _asked(f"{name}()")
+        raise asked(f"{name}()")
 
     return refuse
 

@@ -117,7 +117,7 @@ def _collect(recording: Any, address: int, before: int, needed: set[int], given:
             sources = [entry.source] if type(entry) is Copy else []
             if type(entry) is Call:
                 sources = list(entry.words[: entry.exe.n_tensors])
-                if given < 0 and any(isinstance(word, HostNumber) for word in entry.words):
+                if any(isinstance(word, HostNumber) and (given < 0 or word.computed) for word in entry.words):
                     return False
             if not all(_collect(recording, p, k, needed, given) for p in sources):
                 return False

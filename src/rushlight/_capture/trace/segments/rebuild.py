@@ -17,6 +17,7 @@ from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
+from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_getter, is_plain
@@ -143,7 +144,9 @@ class Rebuild:
         return name
 
     def number(self, value: HostNumber) -> str:
-        """A number that the program computes on the host."""
+        """A number that the program computes: on the host, or an element of a tensor."""
+        if isinstance(value, ElementNumber):
+            return self.variable(f"{self.tensor(value.tensor)}.item()", value)
         self.outputs.append(value)
         name = self.places[id(value)] = f"o[{len(self.outputs) - 1}]"
         self.kept.append(value)

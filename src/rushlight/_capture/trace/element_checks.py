@@ -1,0 +1,62 @@
+"""Functions that treat numbers which a program reads of its tensors in a way of their own.
+
+`torch.full` and the like make a tensor and fill it.  What `torch._check` and the like look at is taken to hold, and the
+program looks whether it does; where it does not, the frames run as they are and raise what they raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rushlight._capture.recording.element_numbers import ElementNumber, fails
+from rushlight._capture.trace.outside import ABSENT
+
+if TYPE_CHECKING:
+    from rushlight._capture.trace.tracer import Tracer
+
+__all__ = ["FILLED", "check", "check_is_size", "check_with", "filling"]
+
+FILLED = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}  # place of the number
+
+
+def filling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes a tensor of one number, for a number of the program, too."""
+    place = FILLED[function.__name__]
+
+    def fill(*args: Any, **kwargs: Any) -> Any:
+        number = args[place] if len(args) > place else kwargs.get("fill_value")
+        if not isinstance(number, ElementNumber) or kwargs.get("requires_grad"):
+            return function(*args, **kwargs)
+        zero = number.kind(0)
+        made = (
+            function(*args[:place], zero, *args[place + 1 :], **kwargs)
+            if len(args) > place
+            else function(*args, **{**kwargs, "fill_value": zero})
+        )
+        return made.fill_(number.tensor)
+
+    return fill
+
+
+def check(tracer: Tracer, cond: Any = None, message: Any = None) -> Any:
+    """`torch._check` and those that raise other errors; ABSENT for conditions that are known."""
+    if not isinstance(cond, ElementNumber):
+        return ABSENT
+    tracer.native(lambda: tracer.rec.check(fails(cond)))
+    return None
+
+
+def check_with(tracer: Tracer, error_type: Any, cond: Any = None, message: Any = None) -> Any:
+    """`torch._check_with`."""
+    return check(tracer, cond)
+
+
+def check_is_size(tracer: Tracer, i: Any = None, message: Any = None, *, max: Any = None) -> Any:
+    """`torch._check_is_size`."""
+    if not isinstance(i, ElementNumber):
+        return ABSENT
+    check(tracer, i >= 0)
+    if max is not None:
+        check(tracer, i <= max)
+    return None
