@@ -15,7 +15,7 @@ from rushlight._prims import build
 from rushlight._prims.effects import prim
 from rushlight._transforms.partition import Joint, partition
 from rushlight._types.device import CPU
-from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 
 def clusters(executable):
@@ -84,6 +84,20 @@ def test_a_product_takes_what_follows():
     y = program.call(linear, x, w, b)
     z = program.call(lambda a: prim.maximum(a, build.full_like(a, 0.0)), y)
     assert clusters(program.check([z])) == 1
+
+
+@pytest.mark.parametrize("sizes", [(24, 40, 33), (8, 600, 48), (300, 1200, 810)])
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16])
+def test_a_product_of_narrow_floats_takes_what_reads_it_rounded(sizes, dtype):
+    program, (m, k, n) = Calls(), sizes
+    x, w, h = (program.input(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+    y = program.call(lambda a, b: prim.dot(a, b, dtype=a.dtype), x, w)
+
+    def step(a, b):
+        return prim.convert(prim.convert(a, dtype=FLOAT32) * prim.tanh(prim.convert(b, dtype=FLOAT32)), dtype=dtype)
+
+    z = program.call(step, y, h)
+    assert clusters(program.check([z])) == 1 and clusters(program.check([y, z])) == 1
 
 
 @pytest.mark.parametrize("shape", [(64, 100), (7, 2000), (3, 5, 64)])

@@ -68,10 +68,13 @@ class Compiled:
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:
     """What the choice of a routine's kernels depends on, and of a convolution what was chosen."""
-    operands = tuple((o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs))
+    operands = [(o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs)]
+    if step.name == "dot":  # sums are those of the wide dtype; where they are rounded is no matter of order
+        out = step.outputs[0]
+        operands[-1] = out.dtype.wide.name, out.shape, out.strides
     prologues = tuple(p is not None for p in step.prologues) if any(step.prologues) else ()
     chosen = _chosen(step) if step.name == "conv_windows" else ()
-    return "call", step.name, operands, repr(step.params), prologues, chosen
+    return "call", step.name, tuple(operands), repr(step.params), prologues, chosen
 
 
 # Words of a convolution that decide in which order the steps of a sum are added.
