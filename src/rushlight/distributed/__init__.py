@@ -1,15 +1,21 @@
-"""`torch.distributed` of a build without it: `is_available()` is False, there is no process group, and making one
-raises NotImplementedError.
+"""`torch.distributed`: processes that work together.
+
+`init_process_group` makes a process one of a job; collectives then move tensors between its processes. Between CPUs they
+run on MPI, which `pip install 'rushlight[mpi]'` brings; a job of one process needs nothing.
 
 >>> import rushlight as torch
->>> torch.distributed.is_available(), torch.distributed.is_initialized()
-(False, False)
+>>> import torch.distributed as dist
+>>> dist.is_available(), dist.is_initialized()
+(True, False)
+>>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+>>> x = torch.tensor([1.0, 2.0])
+>>> dist.all_reduce(x)
+>>> x, dist.get_rank(), dist.get_backend()
+(tensor([1., 2.]), 0, 'gloo')
+>>> dist.destroy_process_group()
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any, NoReturn
 
 from rushlight._distributed.errors import DistBackendError as DistBackendError
 from rushlight._distributed.errors import DistError as DistError
@@ -21,89 +27,46 @@ from rushlight._distributed.stores.hash_store import HashStore as HashStore
 from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight._distributed.stores.store import Store as Store
 from rushlight._distributed.stores.tcp_store import TCPStore as TCPStore
-from rushlight._interface.base import absent_class, lazy_files, refuse
+from rushlight._interface.base import lazy_files
 
-__all__ = [
-    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "ProcessGroup", "QueueEmptyError", "ReduceOp", "Store", "TCPStore", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
-    "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
-]  # fmt: skip
-
-_WHY = "there are no process groups yet; programs run in one process, or in processes of torch.multiprocessing"
-
-# What processes do together.
-_COLLECTIVES = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single", "barrier", "broadcast",
-    "broadcast_object_list", "destroy_process_group", "gather", "gather_object", "get_backend", "get_global_rank", "get_process_group_ranks", "irecv",
-    "isend", "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send",
+_C10D = (
+    "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
+    "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
+    "ReduceScatterOptions", "ScatterOptions", "Work", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
+    "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv",
+    "broadcast", "broadcast_object_list", "default_pg_timeout", "destroy_process_group", "gather", "gather_object", "get_backend",
+    "get_backend_config", "get_debug_level", "get_default_backend_for_device", "get_global_rank", "get_group_rank", "get_node_local_rank",
+    "get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv",
+    "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
+    "is_ucc_available", "is_xccl_available", "isend", "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
+    "recv", "recv_object_list", "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "split_group", "supports_complex",
+    "_coalescing_manager", "_get_default_group", "_make_nccl_premul_sum", "_rank_not_in_group", "_resolve_process_group",
 )  # fmt: skip
 
-# For annotations and `isinstance`.
-ProcessGroup = absent_class("torch.distributed.ProcessGroup", _WHY)
-
-
-def is_available() -> bool:
-    """Whether process groups are built in: False."""
-    return False
-
-
-def is_initialized() -> bool:
-    """Whether there is a process group: False."""
-    return False
-
-
-def is_torchelastic_launched() -> bool:
-    """Whether torchrun started this process: False."""
-    return False
-
-
-def is_backend_available(backend: str) -> bool:
-    """False, whichever it is."""
-    return False
-
-
-def is_nccl_available() -> bool:
-    """False."""
-    return False
-
-
-is_gloo_available = is_mpi_available = is_nccl_available
-
-
-class ReduceOp:
-    """How values of several processes become one: names for arguments."""
-
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
-
-
-def _needs_group(name: str) -> Callable[..., NoReturn]:
-    def collective(*args: Any, **kwargs: Any) -> NoReturn:
-        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
-
-    collective.__name__ = collective.__qualname__ = name
-    collective.__doc__ = "Raises ValueError: there is no process group."
-    return collective
-
-
-for _name in _COLLECTIVES:
-    globals()[_name] = _needs_group(_name)
-del _name
-
+__all__ = [
+    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError",
+    "Store", "TCPStore", "is_available",
+    "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
+    "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
+    "ReduceScatterOptions", "ScatterOptions", "Work", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
+    "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv",
+    "broadcast", "broadcast_object_list", "default_pg_timeout", "destroy_process_group", "gather", "gather_object", "get_backend",
+    "get_backend_config", "get_debug_level", "get_default_backend_for_device", "get_global_rank", "get_group_rank", "get_node_local_rank",
+    "get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv",
+    "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
+    "is_ucc_available", "is_xccl_available", "isend", "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
+    "recv", "recv_object_list", "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "split_group", "supports_complex",
+]  # fmt: skip
 
 __getattr__ = lazy_files(
-    __name__, {}, ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor")
+    __name__,
+    dict.fromkeys(_C10D, "distributed_c10d"),
+    ("_composable", "_tensor", "c10d", "device_mesh", "distributed_c10d", "fsdp", "nn", "optim", "rpc", "tensor"),
 )
 
 
-def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotImplementedError."""
-    refuse("torch.distributed.init_process_group()", _WHY)
-
-
-def get_rank(group: Any = None) -> int:
-    """Raises ValueError: there is no process group."""
-    raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
-
-
-def get_world_size(group: Any = None) -> int:
-    """Raises ValueError: there is no process group."""
-    raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+def is_available() -> bool:
+    """Whether process groups are built in: True.  Jobs of several processes need the extra `rushlight[mpi]` too."""
+    return True

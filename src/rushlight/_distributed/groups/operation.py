@@ -1,0 +1,115 @@
+"""An operation of a process group: its steps, how far it is, and who waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from rushlight._base.errors import describe_code, user_code, user_line
+from rushlight._distributed.engines.mpi import error_text, function_address, source_of
+from rushlight._distributed.engines.progress_native import BLOCK_WORDS, CODE, FIRST, FUNCTION, REQUEST, STATUS, TEST
+from rushlight._distributed.errors import DistBackendError
+
+__all__ = ["Block", "Operation"]
+
+_PACK = [Struct(f"{n}q") for n in range(FIRST + 12)]
+_UNFINISHED: list[Any] = []  # failed operations whose memory MPI may still write to
+_CHANGING = threading.Lock()
+
+
+class Block:
+    """The memory in which one call at a time is described to native code."""
+
+    __slots__ = ("address", "request", "words")
+
+    def __init__(self) -> None:
+        self.words = array("q", [0] * BLOCK_WORDS)
+        self.address = self.words.buffer_info()[0]
+        self.request = self.address + 8 * REQUEST
+        self.words[TEST] = function_address("MPI_Test")
+
+    def describe(self, words: tuple[int, ...]) -> None:
+        """Fill in a call: a function and its arguments, and the request behind them."""
+        _PACK[len(words) + 1].pack_into(self.words, FUNCTION, *words, self.request)
+
+    @property
+    def code(self) -> int:
+        """What the last test of the request gave."""
+        return self.words[CODE]
+
+
+class Operation:
+    """What one collective or message does on this process.
+
+    `steps` are run one after the other: calls of the engine, and Python functions.  `describe()` gives the shapes and
+    dtypes for messages; `keep` is what must live until the end.
+    """
+
+    __slots__ = (
+        "at", "began", "block", "callbacks", "describe", "done", "error", "event", "group", "keep", "line", "name", "nbytes", "number", "received", "steps", "warned",
+    )  # fmt: skip
+
+    def __init__(self, group: Any, name: str, steps: list[Any], describe: Callable[[], str], nbytes: int = 0) -> None:
+        self.group, self.name, self.steps, self.describe, self.nbytes = group, name, steps, describe, nbytes
+        self.at = 0  # the next step
+        self.number = 0
+        self.began = self.warned = 0.0
+        self.done, self.error = False, None
+        self.block: Block | None = None  # while a call is in flight
+        self.event: threading.Event | None = None
+        self.callbacks: list[Callable[[Operation], None]] | None = None
+        self.line: Any = None
+        self.keep: Any = None
+        self.received: Block | None = None  # of a message that has come: with its status
+
+    def make_waitable(self) -> None:
+        """Let other threads wait, and remember the user's line, since nobody's stack will show it."""
+        self.event = threading.Event()
+        self.line = user_code(3)
+
+    def where(self) -> str:
+        """The user's line that asked for the operation."""
+        return user_line() if self.line is None else describe_code(*self.line)
+
+    def text(self) -> str:
+        """Number, name, shapes and dtypes."""
+        number = f" #{self.number}" if self.number else ""
+        return f"{self.name}{number} of group {self.group.name!r} ({self.describe()})"
+
+    def source(self) -> int:
+        """The rank that a message came from."""
+        if self.received is None:
+            raise RuntimeError(f"{self.text()} has no source")
+        return self.group.ranks[source_of(self.received.address + 8 * STATUS)]
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Be done, and tell those who wait."""
+        if error is not None and self.block is not None:
+            _UNFINISHED.append((self, self.block))
+        with _CHANGING:
+            self.error, self.done, self.block = error, True, None
+            callbacks, self.callbacks = self.callbacks, None
+        if self.event is not None:
+            self.event.set()
+        for call in callbacks or ():
+            call(self)
+
+    def when_done(self, call: Callable[[Operation], None]) -> None:
+        """Call a function when the operation is done: at once if it is."""
+        with _CHANGING:
+            if not self.done:
+                self.callbacks = [*(self.callbacks or ()), call]
+                return
+        call(self)
+
+    def failed_call(self, code: int) -> DistBackendError:
+        """The error for an error code of a call."""
+        return DistBackendError(f"{self.text()} failed: {error_text(-code)}")
+
+    def late_by(self) -> float:
+        """Seconds since the operation began."""
+        return time.monotonic() - self.began

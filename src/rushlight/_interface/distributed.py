@@ -1,0 +1,39 @@
+"""Process groups below tensors."""
+
+from __future__ import annotations
+
+from rushlight._distributed.engines.buffers import Buffer, Reduction
+from rushlight._distributed.engines.single import SingleCommunicator
+from rushlight._distributed.engines.starting import finish_mpi, require_mpi, start_mpi
+from rushlight._distributed.errors import DistBackendError
+from rushlight._distributed.groups.checking import comparer
+from rushlight._distributed.groups.group import GROUPS, Group
+from rushlight._distributed.groups.making import apart, subset
+from rushlight._distributed.groups.operation import Operation
+from rushlight._distributed.groups.watch import WATCH
+from rushlight._distributed.launch.connect import connect, given_by_mpiexec
+from rushlight._engine.core.memory import is_host_memory, own
+from rushlight._engine.core.state import RECORDING, STATE
+
+__all__ = [
+    "connect",  # make this process a rank of an MPI world
+    "given_by_mpiexec",  # rank and size, from launchers of MPI's own
+    "Buffer",  # address, count and dtype of a tensor's elements
+    "Reduction",
+    "require_mpi",  # ImportError where the extra is missing
+    "start_mpi",  # the communicator of all processes
+    "finish_mpi",
+    "apart",  # a blocking call that can be left
+    "subset",  # a communicator of some of the ranks
+    "SingleCommunicator",  # that of one
+    "DistBackendError",
+    "comparer",  # steps that compare operations among the ranks
+    "GROUPS",  # number -> group
+    "Group",
+    "Operation",
+    "WATCH",  # the monitor of the job
+    "is_host_memory",
+    "own",
+    "RECORDING",
+    "STATE",
+]

@@ -1,0 +1,1 @@
+"""What `torch.distributed` is made of: groups, collectives, messages, objects."""

@@ -1,0 +1,154 @@
+"""Arguments of collectives: tensors, their buffers, and tensors whose elements do not lie one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight import Tensor, no_grad
+from rushlight._interface.autograd import bump
+from rushlight._interface.distributed import RECORDING, STATE, Buffer, Reduction, is_host_memory, own
+from rushlight.distributed.c10d.options import RedOpType, ReduceOp, supports_complex
+
+__all__ = [
+    "Staging",
+    "buffer",
+    "check_list",
+    "check_same_dtype",
+    "check_tensor",
+    "describe",
+    "is_tensor_list",
+    "reduction_of",
+]
+
+_NAMES = {
+    ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.PRODUCT: "prod", ReduceOp.MIN: "min", ReduceOp.MAX: "max", ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor", ReduceOp.BXOR: "bxor",
+}  # fmt: skip
+_REAL_PARTS = {"complex32": ("float16", 2), "complex64": ("float32", 4), "complex128": ("float64", 8)}
+_REDUCED = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
+)  # fmt: skip
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """TypeError unless an argument is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n             but got {type(value)} instead."
+        )
+
+
+def is_tensor_list(value: Any) -> bool:
+    """Whether an argument is a list of tensors."""
+    return isinstance(value, (list, tuple)) and all(isinstance(x, Tensor) for x in value)
+
+
+def check_list(value: Any, name: str) -> None:
+    """TypeError unless an argument is a list of tensors."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n             but got {type(value)} instead."
+        )
+    if not all(isinstance(x, Tensor) for x in value):
+        kinds = [type(x) for x in value]
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n"
+            f"             but got {type(value)} with elements of type {kinds}."
+        )
+
+
+def check_same_dtype(*given: Any) -> None:
+    """ValueError unless tensors, alone or in lists, have one dtype."""
+    first = None
+    for x in (x for one in given for x in (one if isinstance(one, (list, tuple)) else [one])):
+        if first is not None and x.dtype is not first:
+            raise ValueError(f"Invalid usage of tensors with different dtypesFound {first} and  {x.dtype}")
+        first = x.dtype
+
+
+def buffer(x: Tensor) -> Buffer:
+    """The elements of a contiguous tensor."""
+    spec = x._spec
+    return Buffer(x._ptr, spec.numel, spec.dtype.name, spec.dtype.itemsize)
+
+
+def reduced_buffer(x: Tensor) -> Buffer:
+    """The same for a reduction: complex numbers as pairs."""
+    spec = x._spec
+    if spec.dtype.is_complex:
+        name, itemsize = _REAL_PARTS[spec.dtype.name]
+        return Buffer(x._ptr, 2 * spec.numel, name, itemsize)
+    return Buffer(x._ptr, spec.numel, spec.dtype.name, spec.dtype.itemsize)
+
+
+def reduction_of(op: Any, x: Tensor, name: str) -> Reduction:
+    """The reduction that an argument names, checked for a dtype."""
+    kind, factor = (op.op, op.factor) if isinstance(op, ReduceOp) else (op, None)
+    if not isinstance(kind, RedOpType):
+        raise TypeError(f"{name}(): op must be a torch.distributed.ReduceOp, got {op!r}")
+    dtype = x._spec.dtype
+    if dtype.is_complex and not supports_complex(kind):
+        raise ValueError(f"{name} does not support {kind} on complex tensors")
+    if kind is ReduceOp.PREMUL_SUM:
+        if factor is None:
+            raise ValueError("ReduceOp.PREMUL_SUM needs a factor: torch.distributed._make_nccl_premul_sum(factor)")
+        return Reduction("premul_sum", float(factor))
+    if kind not in _NAMES:
+        raise ValueError(f"{name}: {kind} is no reduction")
+    if kind in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR) and dtype.is_floating_point:
+        raise RuntimeError(f"Cannot use ReduceOp.{kind.name} with non-integral dtype")
+    if dtype.name not in _REDUCED and not dtype.is_complex:
+        raise RuntimeError(f"Invalid scalar type: {name} cannot reduce {dtype}")
+    return Reduction(_NAMES[kind])
+
+
+def describe(tensors: Sequence[Tensor]) -> str:
+    """Dtypes and shapes, for messages."""
+    return ", ".join(f"{x.dtype} {list(x.shape)}".replace("torch.", "") for x in tensors) or "no tensors"
+
+
+class Staging:
+    """Contiguous stand-ins for tensors whose elements do not lie one behind the other, and the way back."""
+
+    def __init__(self) -> None:
+        self.after: list[Any] = []
+
+    def read(self, x: Tensor) -> Tensor:
+        """A tensor to send from."""
+        spec = _checked(x)
+        if spec.contiguous and not spec.conj:
+            return x
+        with no_grad():
+            return x.detach().resolve_conj().resolve_neg().contiguous()
+
+    def write(self, x: Tensor, filled: bool = False) -> Tensor:
+        """A tensor to receive into: `filled` where its elements are sent too."""
+        spec = _checked(x)
+        own(x)
+        bump(x._storage)
+        if spec.contiguous and not spec.conj:
+            return x
+        with no_grad():
+            made = self.read(x) if filled else x.detach().new_empty(x.shape)
+        self.after.append(lambda: _copy_back(x, made))
+        return made
+
+
+def _copy_back(x: Tensor, made: Tensor) -> None:
+    with no_grad():
+        x.detach().copy_(made)
+
+
+def _checked(x: Tensor) -> Any:
+    """The spec of a tensor that a collective can take."""
+    if STATE.word & RECORDING:
+        raise STATE.recording.refused("a collective of torch.distributed")
+    spec = getattr(x, "_spec", None)
+    if spec is None:
+        raise TypeError(f"collectives take plain tensors, got {type(x)}")
+    if not x.is_sparse and is_host_memory(spec):
+        return spec
+    if x.is_sparse:
+        raise RuntimeError("rushlight's collectives take strided tensors yet, got a sparse one: use to_dense()")
+    raise RuntimeError(f"No backend type associated with device type {spec.device.type}")

@@ -1,0 +1,390 @@
+"""Collectives of tensors: the functions of `torch.distributed`.
+
+Each checks its arguments, turns tensors into buffers, and gives the steps of its group's communicator to the group.
+Tensors that are not contiguous are received into stand-ins and copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from rushlight import Tensor
+from rushlight._interface.distributed import Buffer, Operation
+from rushlight.distributed.c10d.checks import (
+    Staging,
+    buffer,
+    check_list,
+    check_same_dtype,
+    check_tensor,
+    describe,
+    reduced_buffer,
+    reduction_of,
+)
+from rushlight.distributed.c10d.options import ReduceOp
+from rushlight.distributed.c10d.work import Work
+from rushlight.distributed.c10d.world import ProcessGroup, member, place_in
+
+__all__ = [
+    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "gather", "issue", "reduce", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor", "scatter",
+]  # fmt: skip
+
+
+def issue(
+    pg: ProcessGroup,
+    name: str,
+    steps: list[Any],
+    tensors: Sequence[Tensor],
+    async_op: bool,
+    results: Any = (),
+    keep: Any = None,
+) -> Work | None:
+    """Run steps as the next operation of a group; `tensors` are what it is described by."""
+    operation = Operation(pg._group, name, steps, lambda: describe(tensors), sum(x._spec.nbytes for x in tensors))
+    operation.keep = (tensors, results, keep)
+    if pg._coalescing is not None:
+        pg._coalescing.append(Work(pg._group.start(operation), results))
+        return pg._coalescing[-1] if async_op else None
+    if async_op:
+        return Work(pg._group.start(operation), results)
+    pg._group.run(operation)
+    return None
+
+
+def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+    """Reduce `tensor` over all processes, in place on each.
+
+    With `async_op=True` it gives a `Work`, and the result is there after `wait()`.  TypeError for other than a tensor;
+    RuntimeError for a reduction that its dtype does not have.
+
+    Example: `dist.all_reduce(loss, op=dist.ReduceOp.AVG)`
+    """
+    check_tensor(tensor, "tensor")
+    pg = member(group, "all_reduce")
+    if pg is None:
+        return None
+    reduction, staging = reduction_of(op, tensor, "all_reduce"), Staging()
+    held = staging.write(tensor, filled=True)
+    steps = pg._group.communicator.all_reduce(reduced_buffer(held), reduction)
+    if staging.after:
+        steps += staging.after
+    return issue(pg, f"all_reduce({reduction.name})", steps, (tensor,), async_op, tensor, held)
+
+
+def all_reduce_coalesced(
+    tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """`all_reduce` of a list of tensors with one dtype, as one operation."""
+    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    check_list(tensors, "tensors")
+    check_same_dtype(tensors)
+    pg = member(group, "all_reduce_coalesced")
+    if pg is None or not tensors:
+        return None
+    staging, steps, kept = Staging(), [], []
+    for tensor in tensors:
+        reduction = reduction_of(op, tensor, "all_reduce_coalesced")
+        kept.append(staging.write(tensor, filled=True))
+        steps += pg._group.communicator.all_reduce(reduced_buffer(kept[-1]), reduction)
+    return issue(
+        pg, f"all_reduce_coalesced({reduction.name})", steps + staging.after, tensors, async_op, list(tensors), kept
+    )
+
+
+def broadcast(
+    tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+) -> Work | None:
+    """Copy `tensor` of rank `src` to all others."""
+    check_tensor(tensor, "tensor")
+    pg = member(group, "broadcast")
+    if pg is None:
+        return None
+    root, staging = place_in(pg, src, group_src), Staging()
+    held = staging.read(tensor) if pg.rank() == root else staging.write(tensor)
+    steps = [*pg._group.communicator.broadcast(buffer(held), root), *staging.after]
+    return issue(pg, f"broadcast(from {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
+
+
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: Any = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Reduce `tensor` over all processes, in place on rank `dst`; what others hold then stays as it was."""
+    check_tensor(tensor, "tensor")
+    pg = member(group, "reduce")
+    if pg is None:
+        return None
+    root, reduction, staging = place_in(pg, dst, group_dst), reduction_of(op, tensor, "reduce"), Staging()
+    held = staging.write(tensor, filled=True) if pg.rank() == root else staging.read(tensor)
+    steps = [*pg._group.communicator.reduce(reduced_buffer(held), reduction, root), *staging.after]
+    return issue(pg, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
+
+
+def _check_parts(name: str, parts: Sequence[Tensor], pg: ProcessGroup, what: str) -> None:
+    if len(parts) != pg.size():
+        raise RuntimeError(f"{name}: invalid {what} tensor list (expected length {pg.size()}, got {len(parts)})")
+
+
+def _check_sizes(name: str, x: Tensor, parts: Sequence[Tensor]) -> None:
+    for place, part in enumerate(parts):
+        if part.numel() != x.numel():
+            raise RuntimeError(
+                f"{name}: invalid tensor size at index {place} (expected {tuple(x.shape)}, got {tuple(part.shape)})"
+            )
+
+
+def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
+    """Every process's `tensor` into `tensor_list`, on all of them; sizes may differ from rank to rank."""
+    check_list(tensor_list, "tensor_list")
+    check_tensor(tensor, "tensor")
+    check_same_dtype(tensor_list, tensor)
+    pg = member(group, "all_gather")
+    if pg is None:
+        return None
+    _check_parts("all_gather", tensor_list, pg, "output")
+    _check_sizes("all_gather", tensor, tensor_list[pg.rank() : pg.rank() + 1])
+    staging = Staging()
+    sent, out = staging.read(tensor), [staging.write(x) for x in tensor_list]
+    steps = pg._group.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
+    return issue(pg, "all_gather", steps + staging.after, (tensor,), async_op, tensor_list, (sent, out))
+
+
+def all_gather_coalesced(
+    output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any = None, async_op: bool = False
+) -> Work | None:
+    """`all_gather` of a list of tensors; `output_tensor_lists[rank][k]` is that rank's tensor k."""
+    check_list(input_tensor_list, "tensor_list")
+    if not isinstance(output_tensor_lists, list):
+        raise TypeError("Invalid function argument: output_tensor_lists should be a list")
+    for output in output_tensor_lists:
+        check_list(output, "output_tensor_lists")
+    pg = member(group, "all_gather_coalesced")
+    if pg is None or not input_tensor_list:
+        return None
+    _check_parts("all_gather_coalesced", output_tensor_lists, pg, "output")
+    staging, steps, kept = Staging(), [], []
+    for k, tensor in enumerate(input_tensor_list):
+        sent, out = staging.read(tensor), [staging.write(row[k]) for row in output_tensor_lists]
+        _check_sizes("all_gather_coalesced", tensor, out)
+        steps += pg._group.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
+        kept.append((sent, out))
+    return issue(
+        pg, "all_gather_coalesced", steps + staging.after, input_tensor_list, async_op, output_tensor_lists, kept
+    )
+
+
+def _pieces(whole: Buffer, counts: Sequence[int]) -> list[Buffer]:
+    """Consecutive pieces of a buffer, by their numbers of elements."""
+    pieces, address = [], whole.address
+    for count in counts:
+        pieces.append(whole._replace(address=address, count=count))
+        address += count * whole.itemsize
+    return pieces
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Every process's `input_tensor` into one tensor: joined along its first dim, or stacked, as its shape says."""
+    check_tensor(input_tensor, "input_tensor")
+    check_tensor(output_tensor, "output_tensor")
+    pg = member(group, "all_gather_into_tensor")
+    if pg is None:
+        return None
+    _check_whole("all_gather_into_tensor", output_tensor, input_tensor, pg)
+    staging = Staging()
+    sent, out = staging.read(input_tensor), staging.write(output_tensor)
+    pieces = _pieces(buffer(out), [sent.numel()] * pg.size())
+    steps = pg._group.communicator.all_gather(buffer(sent), pieces)
+    return issue(
+        pg, "all_gather_into_tensor", steps + staging.after, (input_tensor,), async_op, output_tensor, (sent, out)
+    )
+
+
+all_gather_single = all_gather_into_tensor
+
+
+def _check_whole(name: str, whole: Tensor, part: Tensor, pg: ProcessGroup) -> None:
+    """A tensor of everybody's parts has their dtype and size."""
+    if whole.dtype is not part.dtype:
+        raise RuntimeError(
+            f"{name}: output tensor must have the same type as input tensor, got {whole.dtype} and {part.dtype}"
+        )
+    if whole.numel() != part.numel() * pg.size():
+        raise RuntimeError(
+            f"{name}: invalid tensor size (expected {pg.size()} times the elements of {tuple(part.shape)}, got {tuple(whole.shape)})"
+        )
+
+
+def gather(
+    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None, async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:  # fmt: skip
+    """Every process's `tensor` into `gather_list` on rank `dst` (0 where none is named)."""
+    check_tensor(tensor, "tensor")
+    if gather_list is not None:
+        check_list(gather_list, "gather_list")
+        check_same_dtype(tensor, gather_list)
+    pg = member(group, "gather")
+    if pg is None:
+        return None
+    root = place_in(pg, dst, group_dst if dst is not None or group_dst is not None else 0)
+    staging, out = Staging(), None
+    sent = staging.read(tensor)
+    if pg.rank() == root:
+        if not gather_list:
+            raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
+        _check_parts("gather", gather_list, pg, "output")
+        _check_sizes("gather", tensor, gather_list)
+        out = [staging.write(x) for x in gather_list]
+    elif gather_list:
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    steps = pg._group.communicator.gather(buffer(sent), None if out is None else [buffer(x) for x in out], root)
+    name = f"gather(to {pg._group.ranks[root]})"
+    return issue(pg, name, steps + staging.after, (tensor,), async_op, gather_list or [], (sent, out))
+
+
+def scatter(
+    tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None, async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:  # fmt: skip
+    """This process's place in rank `src`'s `scatter_list` into `tensor` (0 where none is named)."""
+    check_tensor(tensor, "tensor")
+    if scatter_list is not None:
+        check_list(scatter_list, "scatter_list")
+        check_same_dtype(tensor, scatter_list)
+    pg = member(group, "scatter")
+    if pg is None:
+        return None
+    root = place_in(pg, src, group_src if src is not None or group_src is not None else 0)
+    staging, parts = Staging(), None
+    out = staging.write(tensor)
+    if pg.rank() == root:
+        if not scatter_list:
+            raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
+        if len(scatter_list) != pg.size():
+            raise RuntimeError(
+                f"scatter: Incorrect input list size {len(scatter_list)}. Input list size should be {pg.size()}, same as size of the process group."
+            )
+        _check_sizes("scatter", tensor, scatter_list)
+        parts = [staging.read(x) for x in scatter_list]
+    elif scatter_list:
+        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    steps = pg._group.communicator.scatter(buffer(out), None if parts is None else [buffer(x) for x in parts], root)
+    name = f"scatter(from {pg._group.ranks[root]})"
+    return issue(pg, name, steps + staging.after, (tensor,), async_op, [tensor], (out, parts))
+
+
+def reduce_scatter(
+    output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Reduce everybody's `input_list[rank]` into `output` of each rank; sizes may differ from rank to rank."""
+    check_tensor(output, "output")
+    check_list(input_list, "input_list")
+    check_same_dtype(output, input_list)
+    pg = member(group, "reduce_scatter")
+    if pg is None:
+        return None
+    if len(input_list) != pg.size():
+        raise RuntimeError("invalid input tensor list size, must be world size")
+    _check_sizes("reduce_scatter", output, input_list[pg.rank() : pg.rank() + 1])
+    reduction, staging = reduction_of(op, output, "reduce_scatter"), Staging()
+    out, parts = staging.write(output), [staging.read(x) for x in input_list]
+    steps = pg._group.communicator.reduce_scatter(reduced_buffer(out), [reduced_buffer(x) for x in parts], reduction)
+    name = f"reduce_scatter({reduction.name})"
+    return issue(pg, name, steps + staging.after, input_list, async_op, output, (out, parts))
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Reduce everybody's `input` and give each rank its part, along the first dim."""
+    check_tensor(output, "output")
+    check_tensor(input, "input")
+    pg = member(group, "reduce_scatter_tensor")
+    if pg is None:
+        return None
+    _check_whole("reduce_scatter_tensor", input, output, pg)
+    reduction, staging = reduction_of(op, output, "reduce_scatter_tensor"), Staging()
+    out, sent = staging.write(output), staging.read(input)
+    target = reduced_buffer(out)
+    pieces = _pieces(reduced_buffer(sent), [target.count] * pg.size())
+    steps = pg._group.communicator.reduce_scatter(target, pieces, reduction)
+    name = f"reduce_scatter_tensor({reduction.name})"
+    return issue(pg, name, steps + staging.after, (input,), async_op, output, (out, sent))
+
+
+reduce_scatter_single = reduce_scatter_tensor
+
+
+def all_to_all(
+    output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Tensor k of `input_tensor_list` goes to rank k, and rank k's tensor for this one into `output_tensor_list[k]`."""
+    check_list(output_tensor_list, "output_tensor_list")
+    check_list(input_tensor_list, "input_tensor_list")
+    check_same_dtype(output_tensor_list, input_tensor_list)
+    pg = member(group, "all_to_all")
+    if pg is None:
+        return None
+    _check_parts("all_to_all", output_tensor_list, pg, "output")
+    _check_parts("all_to_all", input_tensor_list, pg, "input")
+    staging = Staging()
+    sent, out = [staging.read(x) for x in input_tensor_list], [staging.write(x) for x in output_tensor_list]
+    steps = pg._group.communicator.all_to_all([buffer(x) for x in out], [buffer(x) for x in sent])
+    return issue(pg, "all_to_all", steps + staging.after, input_tensor_list, async_op, output_tensor_list, (sent, out))
+
+
+def all_to_all_single(
+    output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None, input_split_sizes: list[int] | None = None,
+    group: Any = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Pieces of `input` along its first dim to all ranks, and theirs into `output`; equal pieces without sizes."""
+    check_tensor(output, "output")
+    check_tensor(input, "input")
+    check_same_dtype(output, input)
+    pg = member(group, "all_to_all_single")
+    if pg is None:
+        return None
+    if not (output.is_contiguous() and input.is_contiguous()):
+        raise ValueError("Tensors must be contiguous")
+    staging = Staging()
+    out, sent = staging.write(output), staging.read(input)
+    got = _pieces(buffer(out), _split_counts(output, output_split_sizes, pg))
+    parts = _pieces(buffer(sent), _split_counts(input, input_split_sizes, pg))
+    steps = pg._group.communicator.all_to_all(got, parts)
+    return issue(pg, "all_to_all_single", steps + staging.after, (input,), async_op, output, (sent, out))
+
+
+def _split_counts(x: Tensor, sizes: Sequence[int] | None, pg: ProcessGroup) -> list[int]:
+    """The numbers of elements of the pieces of a tensor along its first dim."""
+    rows = x.shape[0] if x.ndim else 1
+    if not sizes:
+        if rows % pg.size():
+            raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+        return [x.numel() // pg.size()] * pg.size()
+    if len(sizes) != pg.size():
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    if sum(sizes) != rows:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
+    row = x.numel() // rows if rows else 0
+    return [size * row for size in sizes]
+
+
+def barrier(
+    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
+) -> Work | None:
+    """Wait until all processes are here."""
+    pg = member(group, "barrier")
+    if pg is None:
+        return None
+    if device_ids is not None and not isinstance(device_ids, list):
+        raise TypeError("Invalid function argument: device_ids type should be List[int]")
+    return issue(pg, "barrier", pg._group.communicator.barrier(), (), async_op)

@@ -1,0 +1,419 @@
+"""Making process groups, ending them, and asking who is in them."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from rushlight._interface.base import refuse
+from rushlight._interface.distributed import (
+    GROUPS,
+    Group,
+    SingleCommunicator,
+    apart,
+    comparer,
+    connect,
+    finish_mpi,
+    given_by_mpiexec,
+    require_mpi,
+    start_mpi,
+    subset,
+)
+from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
+from rushlight.distributed.c10d.world import WORLD, GroupMember, ProcessGroup, default_group, group_of
+
+__all__ = [
+    "destroy_process_group", "get_backend", "get_backend_config", "get_default_backend_for_device", "get_global_rank", "get_group_rank",
+    "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group",
+    "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
+    "is_ucc_available", "is_xccl_available", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group",
+]  # fmt: skip
+
+_SERVED = (Backend.GLOO, Backend.MPI)
+_FINISHES_WITHIN = 10.0
+
+
+class _Engine:
+    """The MPI of this process, which begins once and is used by every default group after."""
+
+    def __init__(self) -> None:
+        self.communicator: Any = None
+        self.place: tuple[int, int] | None = None
+        self.rounds = 0
+
+    def connect(self, store: Any, rank: int, size: int, timeout: float) -> Any:
+        """A communicator of all `size` processes."""
+        joined = None
+        if size == 1:
+            return SingleCommunicator()
+        if self.place is None:
+            joined = connect(store, rank, size, timeout) if store is not None else None
+            self.communicator = apart(start_mpi, timeout, "start MPI")
+            self.place = (rank, size)
+            atexit.register(self.finish)
+        if self.place != (rank, size):
+            raise RuntimeError(
+                f"this process is rank {self.place[0]} of {self.place[1]} and cannot become rank {rank} of {size}: "
+                "start new processes for another world"
+            )
+        self.rounds += 1
+        made = subset(self.communicator, range(size), self.rounds % 30000, timeout)
+        if self.rounds == 1 and joined is not None:
+            joined.started()
+        return made
+
+    def finish(self) -> None:
+        """End MPI, where nothing has failed; with an end to waiting."""
+        if any(group.broken for group in GROUPS.values()):
+            return
+        try:
+            apart(finish_mpi, _FINISHES_WITHIN, "end MPI")
+        except Exception:
+            pass
+
+
+_ENGINE = _Engine()
+
+
+def _seconds(timeout: Any) -> float:
+    if timeout is None:
+        timeout = default_pg_timeout
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
+    return timeout.total_seconds()
+
+
+def _checked_backend(backend: str | None) -> tuple[str, BackendConfig]:
+    """The backend that was asked for and what it means; an error for one that is not there."""
+    asked = Backend(backend) if backend else Backend.UNDEFINED
+    config = BackendConfig(asked)
+    on_cpu = config.device_backend_map.get("cpu")
+    if on_cpu is None or on_cpu not in _SERVED:
+        served = on_cpu or asked
+        if served == Backend.NCCL:
+            raise RuntimeError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
+        raise RuntimeError(f"Distributed package doesn't have {served.upper()} built in")
+    return asked, config
+
+
+def init_process_group(
+    backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None, world_size: int = -1, rank: int = -1,
+    store: Any = None, group_name: str = "", pg_options: Any = None, device_id: Any = None, _ranks: Any = None,
+) -> None:  # fmt: skip
+    """Make this process one of a job: the default group.
+
+    Processes find one another by `init_method` ("env://", the default, reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
+    `MASTER_PORT`; "tcp://host:port"; "file:///path"), or by a `store` with `rank` and `world_size`.
+
+    `backend` is "gloo", "mpi", None or a pairing like "cpu:gloo": all are served by the MPI of the extra
+    `rushlight[mpi]`, which a world of one process does not need.  ValueError where there is a default group already;
+    ImportError that names the extra where it is missing.
+
+    Example: `dist.init_process_group("gloo")` in a program that `torchrun` started
+    """
+    if WORLD.default is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    seconds = _seconds(timeout)
+    asked, config = _checked_backend(backend)
+    if store is not None:
+        if init_method is not None:
+            raise AssertionError("Cannot specify both init_method and store.")
+        if not world_size > 0:
+            raise AssertionError("world_size must be positive if using store")
+        if not rank >= 0:
+            raise AssertionError("rank must be non-negative if using store")
+    elif init_method is None and (place := given_by_mpiexec()):
+        rank, world_size = place
+    else:
+        store, rank, world_size = _meet(init_method or "env://", rank, world_size, seconds)
+    if world_size > 1:
+        require_mpi()
+    communicator = _ENGINE.connect(store, rank, world_size, seconds)
+    WORLD.store, WORLD.count = store, 0
+    made = _process_group(0, group_name or "0", range(world_size), communicator, seconds, asked, config, "default_pg")
+    WORLD.default = made
+
+
+def _meet(init_method: str, rank: int, world_size: int, seconds: float) -> tuple[Any, int, int]:
+    """Store, rank and number of processes, by a URL."""
+    refuse(f"torch.distributed.init_process_group(init_method={init_method!r})", "give a store, rank and world_size")
+
+
+def _process_group(
+    number: int, name: str, ranks: Sequence[int], communicator: Any, seconds: float, *rest: Any
+) -> ProcessGroup:
+    backend, config, description = rest
+    group = Group(number, name, ranks, communicator, seconds)
+    if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
+        group.compare = comparer(group)
+    return WORLD.add(ProcessGroup(group, backend, config, description))
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """End a group; without one, all of them.
+
+    Operations that run are waited for, unless something has failed: it never hangs after an error.
+    """
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return
+    pg = WORLD.default if group is None else group
+    if pg is None:
+        raise AssertionError("Process group cannot be None")
+    if pg not in WORLD.groups:
+        raise ValueError("Invalid process group specified or has been destroyed.")
+    gone = list(WORLD.groups) if pg is WORLD.default else [pg]
+    for one in gone:
+        if not any(other._group.broken for other in WORLD.groups):
+            one._wait_for_pending_works()
+    for one in gone:
+        one._group.communicator.free()
+        WORLD.remove(one)
+    if pg is WORLD.default:
+        WORLD.default = WORLD.store = None
+
+
+# ***** other groups *****
+
+
+def new_group(
+    ranks: Iterable[int] | None = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
+    use_local_synchronization: bool = False, group_desc: str | None = None, device_id: Any = None, sort_ranks: bool = True,
+) -> Any:  # fmt: skip
+    """A group of some of the processes; all processes call it, those outside get `GroupMember.NON_GROUP_MEMBER`.
+
+    Its members alone talk to one another, so its cost does not depend on the size of the world.  With
+    `use_local_synchronization=True` only members need to call it.
+    """
+    default = default_group()
+    size, here = default.size(), default.rank()
+    asked, config = _checked_backend(backend) if backend else (default._backend, default._config)
+    chosen = list(range(size)) if ranks is None else list(ranks)
+    if sort_ranks:
+        chosen.sort()
+    _check_ranks(chosen, size)
+    if use_local_synchronization and here not in chosen:
+        return None
+    WORLD.count += 1
+    name = str(WORLD.count)
+    if use_local_synchronization:
+        name = hashlib.sha1(
+            f"{chosen} {sum(chosen == list(g._group.ranks) for g in WORLD.groups)}".encode()
+        ).hexdigest()
+    if here not in chosen:
+        return GroupMember.NON_GROUP_MEMBER
+    seconds = _seconds(timeout)
+    tag = int(hashlib.sha1(f"{WORLD.default.group_name} {name}".encode()).hexdigest(), 16) % 32000
+    communicator = (
+        SingleCommunicator() if len(chosen) == 1 else subset(default._group.communicator, chosen, tag, seconds)
+    )
+    number = max(GROUPS, default=0) + 1 if use_local_synchronization else WORLD.count
+    return _process_group(number, name, chosen, communicator, seconds, asked, config, group_desc or "undefined")
+
+
+def _check_ranks(ranks: list[int], size: int) -> None:
+    if len(ranks) > size:
+        raise ValueError(
+            "the new group's world size should be less or equal to the world size set by init_process_group"
+        )
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"ranks list must not contain duplicate entries, got {ranks}")
+    if any(not 0 <= rank < size for rank in ranks):
+        raise ValueError("The new group's rank should be within the world_size set by init_process_group")
+
+
+def new_subgroups(
+    group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Groups of `group_size` consecutive ranks each: this process's, and all of them."""
+    size = get_world_size(group)
+    if group_size is None:
+        raise ValueError(
+            "Default group size only takes effect when CUDA is available. If your subgroup using a backend that does not depend on CUDA, please pass in 'group_size' explicitly."
+        )
+    if group_size <= 0:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
+    if size < group_size:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size ({size})")
+    if size % group_size:
+        raise ValueError(f"The world size ({size}) must be divisible by 'group_size={group_size}'")
+    ranks = get_process_group_ranks(group)
+    rows = [ranks[k : k + group_size] for k in range(0, size, group_size)]
+    return new_subgroups_by_enumeration(rows, timeout, backend, pg_options, group_desc)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """A group for each list of ranks: this process's (None where it is in none), and all of them."""
+    if ranks_per_subgroup_list is None or not len(ranks_per_subgroup_list):
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    seen: dict[int, Any] = {}
+    mine, groups = None, []
+    for ranks in ranks_per_subgroup_list:
+        made = new_group(ranks, timeout, backend, pg_options, group_desc=group_desc)
+        groups.append(made)
+        for rank in ranks:
+            if rank in seen:
+                raise ValueError(f"Rank {rank} has appeared in both subgroup {seen[rank]} and {ranks}")
+            seen[rank] = ranks
+            mine = made if rank == get_rank() else mine
+    return mine, groups
+
+
+def split_group(
+    parent_pg: Any = None, split_ranks: list[list[int]] | None = None, timeout: timedelta | None = None, pg_options: Any = None,
+    group_desc: str | None = None, backend: Any = None,
+) -> Any:  # fmt: skip
+    """Split a group: every process of it names the same lists of places in it, and gets its own part, or None.
+
+    The parts' members alone talk to one another.
+    """
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    parent: ProcessGroup = group_of(parent_pg)
+    mine = next((sorted(part) for part in split_ranks if parent.rank() in part), None)
+    seconds = parent._group.timeout if timeout is None else _seconds(timeout)
+    WORLD.count += 1
+    if mine is None:
+        return None
+    if len(set(mine)) != len(mine):
+        raise ValueError("the split group cannot have duplicate ranks")
+    name = f"{parent.group_name}:split:{hashlib.sha1(str(mine).encode()).hexdigest()[:8]}:{WORLD.count}"
+    tag = int(hashlib.sha1(name.encode()).hexdigest(), 16) % 32000
+    communicator = SingleCommunicator() if len(mine) == 1 else subset(parent._group.communicator, mine, tag, seconds)
+    ranks = [parent._group.ranks[place] for place in mine]
+    config = BackendConfig(backend) if backend else parent._config
+    description = group_desc or f"{parent.group_desc}:split"
+    return _process_group(
+        WORLD.count, name, ranks, communicator, seconds, backend or parent._backend, config, description
+    )
+
+
+# ***** questions *****
+
+
+def is_initialized() -> bool:
+    """Whether there is a default group."""
+    return WORLD.default is not None
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's place in a group; -1 where it is not in it; ValueError before `init_process_group`."""
+    default = default_group()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    return default.rank() if group is None else group.rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many processes a group has; -1 where this one is not in it; ValueError before `init_process_group`."""
+    default = default_group()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        return -1
+    return default.size() if group is None else group.size()
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """This process's number among those of its machine: `LOCAL_RANK`, else `fallback_rank`; RuntimeError without both."""
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    if fallback_rank is not None:
+        return int(fallback_rank)
+    raise RuntimeError(
+        "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work, assuming you are not running in a multi-device context and want the code to run locally instead."
+    )
+
+
+def get_process_group_ranks(group: Any = None) -> list[int]:
+    """The ranks of a group's processes in the whole job."""
+    return list(group_of(group)._group.ranks)
+
+
+def get_group_rank(group: Any, global_rank: int) -> int:
+    """The place in a group of a process of the job."""
+    if group is GroupMember.WORLD:
+        return global_rank
+    ranks = _registered(group)._group.ranks
+    if global_rank not in ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return ranks.index(global_rank)
+
+
+def get_global_rank(group: Any, group_rank: int) -> int:
+    """The rank in the whole job of a place in a group."""
+    if group is GroupMember.WORLD:
+        return group_rank
+    ranks = _registered(group)._group.ranks
+    if not 0 <= group_rank < len(ranks):
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return ranks[group_rank]
+
+
+def _registered(group: Any) -> Any:
+    if group not in WORLD.groups:
+        raise ValueError(f"Group {group} is not registered, please create group with torch.distributed.new_group API")
+    return group
+
+
+def get_backend(group: Any = None) -> str:
+    """The backend that was asked for when a group was made: "gloo", "mpi"; "gloo" where none was."""
+    pg = group_of(group)
+    if pg not in WORLD.groups:
+        raise ValueError("Invalid process group specified")
+    return (
+        pg._config.device_backend_map["cpu"] if pg._backend == Backend.UNDEFINED or ":" in pg._backend else pg._backend
+    )
+
+
+def get_backend_config(group: Any = None) -> str:
+    """The backends of a group by type of device, as "cpu:gloo,cuda:gloo"."""
+    return str(_registered(group_of(group))._config)
+
+
+def get_pg_count() -> int:
+    """How many groups this process is in."""
+    return len(WORLD.groups)
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The backend of a type of device where none is asked for; ValueError for a type without one."""
+    kind = (device if isinstance(device, str) else device.type).partition(":")[0]
+    found = Backend.default_device_backend_map.get(kind)
+    if found is None:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return found
+
+
+def is_mpi_available() -> bool:
+    """Whether groups of several processes can be made: the extra `rushlight[mpi]` is installed."""
+    return find_spec("mpi4py") is not None
+
+
+def is_gloo_available() -> bool:
+    """The same: "gloo" is a name for rushlight's engine between CPUs, MPI."""
+    return is_mpi_available()
+
+
+def is_nccl_available() -> bool:
+    """False: there is no NCCL engine yet."""
+    return False
+
+
+is_ucc_available = is_xccl_available = is_nccl_available
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether a backend is there, by its name."""
+    return backend.lower() in _SERVED and is_mpi_available()
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether `torchrun` started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ

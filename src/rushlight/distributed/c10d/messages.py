@@ -1,0 +1,173 @@
+"""Messages between two processes: `send`, `recv`, and many at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight._interface.distributed import DistBackendError, Operation
+from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, describe
+from rushlight.distributed.c10d.work import Work
+from rushlight.distributed.c10d.world import ProcessGroup, group_of, member, place_in
+
+__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send"]
+
+
+def _message(pg: ProcessGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
+    operation = Operation(pg._group, name, [*step, *staging.after], lambda: describe([tensor]), tensor._spec.nbytes)
+    operation.keep = (tensor, held)
+    return operation
+
+
+def _sending(tensor: Any, pg: ProcessGroup, dst: int | None, tag: int, group_dst: int | None) -> Operation:
+    check_tensor(tensor, "tensor")
+    to = place_in(pg, dst, group_dst)
+    if to == pg.rank():
+        raise ValueError(
+            "Invalid destination rank: destination rank should not be the same as the rank of the current process."
+        )
+    staging = Staging()
+    held = staging.read(tensor)
+    return _message(
+        pg, f"send(to {pg._group.ranks[to]})", pg._group.communicator.send(buffer(held), to, tag), tensor, staging, held
+    )
+
+
+def _receiving(tensor: Any, pg: ProcessGroup, src: int | None, tag: int, group_src: int | None) -> Operation:
+    check_tensor(tensor, "tensor")
+    anyone = src is None and group_src is None
+    source = -1 if anyone else place_in(pg, src, group_src)
+    if source == pg.rank():
+        raise ValueError("Invalid source rank: source rank should not be the same as the rank of the current process.")
+    staging = Staging()
+    held = staging.write(tensor)
+    name = "recv(from any)" if anyone else f"recv(from {pg._group.ranks[source]})"
+    return _message(pg, name, pg._group.communicator.receive(buffer(held), source, tag), tensor, staging, held)
+
+
+def _issued(pg: ProcessGroup, operation: Operation, tensor: Tensor) -> Work:
+    work = Work(pg._group.start_message(operation), tensor)
+    if pg._coalescing is not None:
+        pg._coalescing.append(work)
+    return work
+
+
+def isend(
+    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+) -> Work | None:
+    """Send a tensor; it must stay as it is until `wait()` of the `Work` that is given."""
+    pg = member(group, "isend")
+    return None if pg is None else _issued(pg, _sending(tensor, pg, dst, tag, group_dst), tensor)
+
+
+def irecv(
+    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+) -> Work | None:
+    """Receive into a tensor: the elements are there after `wait()`.  Without a source, from anyone."""
+    pg = member(group, "irecv")
+    return None if pg is None else _issued(pg, _receiving(tensor, pg, src, tag, group_src), tensor)
+
+
+def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
+    """Send a tensor to another process, and wait until it may be changed again."""
+    pg = member(group, "send")
+    if pg is not None:
+        pg._group.run_message(_sending(tensor, pg, dst, tag, group_dst))
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
+    """Receive into a tensor; the rank that it came from, or -1 outside of the group.  Without a source, from anyone."""
+    pg = member(group, "recv")
+    if pg is None:
+        return -1
+    operation = _receiving(tensor, pg, src, tag, group_src)
+    pg._group.run_message(operation)
+    return operation.source()
+
+
+class P2POp:
+    """One message of `batch_isend_irecv`: `op` is `isend` or `irecv`, `peer` a rank of the whole job."""
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``."
+            )
+        check_tensor(tensor, "tensor")
+        pg = group_of(group)
+        self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
+        self.group_peer = place_in(pg, peer, group_peer)
+        self.peer = pg._group.ranks[self.group_peer]
+
+    def __repr__(self) -> str:
+        return f"P2POp({self.op.__name__}, group={self.group}, peer={self.peer}, tag={self.tag}, {tuple(self.tensor.shape)})"
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
+    """Start many messages at once; a `Work` for each."""
+    if not isinstance(p2p_op_list, list) or not all(isinstance(op, P2POp) for op in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
+    if not p2p_op_list:
+        raise ValueError("Invalid ``p2p_op_list``: it is empty")
+    if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    works = [
+        op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is isend else "group_src": op.group_peer})
+        for op in p2p_op_list
+    ]
+    return [work for work in works if work is not None]
+
+
+def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    """A barrier that says who does not come: DistBackendError on rank 0 of the group names the rank that has not come
+    after `timeout`, or with `wait_all_ranks=True` all of them.
+    """
+    pg = member(group, "monitored_barrier")
+    if pg is None or pg.size() == 1:
+        return
+    seconds = pg._group.timeout if timeout is None else timeout.total_seconds()
+    pg._group.barriers += 1
+    tag = 30000 + pg._group.barriers % 2000  # a late token must not pass for one of the next barrier
+    token = rushlight.zeros(1, dtype=rushlight.uint8)
+    if pg.rank():
+        isend(token, group=pg, tag=tag, group_dst=0)
+        answer = irecv(rushlight.zeros(1, dtype=rushlight.uint8), group=pg, tag=tag, group_src=0)
+        _await(answer, seconds, f"rank 0 has not let rank {pg._group.ranks[pg.rank()]} pass the monitored barrier")
+        return
+    works = [
+        irecv(rushlight.zeros(1, dtype=rushlight.uint8), group=pg, tag=tag, group_src=k) for k in range(1, pg.size())
+    ]
+    until, missing = time.monotonic() + seconds, []
+    for rank, work in zip(pg._group.ranks[1:], works, strict=True):
+        try:
+            _await(work, max(until - time.monotonic(), 0.001), "")
+        except DistBackendError:
+            missing.append(rank)
+            if not wait_all_ranks:
+                break
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise DistBackendError(
+            f"[Rank {pg._group.ranks[0]}]: Ranks {names} failed to pass monitoredBarrier in {1000 * seconds:.0f} ms"
+        )
+    for k in range(1, pg.size()):
+        send(token, group=pg, tag=tag, group_dst=k)
+
+
+def _await(work: Any, seconds: float, what: str) -> None:
+    try:
+        work.wait(timedelta(seconds=seconds))
+    except DistBackendError as error:
+        raise DistBackendError(f"{what} in {1000 * seconds:.0f} ms: {error}") from error

@@ -1,0 +1,106 @@
+"""`Work`: what an asynchronous collective gives back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from rushlight._interface.distributed import DistBackendError, Operation
+from rushlight.futures import Future
+
+__all__ = ["Work", "ended"]
+
+
+class Work:
+    """An operation that runs: `wait()` blocks until it is done."""
+
+    def __init__(self, operation: Operation, tensors: Any = ()) -> None:
+        self._operation, self._tensors = operation, tensors
+        self._future: Future[Any] | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the operation is done; True, or its error raised, or DistBackendError after `timeout`."""
+        operation = self._operation
+        if not operation.done or operation.error is not None:
+            seconds = None if timeout is None or not timeout else timeout.total_seconds()
+            if not operation.group.wait(operation, seconds):
+                raise DistBackendError(f"Wait timeout: {operation.text()} was not done after {seconds:g} s")
+        return True
+
+    def synchronize(self) -> None:
+        """Wait: there are no streams on the CPU."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the operation is done, well or badly."""
+        return self._operation.done
+
+    def is_success(self) -> bool:
+        """Whether the operation is done without an error."""
+        return self._operation.done and self._operation.error is None
+
+    def exception(self) -> BaseException | None:
+        """The error of an operation that failed."""
+        return self._operation.error
+
+    def result(self) -> list[Any]:
+        """The tensors with the results, as a list."""
+        return _as_list(self._tensors)
+
+    def source_rank(self) -> int:
+        """The rank that a message came from."""
+        return self._operation.source()
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Future[Any]:
+        """A future of the list of results."""
+        if self._future is None:
+            future: Future[Any] = Future()
+            self._future = future
+            self._operation.when_done(lambda operation: _complete(future, operation, self._tensors))
+        return self._future
+
+    def get_future_result(self) -> Future[Any]:
+        """A future of whether it went well."""
+        future: Future[Any] = Future()
+        self._operation.when_done(lambda operation: future.set_result(int(operation.error is not None)))
+        return future
+
+
+def _as_list(tensors: Any) -> list[Any]:
+    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+
+
+def _complete(future: Future[Any], operation: Operation, tensors: Any) -> None:
+    if operation.error is None:
+        future.set_result(_as_list(tensors))
+    elif isinstance(operation.error, Exception):
+        future.set_exception(operation.error)
+    else:
+        future.set_exception(RuntimeError(str(operation.error)))
+
+
+class _Together(Work):
+    """Several operations that are waited for as one."""
+
+    def __init__(self, works: list[Work]) -> None:
+        super().__init__(works[-1]._operation, [tensor for work in works for tensor in work.result()])
+        self.works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return all([work.wait(timeout) for work in self.works])
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self.works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self.works)
+
+    def exception(self) -> BaseException | None:
+        return next((work.exception() for work in self.works if work.exception() is not None), None)
+
+
+def ended(works: list[Work]) -> Work | None:
+    """One piece of work for several; None for none."""
+    return works[0] if len(works) == 1 else _Together(works) if works else None

@@ -1,0 +1,162 @@
+"""The process groups of this process: the default one, and those made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._interface.base import warn_user
+from rushlight._interface.distributed import GROUPS, Group
+
+__all__ = ["WORLD", "GroupMember", "ProcessGroup", "group", "group_of", "member", "place_in", "warn_not_in_group"]
+
+NO_GROUP = "Default process group has not been initialized, please make sure to call init_process_group."
+
+
+class ProcessGroup:
+    """Processes that work together; `init_process_group` and `new_group` make them.
+
+    Its methods are those of PyTorch's class: they take lists of tensors and give `Work`.
+    """
+
+    def __init__(self, group: Group, backend: str, config: Any, description: str) -> None:
+        self._group, self._backend, self._config = group, backend, config
+        self.group_name, self.group_desc = group.name, description
+        self.bound_device_id: Any = None
+        self._coalescing: list[Any] | None = None
+
+    def rank(self) -> int:
+        """This process's place in the group."""
+        return self._group.rank
+
+    def size(self) -> int:
+        """How many processes there are."""
+        return self._group.size
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return self._backend
+
+    def _get_backend_name(self) -> str:
+        return self._backend
+
+    @property
+    def _device_types(self) -> list[Any]:
+        from_rushlight = __import__("rushlight")
+        return [from_rushlight.device("cpu")]
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._group.count
+
+    def set_timeout(self, timeout: Any) -> None:
+        """How long operations that begin from now on may take."""
+        self._group.timeout = timeout.total_seconds()
+
+    def get_group_store(self) -> Any:
+        """The store by which the processes found one another."""
+        return WORLD.store
+
+    def abort(self) -> None:
+        """Give the group up without asking the others."""
+        self._group.broken = self._group.broken or RuntimeError("the process group was aborted")
+
+    shutdown = abort
+
+    def _wait_for_pending_works(self) -> None:
+        while self._group.pending or self._group.turn.locked():
+            self._group.wait(self._group.pending[-1]) if self._group.pending else None
+
+    def __repr__(self) -> str:
+        return f"<torch.distributed.ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()}, {self._backend}>"
+
+
+class _World:
+    """What `torch.distributed` knows in this process."""
+
+    def __init__(self) -> None:
+        self.default: ProcessGroup | None = None
+        self.groups: list[ProcessGroup] = []
+        self.store: Any = None
+        self.count = 0  # groups that were asked for, in this world
+        self.names: dict[str, ProcessGroup] = {}
+
+    def add(self, made: ProcessGroup) -> ProcessGroup:
+        """Remember a group."""
+        self.groups.append(made)
+        self.names[made.group_name] = made
+        return made
+
+    def remove(self, gone: ProcessGroup) -> None:
+        """Forget a group."""
+        self.groups.remove(gone)
+        del self.names[gone.group_name]
+        GROUPS.pop(gone._group.number, None)
+
+
+WORLD = _World()
+
+
+class _GroupMeta(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        """The default group; None before `init_process_group`."""
+        return WORLD.default
+
+    @WORLD.setter
+    def WORLD(cls, value: ProcessGroup | None) -> None:
+        WORLD.default = value
+
+
+class group(metaclass=_GroupMeta):
+    """`group.WORLD` is the default process group."""
+
+
+class GroupMember(metaclass=_GroupMeta):
+    """`GroupMember.NON_GROUP_MEMBER` is what `new_group` gives to processes that are not in the group."""
+
+    NON_GROUP_MEMBER = -100
+
+
+def default_group() -> ProcessGroup:
+    """The default group; ValueError before `init_process_group`."""
+    if WORLD.default is None:
+        raise ValueError(NO_GROUP)
+    return WORLD.default
+
+
+def group_of(given: Any) -> Any:
+    """The group that an argument names: the default one for None."""
+    return default_group() if given is None else given
+
+
+def member(given: Any, name: str) -> ProcessGroup | None:
+    """The group that a collective runs in; None, with a warning, where this process is not in it."""
+    if given is None:
+        return default_group()
+    if given is GroupMember.NON_GROUP_MEMBER or given == GroupMember.NON_GROUP_MEMBER:
+        warn_not_in_group(name)
+        return None
+    if not isinstance(given, ProcessGroup):
+        raise TypeError(f"Invalid type for argument group: expected ProcessGroup or None, got {type(given)}")
+    return given
+
+
+def warn_not_in_group(name: str) -> None:
+    """Warn that this process takes no part."""
+    rank = WORLD.default.rank() if WORLD.default is not None else -1
+    warn_user(f"Running {name} on global rank {rank} which does not belong to the given group.", UserWarning)
+
+
+def place_in(pg: ProcessGroup, rank: int | None, place: int | None) -> int:
+    """A rank's place in a group, from its rank in the whole job or from the place itself."""
+    if rank is not None and place is not None:
+        raise ValueError("Can't specify both group_rank and global_rank")
+    if rank is None and place is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    if place is not None:
+        if not 0 <= place < pg.size():
+            raise ValueError(f"Group rank {place} is not part of group {pg.group_name!r} of {pg.size()} processes")
+        return place
+    ranks = pg._group.ranks
+    if rank not in ranks:
+        raise ValueError(f"Global rank {rank} is not part of group {pg!r}")
+    return ranks.index(rank)

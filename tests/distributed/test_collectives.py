@@ -1,0 +1,22 @@
+"""Collectives, messages, objects and groups on four ranks; and on one."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight as torch
+import rushlight.distributed as dist
+from tests.distributed import collective_programs as programs
+from tests.distributed.ranks import Ranks
+
+
+@pytest.mark.parametrize(
+    "program", ["reductions", "moves", "uneven", "layouts", "asynchronous", "messages", "objects", "groups"]
+)
+def test_four_ranks(four: Ranks, program: str) -> None:
+    four.run(getattr(programs, program))
+
+
+def test_one_thread_communicates(four: Ranks) -> None:
+    four.run(programs.asynchronous)
+    assert four.run(programs.threads) == [1] * 4
