@@ -82,6 +82,11 @@ test-oracle: $(VENV)/.oracle lint types
 test-packages: $(PACKAGES)/.installed
 	$(PACKAGES)/bin/python -m rushlight -m pytest -q -m packages -W default tests/packages
 
+# Jobs of several processes: also what takes too long for `make test`.
+test-distributed: $(VENV)/.dev
+	$(BIN)/pip install -q -e '.[mpi]'
+	$(BIN)/python -m pytest -q -m "distributed or not distributed" tests/distributed
+
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
 

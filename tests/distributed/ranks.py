@@ -113,6 +113,7 @@ def serve(rank: int, size: int, port: int) -> None:
 
     given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what programs print
+
     store = torch.distributed.TCPStore("127.0.0.1", port)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
     while (message := _read(given)) is not None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-import rushlight as torch
-import rushlight.distributed as dist
 from tests.distributed import collective_programs as programs
 from tests.distributed.ranks import Ranks
 

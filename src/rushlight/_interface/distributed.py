@@ -10,7 +10,6 @@ from rushlight._distributed.groups.checking import comparer
 from rushlight._distributed.groups.group import GROUPS, Group
 from rushlight._distributed.groups.making import apart, subset
 from rushlight._distributed.groups.operation import Operation
-from rushlight._distributed.groups.watch import WATCH
 from rushlight._distributed.launch.connect import connect, given_by_mpiexec
 from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.state import RECORDING, STATE
@@ -31,7 +30,6 @@ __all__ = [
     "GROUPS",  # number -> group
     "Group",
     "Operation",
-    "WATCH",  # the monitor of the job
     "is_host_memory",
     "own",
     "RECORDING",

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._distributed.errors import DistBackendError as DistBackendError
+from rushlight._distributed.errors import DistError as DistError
+from rushlight._distributed.errors import DistNetworkError as DistNetworkError
+from rushlight._distributed.errors import DistStoreError as DistStoreError
+from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight._distributed.stores.store import Store as Store
 from rushlight.distributed.c10d.coalescing import coalescing_manager
 from rushlight.distributed.c10d.collectives import (

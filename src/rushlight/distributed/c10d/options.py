@@ -20,7 +20,7 @@ GroupName = str
 class RedOpType(enum.Enum):
     """The kinds of reduction."""
 
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, UNUSED = range(10)
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
 
     def __int__(self) -> int:
         return int(self.value)
@@ -41,7 +41,7 @@ class ReduceOp:
     """
 
     RedOpType = RedOpType
-    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, UNUSED = RedOpType
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = RedOpType
 
     def __init__(self, op: Any = RedOpType.SUM, factor: float | None = None) -> None:
         self.op: RedOpType = op.op if isinstance(op, ReduceOp) else RedOpType(op)

@@ -89,7 +89,9 @@ class _Together(Work):
         self.works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        return all([work.wait(timeout) for work in self.works])
+        for work in self.works:
+            work.wait(timeout)
+        return True
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self.works)
