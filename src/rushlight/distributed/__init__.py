@@ -4,7 +4,7 @@
 run on MPI, which `pip install 'rushlight[mpi]'` brings; a job of one process needs nothing.
 
 >>> import rushlight as torch
->>> import torch.distributed as dist
+>>> import rushlight.distributed as dist
 >>> dist.is_available(), dist.is_initialized()
 (True, False)
 >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
