@@ -10,11 +10,15 @@ import contextlib
 import io
 import random
 import re
+import sys
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests import tensor_programs
 
 __all__ = ["Block", "Program", "Statement", "described", "run", "shorten", "write"]
 
@@ -118,6 +122,7 @@ thing, other = Thing(3), Other(4)
 bag, deck, tally = Bag([1, 2]), collections.deque([3], maxlen=4), collections.Counter("ab")
 n, m, p, q = 5, 6, 7, 8
 """
+LAST = "n, m, p, q = 5, 6, 7, 8\n"
 
 
 @dataclass
@@ -164,7 +169,8 @@ class Program:
         head = ["import rushlight as torch"] if self.tensors else []
         arguments = "u, v, n" if self.tensors else "n, x, d"
         lines = [*self.definitions.lines(), "", "", f"def main({arguments}):", *self.main.lines("    ")]
-        return "\n".join(head) + PRELUDE + "\n\n" + "\n".join(lines) + "\n"
+        prelude = PRELUDE.replace(LAST, tensor_programs.PRELUDE + LAST) if self.tensors else PRELUDE
+        return "\n".join(head) + prelude + "\n\n" + "\n".join(lines) + "\n"
 
 
 def write(seed: int, size: int = 12, tensors: bool = False) -> Program:
@@ -181,7 +187,7 @@ def write(seed: int, size: int = 12, tensors: bool = False) -> Program:
         return program
 
 
-class _Writer:
+class _Writer(tensor_programs.Statements):
     """Writes statements; `scope` holds the kinds of the names that are (probably) bound."""
 
     in_lambda = False
@@ -416,14 +422,23 @@ class _Writer:
         simple = [self.assign, self.assign, self.assign, self.augment, self.note, self.mutate, self.unpack, self.rare]
         compound = [self.branch, self.loop, self.attempt, self.guard, self.choose, self.repeat, self.closure]
         if self.tensors:
-            simple += [self.in_place, self.in_place, self.gradient, self.break_]
+            simple += [
+                self.in_place,
+                self.in_place,
+                self.view_in_place,
+                self.gradient,
+                self.break_,
+                self.dtypes,
+                self.random_numbers,
+            ]
+            simple += [self.transforms, self.modules, self.data, self.containers]
         if self.loops and self.below(8) == 0:
             return Statement(f"if {self.condition(1)}:\n    {self.one('break', 'continue')}")
         if size < 3 or self.depth > 3 or self.below(3):
             return Statement(self.draw.choice(simple)())
         before = dict(self.scope)
         made: Statement = self.draw.choice(compound)(size)
-        if self.below(6):  # what a branch binds is rarely read after it
+        if self.below(12):  # what a branch binds is rarely read after it
             self.scope = before
         return made
 
@@ -538,12 +553,20 @@ class _Writer:
     def part(self, size: int) -> int:
         return 1 + self.below(max(1, size // 2))
 
+    def apart(self, size: int) -> Block:
+        """A block whose names are rarely read behind it."""
+        before = dict(self.scope)
+        made = self.block(size)
+        if self.below(9):
+            self.scope = before
+        return made
+
     def branch(self, size: int) -> Statement:
-        parts = [(f"if {self.condition(0)}:", self.block(self.part(size)))]
+        parts = [(f"if {self.condition(0)}:", self.apart(self.part(size)))]
         if self.below(3) == 0:
-            parts.append((f"elif {self.condition(0)}:", self.block(self.part(size))))
+            parts.append((f"elif {self.condition(0)}:", self.apart(self.part(size))))
         if self.below(2):
-            parts.append(("else:", self.block(self.part(size))))
+            parts.append(("else:", self.apart(self.part(size))))
         return Statement("", parts)
 
     def loop(self, size: int) -> Statement:
@@ -585,9 +608,9 @@ class _Writer:
         )
 
     def attempt(self, size: int) -> Statement:
-        parts = [("try:", self.block(self.part(size)))]
+        parts = [("try:", self.apart(self.part(size)))]
         caught = self.one("Exception", "(LookupError, ArithmeticError)", "Exception", "ValueError", "ZeroDivisionError")
-        handler = self.block(self.part(size) // 2)
+        handler = self.apart(self.part(size) // 2)
         handler.statements.insert(0, Statement("log.append((type(error).__name__, str(error)))"))
         if self.below(6) == 0:
             handler.statements.append(
@@ -620,8 +643,10 @@ class _Writer:
         subject = self.one(self.expression("int", 1), self.expression("list", 1), self.expression("dict", 1), "thing")
         bodies = Block()
         for head, names in cases[self.below(3) :]:
+            before = dict(self.scope)
             self.scope.update(names)
             bodies.statements.append(Statement("", [(head, self.block(1))]))
+            self.scope = before
         return Statement("", [(f"match {subject}:", bodies)])
 
     def closure(self, size: int) -> Statement:
@@ -764,14 +789,18 @@ def _without_parts(statement: Statement, program: Program, differs: Callable[[Pr
 
 def run(program: Program, execute: Callable[..., Any], calls: int = 1) -> list[dict[str, Any]]:
     """What each call of `main` gives, raises, prints and leaves behind; `execute(main, *arguments)` makes the calls."""
-    space: dict[str, Any] = {"__name__": "program"}
+    module = types.ModuleType("program")  # what dataclasses look for
+    space: dict[str, Any] = module.__dict__
+    sys.modules["program"] = module
     source = program.source()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         exec(compile(source, f"<program {program.seed}>", "exec"), space)  # noqa: S102
     seen = []
+    if program.tensors:
+        space["torch"].manual_seed(1)
     for number in range(calls):
-        seen.append(_outcome(execute, space, _arguments(program, number)))
+        seen.append(_outcome(execute, space, _arguments(program, number), program.tensors))
         space["log"].clear()
     return seen
 
@@ -786,13 +815,17 @@ def _arguments(program: Program, number: int) -> tuple[Any, ...]:
     return u, v, 3 + number
 
 
-def _outcome(execute: Callable[..., Any], space: dict[str, Any], arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _outcome(
+    execute: Callable[..., Any], space: dict[str, Any], arguments: tuple[Any, ...], tensors: bool
+) -> dict[str, Any]:
     printed = io.StringIO()
     seen: dict[str, Any] = {}
+    result = None
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
         try:
-            seen["result"] = described(execute(space["main"], *arguments))
+            result = execute(space["main"], *arguments)
+            seen["result"] = described(result)
         except Exception as error:
             seen["error"] = _error(error)
     seen["printed"] = re.sub("grad_fn=<[^>]*>", "grad_fn", printed.getvalue())
@@ -806,7 +839,45 @@ def _outcome(execute: Callable[..., Any], space: dict[str, Any], arguments: tupl
     seen["things"] = described([space[name].__dict__ for name in ("thing", "other")])
     seen["class"] = described([space["Thing"].shared, space["Thing"].limit])
     seen["arguments"] = described(arguments)
+    if tensors:
+        _of_tensors(seen, space, arguments, result)
     return seen
+
+
+def _of_tensors(seen: dict[str, Any], space: dict[str, Any], arguments: tuple[Any, ...], result: Any) -> None:
+    """State of modules, which tensors share memory, the stream of random numbers, and gradients of what came out."""
+    for name in tensor_programs.STATE:
+        seen[name] = described(space[name])
+    parts = space["net"], space["norm"]
+    seen["modules"] = described([[dict(part.named_parameters()), dict(part.named_buffers()), part.training] for part in parts])  # fmt: skip
+    seen["count"] = space["net"].count
+    found = list(_tensors((arguments, space["log"], [space[name] for name in tensor_programs.STATE], result)))
+    first: dict[int, int] = {}
+    seen["memory"] = [first.setdefault(x.untyped_storage().data_ptr(), i) for i, x in enumerate(found) if x.numel()]
+    same: dict[int, int] = {}
+    seen["objects"] = [same.setdefault(id(x), i) for i, x in enumerate(found)]
+    wanted = [x for x in _tensors((result, space["log"])) if x.requires_grad and not x.is_complex()]
+    leaves = [arguments[1], *space["net"].parameters()]
+    leaves = [x for x in leaves if x.requires_grad]
+    if wanted and leaves:
+        torch = space["torch"]
+        try:
+            with torch.enable_grad():
+                loss = sum((x.double() * x.double()).sum() for x in wanted)
+            seen["gradients"] = described(torch.autograd.grad(loss, leaves, allow_unused=True))
+        except RuntimeError as error:
+            seen["gradients"] = _words(error)
+    seen["random"] = described(space["torch"].rand(1))
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for x in value:
+            yield from _tensors(x)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif hasattr(value, "requires_grad") and hasattr(value, "stride"):
+        yield value
 
 
 def _error(error: BaseException | None) -> Any:
@@ -823,7 +894,22 @@ def _error(error: BaseException | None) -> Any:
         isinstance(error, UnboundLocalError) and lines
     ):  # CPython 3.11 tells the line before, once it has joined two instructions
         lines[-1] = lines[-1][0], 0
-    return type(error).__name__, str(error), lines, _error(error.__cause__), _error(error.__context__)
+    return type(error).__name__, _words(error), lines, _error(error.__cause__), _error(error.__context__)
+
+
+def _words(error: BaseException) -> str:
+    """What an error says: a node of a compiled program has a name and line of its own, and is freed as a whole."""
+    text = str(error)
+    if "needed for gradient computation" in text or "through the graph a second time" in text:
+        return "no gradient"
+    return re.sub(r"Output \d+ of \w+ is", "Output is", text)
+
+
+def _bits(plain: Any) -> bytes:
+    import rushlight
+
+    plain = plain.resolve_conj().resolve_neg().contiguous().clone().reshape(-1)
+    return bytes(plain.view(rushlight.uint8).numpy().tobytes()) if plain.numel() else b""
 
 
 def described(value: Any) -> Any:
@@ -834,14 +920,14 @@ def described(value: Any) -> Any:
         return "dict", [(described(k), described(v)) for k, v in value.items()]
     if hasattr(value, "requires_grad") and hasattr(value, "stride"):
         plain = value.detach()
-        bits = plain.contiguous().numpy().tobytes()
+        bits = _bits(plain)
         grad = described(value.grad) if value.is_leaf and value.grad is not None else None
         return (
             "tensor",
             bits,
             tuple(plain.shape),
             plain.stride(),
-            str(plain.dtype),
+            (str(plain.dtype), value.is_conj(), value.is_neg(), value.is_inference()),
             value.requires_grad,
             value.is_leaf,
             grad,

@@ -147,6 +147,8 @@ class _Walk:
         grads = [f"b{number}_{k}" if k in filled else "None" for k in range(count)] if self.writing else [""] * count
         self.key.append((type(node), runs, tuple(captured), count))
         extra = node._extra
+        if node._staged and (captured or extra is not None):
+            return False
         hooks = self._hooks_of(node) if extra is not None or type(node) is AccumulateGrad else _NONE
         if not runs:
             if hooks is None:

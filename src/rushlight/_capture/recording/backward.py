@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any
 
-from rushlight._engine.autograd.node import OpNode, node_class, split_edge
+from rushlight._engine.autograd.engine import joined_gradients
+from rushlight._engine.autograd.hooks import run_tensor_hooks
+from rushlight._engine.autograd.node import Extra, OpNode, node_class, split_edge
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
@@ -28,79 +30,220 @@ class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, apart)` records it.  `several` are the edges to which an eager program gives more than one gradient
-    (see `ProgramNode`).
+    `variant(mask, (apart, points))` records it.  `several` are the edges to which an eager program gives more than one
+    gradient (see `ProgramNode`).  `inner` tells of outputs from which others are computed (see `StagedNode`), `joined`
+    which outputs have what they saved in common: backward from one frees that of the others.
     """
 
-    __slots__ = ("_lock", "_variant", "_variants", "several")
+    __slots__ = ("_lock", "_variant", "_variants", "inner", "joined", "latest_first", "several")
 
     def __init__(
         self,
         backward: Backward,
         wrt: Sequence[int],
         mask: Sequence[bool],
-        variant: Callable[[tuple[bool, ...], bool], Variant],
+        variant: Callable[[tuple[bool, ...], tuple[bool, tuple[int, ...]]], Variant],
         several: Sequence[int] = (),
     ) -> None:
         super().__init__(NAME, backward, wrt, mask, CPU, GRAPH_CALLS)
         self._variant, self._lock, self.several = variant, Lock(), tuple(several)
-        self._variants: dict[tuple[tuple[bool, ...], bool], tuple[Any, list[int], list[tuple[int, ...]]]] = {}
-        if several:
-            self.cls = _node_of_several()
+        self.inner: dict[int, tuple[int, ...]] = {}
+        self.joined: dict[int, frozenset[int]] = {}
+        self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
+        self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
+        if several or sum(mask) > 1:
+            self.cls = _node_of(ProgramNode)
+
+    def take_histories(self, of: ProgramBackwardSpec) -> None:
+        """As another: with the same outputs, at other sizes."""
+        self.joined = of.joined
+        if of.inner:
+            self.let_in_stages(of.inner, of.latest_first)
+
+    def let_in_stages(
+        self, inner: dict[int, tuple[int, ...]], latest_first: Callable[[Iterable[int]], list[int]]
+    ) -> None:
+        """Tell which outputs are computed from which, and in which order backward comes by."""
+        self.inner, self.latest_first, self.cls = inner, latest_first, _node_of(StagedNode)
 
     def run_once(self) -> None:
         """Let nodes run but once where the graph is not retained, also if they save nothing."""
-        if not self.sources and not self.several:
-            self.cls = _node_that_ends()
+        if not self.sources and not self.several and not self.inner:
+            self.cls = _node_of(EndingNode)
+
+    def wanted(self, grads: Sequence[Tensor | None]) -> tuple[bool, ...]:
+        """Which outputs have a gradient that goes anywhere."""
+        return tuple([g is not None and flag for g, flag in zip(grads, self.mask, strict=True)])
 
     def _from_results(
         self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
     ) -> list[Tensor | None]:
         if all(g is not None or not flag for g, flag in zip(grads, self.mask, strict=True)):
             return super()._from_results(saved, grads, run)
-        return [None if g is None else g[0] for g in self._from_variant(saved, grads, False)]
+        found = self.variant(self.wanted(grads))
+        return [None if g is None else g[0] for g in self.of_variant(found, [saved[k] for k in found[1]], grads)]
 
-    def apart(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[tuple[Tensor, ...] | None]:
-        """The gradients for each edge, in the order in which an eager program adds them up."""
-        return self._from_variant(saved, grads, True)
-
-    def _from_variant(
-        self, saved: Sequence[Any], grads: Sequence[Tensor | None], apart: bool
-    ) -> list[tuple[Tensor, ...] | None]:
-        mask = tuple([g is not None and flag for g, flag in zip(grads, self.mask, strict=True)])
+    def variant(
+        self, mask: tuple[bool, ...], apart: bool = False, points: tuple[int, ...] = ()
+    ) -> tuple[Any, list[int], list[tuple[int, ...]]]:
+        """(what to call, the saved values that it takes, the places of its results by edge, then by point)."""
+        key = mask, apart, points
         with self._lock:  # a recording is continued by one thread at a time
-            found = self._variants.get((mask, apart))
+            found = self._variants.get(key)
             if found is None:
-                graph, sources, outputs = self._variant(mask, apart)
+                graph, sources, outputs = self._variant(mask, (apart, points))
                 places = {source: k for k, source in enumerate(self.sources)}
                 found = GRAPH_CALLS.caller(graph, NAME), [places[s] for s in sources], outputs
-                self._variants[mask, apart] = found
-        call, picks, outputs = found
-        results = call(*[saved[k] for k in picks], *[g for g, flag in zip(grads, mask, strict=True) if flag])
+                self._variants[key] = found
+        return found
+
+    def of_variant(
+        self, found: tuple[Any, list[int], list[tuple[int, ...]]], items: Sequence[Any], grads: Sequence[Tensor | None]
+    ) -> list[tuple[Tensor, ...] | None]:
+        """The gradients that a variant gives for each edge and point, in the order in which an eager program adds them
+        up.
+        """
+        call, _, outputs = found
+        given = [g for g, flag in zip(grads, self.wanted(grads), strict=True) if flag]
+        results = call(*items, *given)
         return [tuple([results[o] for o in each]) or None for each in outputs]
 
 
 class ProgramNode(OpNode):
-    """The backward of a program that uses an input several times.
+    """The backward of a program with several outputs, or one that uses an input several times.
 
     Eager nodes add each gradient to what has arrived for the input, one after another.  Where something has arrived
-    from outside of the program, the program's own sum must not be made first: it would have other bits.
+    from outside of the program, the program's own sum must not be made first: it would have other bits.  And what only
+    the history of an output without a gradient has saved may have changed.
     """
 
     __slots__ = ()
     _quick = False
+    _gone: frozenset[int] = frozenset()  # outputs whose history was freed
+    _ran: tuple[bool, ...] = ()  # the outputs that had gradients when it ran
+
+    def _release(self) -> None:
+        joined, ran = self.info.joined, [j for j, flag in enumerate(self._ran) if flag]
+        self._ran = ()
+        if joined and ran:
+            self._gone = self._gone.union(ran, *[joined[j] for j in ran])
+        if not ran or not joined or self._gone.issuperset(joined):
+            super()._release()
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradients of the edges; of several for an edge all but the last are added to its buffer."""
-        task, edges = STATE.task, self._edges
-        if task is None or self.saved is None or not any(_arrived(task, edges[k]) for k in self.info.several):
+        task, edges, info = STATE.task, self._edges, self.info
+        if self.saved is None:
             return super().apply(grads)
+        mask = self._ran = info.wanted(grads)
+        if self._gone and any(flag and j in self._gone for j, flag in enumerate(mask)):
+            self._refuse()
+        if task is not None and any(_arrived(task, edges[k]) for k in info.several):
+            return self._passed_on(task, self._of_some(mask, grads, True))
+        if sum(mask) == sum(info.mask) or not any(mask):
+            return super().apply(grads)
+        return [None if g is None else g[0] for g in self._of_some(mask, grads, False)]
+
+    def _of_some(
+        self, mask: tuple[bool, ...], grads: Sequence[Tensor | None], apart: bool, points: tuple[int, ...] = ()
+    ) -> list[tuple[Tensor, ...] | None]:
+        found = self.info.variant(mask, apart, points)
+        found_items = self._unpack(self.saved, True, found[1])
+        results: list[tuple[Tensor, ...] | None] = self.info.of_variant(found, found_items, grads)
+        return results
+
+    def _passed_on(self, task: Any, parts: Sequence[Sequence[Tensor] | None]) -> list[Tensor | None]:
+        """The last gradient of each edge; those before it are added to its buffer."""
         found: list[Tensor | None] = []
-        for edge, each in zip(edges, self.info.apart(self.unpacked(), grads), strict=True):
-            for grad in each[:-1] if each is not None else ():
+        for edge, each in zip(self._edges, parts, strict=True):
+            for grad in each[:-1] if each else ():
                 task.add(edge, grad)
-            found.append(None if each is None else each[-1])
+            found.append(each[-1] if each else None)
         return found
+
+
+class StagedNode(ProgramNode):
+    """The backward of a program that returns a tensor and what it computes from it.
+
+    To an eager program the first is part of the history of the second.  Where somebody looks at its gradient, by
+    `autograd.grad`, a hook or `retain_grad`, backward is made in stages, from one such tensor to the next.
+    """
+
+    __slots__ = ()
+    _staged = True
+
+    def in_stages(self, task: Any, grads: list[Tensor | None]) -> bool:
+        """Whether the gradients of the outputs were shown to those who look at them, and those of the inputs found:
+        `apply` returns these.
+        """
+        if self in task.notes:
+            return True
+        extra, info = self._extra, self.info
+        captured = task.captures.get(self, ()) if task.needed is not None else ()
+        seen = {k for k, _ in captured}
+        if extra is not None:
+            seen.update(extra.tensor_hooks or (), extra.retain or ())
+        if not any(grads[j] is not None for k in seen for j in info.inner.get(k, ())):
+            return False
+        if self.saved is None or any(g is not None and k in self._gone for k, g in enumerate(grads)):
+            self._refuse()
+        self._ran = info.wanted(grads)
+        task.notes[self] = self._passed_on(task, self._stages(task, grads, captured, tuple(info.latest_first(seen))))
+        return True
+
+    def _stages(
+        self, task: Any, grads: list[Tensor | None], captured: Sequence[tuple[int, int]], points: tuple[int, ...]
+    ) -> list[list[Tensor]]:
+        """The gradients of each edge, in the order in which they come."""
+        runs = task.needed is None or self in task.needed
+        parts: list[list[Tensor]] = [[] for _ in self._edges]
+        rest = [None if k in points else g for k, g in enumerate(grads)]
+        arrived = {p: grads[p] for p in points}
+        for point in (None, *points):
+            if point is not None:
+                if runs:
+                    _keep(task, captured, point, arrived[point])
+                rest = [None] * len(grads)
+                rest[point] = arrived[point]
+                if self._extra is not None:
+                    run_tensor_hooks(_of_one(self._extra, point), rest)
+                if not runs:
+                    _keep(task, captured, point, rest[point])
+            mask = self.info.wanted(rest)
+            if not any(mask):
+                continue
+            found = self._of_some(mask, rest, True, points)
+            for held, each in zip(parts, found, strict=False):
+                held.extend(each or ())
+            for p, each in zip(points, found[len(parts) :], strict=True):
+                for grad in each or ():
+                    held = arrived[p]
+                    arrived[p] = grad if held is None else joined_gradients(held, grad)
+        return parts
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """As that of other programs, or what the stages have found."""
+        task = STATE.task
+        if task is not None and self in task.notes:
+            found: list[Tensor | None] = task.notes[self]
+            return found
+        return super().apply(grads)
+
+
+def _keep(task: Any, captured: Sequence[tuple[int, int]], point: int, grad: Tensor | None) -> None:
+    for number, place in captured:
+        if number == point:
+            task.results[place] = grad
+
+
+def _of_one(extra: Extra, number: int) -> Extra:
+    """The hooks of one result of a node."""
+    found = Extra()
+    for name in ("tensor_hooks", "retain"):
+        held = getattr(extra, name)
+        if held is not None and number in held:
+            setattr(found, name, {number: held[number]})
+    return found
 
 
 def _arrived(task: Any, edge: Any) -> bool:
@@ -110,12 +253,6 @@ def _arrived(task: Any, edge: Any) -> bool:
     node, number = split_edge(edge)
     buffer = task.buffers.get(node)
     return buffer is not None and number < len(buffer) and buffer[number] is not None
-
-
-@cache
-def _node_of_several() -> type[OpNode]:
-    """The class of these nodes, with the name that other programs' nodes have."""
-    return type(NAME, (ProgramNode,), {"__slots__": (), "_namespace": node_class(NAME)._namespace})
 
 
 class EndingNode(OpNode):
@@ -129,6 +266,6 @@ class EndingNode(OpNode):
 
 
 @cache
-def _node_that_ends() -> type[OpNode]:
+def _node_of(kind: type[OpNode]) -> type[OpNode]:
     """The class of these nodes, with the name that other programs' nodes have."""
-    return type(NAME, (EndingNode,), {"__slots__": (), "_namespace": node_class(NAME)._namespace})
+    return type(NAME, (kind,), {"__slots__": (), "_namespace": node_class(NAME)._namespace})

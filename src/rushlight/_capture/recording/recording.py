@@ -338,11 +338,15 @@ class Recording:
                 if node is not None and node not in behind:
                     behind.add(node)
                     waiting.append(node)
+        inner: Any = x._node.info.inner.items() if x._node._staged else ()
+        before = {k for k, others in inner if x.output_nr in others}  # results of the same node
         leaves = {id(found) for node in behind if (found := getattr(node, "variable", None)) is not None}
         return [
             edge_of(self._standing[id(y)])
             for y in self.inputs
-            if y._rg and y is not x and (id(y) in leaves or y._node in behind)
+            if y._rg
+            and y is not x
+            and (id(y) in leaves or y._node in behind or (y._node is x._node and y.output_nr in before))
         ]
 
     def _storage(self, storage: Any) -> Any:

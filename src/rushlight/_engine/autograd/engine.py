@@ -349,7 +349,8 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             continue
         extra = node._extra
         if extra is not None and (extra.tensor_hooks is not None or extra.retain is not None):
-            run_tensor_hooks(extra, grads)
+            if not node._staged or not node.in_stages(task, grads):
+                run_tensor_hooks(extra, grads)
         elif type(node) is AccumulateGrad:
             run_leaf_hooks(node, grads)
         if quick is not None and extra is None and node._quick and len(grads) == 1 and grads[0] is not None:
@@ -392,6 +393,8 @@ def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> boo
     later, as in PyTorch.
     """
     runs = node in needed
+    if node._staged and node.in_stages(task, grads):
+        return runs
     if not runs:
         if type(node) is AccumulateGrad:
             run_leaf_hooks(node, grads)

@@ -90,6 +90,7 @@ class Node:
     _refusal: str | None = None  # why a tensor cannot show this node
     _wants_none = False  # whether it runs although no gradient is defined
     _quick = False  # whether `quick_backward` may be asked
+    _staged = False  # whether some of its results are computed from others: then there is `in_stages`
     _namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
     def _start(self, edges: Sequence[Any]) -> None:
@@ -262,11 +263,15 @@ class OpNode(Node):
         """The saved values for a run of the node.  RuntimeError if one was modified since."""
         return self._unpack(self.saved, runs=True)
 
-    def _unpack(self, saved: Any, runs: bool = False) -> list[Any]:
+    def _unpack(self, saved: Any, runs: bool = False, picks: Sequence[int] | None = None) -> list[Any]:
         items: list[Any] = []
         linked = STATE.word & GRAD
         relaid = False
-        for item, version, source in zip(saved, self.versions, self.info.sources, strict=True):
+        rows: Any = zip(saved, self.versions, self.info.sources, strict=True)
+        if picks is not None:
+            rows = list(rows)
+            rows = [rows[k] for k in picks]
+        for item, version, source in rows:
             if version is None:  # a Python number, or packed by a hook
                 if type(item) is Packed:
                     spec = item.spec

@@ -127,7 +127,7 @@ class SizedProgram:
         backward: Any = None if spec is None else spec._backward
         self._backward = None if spec is None else SizedBackward(backward, env)
         self._links = SizedLinks(program.graph, self.at)
-        self._variants: dict[tuple[tuple[bool, ...], bool], Any] = {}
+        self._variants: dict[tuple[tuple[bool, ...], Any], Any] = {}
 
     def at(self, sizes: Sequence[int]) -> CompiledProgram:
         """The program for these sizes of the symbols."""
@@ -141,22 +141,23 @@ class SizedProgram:
         if spec is not None and self._backward is not None:
             backward: Any = _BackwardAt(self._backward, sizes)
 
-            def variant(mask: tuple[bool, ...], apart: bool) -> Variant:
-                return self._variant(mask, apart, sizes)
+            def variant(mask: tuple[bool, ...], how: tuple[bool, Sequence[int]]) -> Variant:
+                return self._variant(mask, how, sizes)
 
             made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, variant, spec.several)
+            made._backward.take_histories(spec)
         return made
 
-    def _variant(self, mask: tuple[bool, ...], apart: bool, sizes: Sequence[int]) -> Variant:
+    def _variant(self, mask: tuple[bool, ...], how: tuple[bool, Sequence[int]], sizes: Sequence[int]) -> Variant:
         """See `ProgramBackwardSpec`: recorded once for all sizes."""
         with self._lock:
-            if (mask, apart) not in self._variants:
+            if (mask, how) not in self._variants:
                 assert self._program._backward is not None
-                graph, saved, outputs = self._program._backward._variant(mask, apart)
+                graph, saved, outputs = self._program._backward._variant(mask, how)
                 numbers: list[Any] = []
                 frame = graph_frame(graph, numbers)
-                self._variants[mask, apart] = frame, self._env.compiled(numbers), saved, outputs
-        frame, numbers_at, saved, outputs = self._variants[mask, apart]
+                self._variants[mask, how] = frame, self._env.compiled(numbers), saved, outputs
+        frame, numbers_at, saved, outputs = self._variants[mask, how]
         found = numbers_at(*sizes)
         if found is None:
             raise RecordingError("the backward from some of the outputs of a compiled program differs at other sizes")

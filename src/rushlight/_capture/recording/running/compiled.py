@@ -471,8 +471,9 @@ class CompiledProgram:
         if self._backward is not None and STATE.word & GRAD:
             self._record(inputs, drawn, numbers, results, residuals)
         if self.released and STATE.word & GRAD:
-            for j, words in self.released:
-                results[j]._node, results[j]._rg = _released_node(words), True
+            for j, words, origins in self.released:
+                edges = [edge_of(inputs[i]) for i in origins]
+                results[j]._node, results[j]._rg = _released_node(words, edges), True
         if self._dressed:
             self._dress(results)
         self._set_gradients(inputs, results)
@@ -644,13 +645,13 @@ def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:
     x._storage.version -= 1  # the program counts its changes
 
 
-def _released_node(words: str) -> Node:
+def _released_node(words: str, edges: list[Any]) -> Node:
     """The history of an output through which backward does not run: the program has gone through it, or has changed
-    what it saved.
+    what it saved.  Its edges lead where those of the history lead, or a search for gradients would pass it by.
     """
     node = ReleasedBackward()
     node._start(())
-    node.words = words
+    node._edges, node.words = edges, words
     return node
 
 

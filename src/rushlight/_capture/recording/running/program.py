@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
@@ -17,7 +17,7 @@ from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import RELEASED, GradientEdge
+from rushlight._engine.autograd.node import RELEASED, GradientEdge, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
@@ -66,15 +66,16 @@ class _Build:
         self.cotangents: list[Tensor] = []
         self.gradients: list[Tensor | None] = []
         self.wrt: list[int] = []
+        self.inner: dict[int, tuple[int, ...]] = {}
         changed = {j for _, j in self.histories}
         self.wanting = [
             j
             for j, x in enumerate(self.outputs)
             if x._node is not None and x._rg and (id(x) not in self.numbers or j in changed)
         ]
-        # Outputs without a backward: (output, the error that it raises)
-        self.released = [(j, RELEASED) for j in self.wanting if _is_released(self.outputs[j])]
-        self._leave_out([j for j, _ in self.released])
+        # Outputs without a backward: (output, the error that it raises, the inputs that it comes from)
+        self.released = [(j, RELEASED, self._origins(j)) for j in self.wanting if _is_released(self.outputs[j])]
+        self._leave_out([j for j, *_ in self.released])
         if self.wanting:
             self._record_backward()
         self.specs = list(recording.specs)
@@ -157,8 +158,10 @@ class _Build:
                 place = ("input", self.numbers[id(base)])
             elif any(other is base for other in self.outputs):
                 place = ("result", next(j for j, other in enumerate(self.outputs) if other is base))
-            elif x._rg or base._rg:
+            elif (x._rg or base._rg) and not meta.creation:
                 continue  # its history would not be known behind the view
+            elif x._rg or base._rg:
+                place = ("result", self._output(base))  # or the view could be changed in place, which it refuses
             else:
                 if not any(other is base for other in self.hidden):
                     self.hidden.append(base)
@@ -178,7 +181,7 @@ class _Build:
     def _leave_out(self, numbers: Sequence[int]) -> None:
         self.wanting = [j for j in self.wanting if j not in numbers]
 
-    def _refused(self, edges: Sequence[GradientEdge]) -> list[tuple[int, str]]:
+    def _refused(self, edges: Sequence[GradientEdge]) -> list[tuple[int, str, list[int]]]:
         """The outputs through which backward does not run, and what it says: that a saved tensor was changed, for
         example.
         """
@@ -189,7 +192,17 @@ class _Build:
             except RecordingError:
                 raise
             except RuntimeError as error:
-                found.append((j, str(error)))
+                found.append((j, str(error), self._origins(j)))
+        return found
+
+    def _origins(self, j: int) -> list[int]:
+        """The inputs to which the history of an output leads."""
+        history = set(map(id, _history([self.outputs[j]])))
+        found = []
+        for i, x in enumerate(self.standing):
+            edge = self.recording.first_edges.get(i) or edge_of(x)
+            if id(edge[0] if isinstance(edge, tuple) else edge) in history:
+                found.append(i)
         return found
 
     def _record_backward(self) -> None:
@@ -213,16 +226,16 @@ class _Build:
                 raise
             except RuntimeError:
                 refused = self._refused([edge for _, edge in edges])
-                kept = [k for k, j in enumerate(self.wanting) if j not in [j for j, _ in refused]]
+                kept = [k for k, j in enumerate(self.wanting) if j not in [j for j, *_ in refused]]
                 self.released += refused
-                self._leave_out([j for j, _ in refused])
+                self._leave_out([j for j, *_ in refused])
                 self.cotangents = [self.cotangents[k] for k in kept]
                 chosen = range(len(self.wanting))
                 found = self._gradients_of(chosen, [edge for _, edge in edges]) if chosen else [None] * len(edges)
         reached = [k for k, g in enumerate(found) if g is not None]
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
-        self.several = self._reached_by_several()
+        self.several, self.inner = self._reached_by_several(), self._inner()
         self.frees = any(getattr(node, "saved", None) for node in _history([self.outputs[j] for j in self.wanting]))
 
     def _reached_by_several(self) -> list[int]:
@@ -242,22 +255,73 @@ class _Build:
                     stack.append(node)
         return [k for k, edge in enumerate(self.edges) if count[edge.node] > 1]
 
-    def _gradients_of(self, chosen: Sequence[int], edges: Sequence[GradientEdge], apart: bool = False) -> list[Any]:
+    def _inner(self) -> dict[int, tuple[int, ...]]:
+        """Outputs that are part of the history of others: the numbers of those, by number."""
+        nodes = {j: split_edge(edge_of(self.outputs[j]))[0] for j in self.wanting}
+        if len(nodes) < 2:
+            return {}
+
+        def behind(found: Iterable[Any]) -> set[Any]:
+            todo, seen = list(found), set[Any]()
+            while todo:
+                for edge in todo.pop()._edges:
+                    node = None if edge is None else split_edge(edge)[0]
+                    if node is not None and node not in seen:
+                        seen.add(node)
+                        todo.append(node)
+            return seen
+
+        reached = behind(set(nodes.values()))
+        if not any(node in reached for node in nodes.values()):
+            return {}
+        histories = {j: behind([node]) for j, node in nodes.items()}
+        found = {k: tuple(j for j in nodes if node in histories[j]) for k, node in nodes.items()}
+        return {k: others for k, others in found.items() if others}
+
+    def _joined(self) -> dict[int, frozenset[int]]:
+        """Of each output those that have what they saved in common with it; nothing where all have."""
+        if len(self.wanting) < 2:
+            return {}
+        saved = {j: {id(n) for n in _history([self.outputs[j]]) if getattr(n, "saved", None)} for j in self.wanting}
+        found = {j: frozenset(k for k in saved if saved[k] & saved[j]) for j in saved}
+        return {} if all(len(each) == len(saved) for each in found.values()) else found
+
+    def _latest_first(self, points: Iterable[int]) -> list[int]:
+        """Outputs in the order in which backward comes by."""
+        return sorted(points, key=lambda j: -split_edge(edge_of(self.outputs[j]))[0]._seq)
+
+    def _gradients_of(
+        self, chosen: Sequence[int], edges: Sequence[GradientEdge], apart: bool = False, ends: Collection[Any] = ()
+    ) -> list[Any]:
         """Recorded gradients that come from some of the outputs that want one (see `run_backward`)."""
         roots = [self.outputs[self.wanting[k]] for k in chosen]
         cotangents = [self.cotangents[k] for k in chosen]
-        return list(run_backward(roots, cotangents, True, False, edges, accumulate=False, apart=apart))
+        return list(run_backward(roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends))
 
     def _variant(
-        self, assembler: Assembler, logical: Graph, mask: Sequence[bool], apart: bool, sources: Sequence[Any]
+        self,
+        assembler: Assembler,
+        logical: Graph,
+        mask: Sequence[bool],
+        how: tuple[bool, Sequence[int]],
+        sources: Sequence[Any],
     ) -> Variant:
-        """The backward where only some outputs have a gradient, from the values that are saved for all; with `apart`
-        what an input gets is not added up.
+        """The backward where only some outputs have a gradient, from the values that are saved for all.
+
+        `how` is (apart, points): with `apart` what an input gets is not added up; backward ends at the outputs `points`,
+        whose gradients follow those of the inputs.
         """
-        recording, before = self.recording, len(self.recording.log)
+        recording, before, (apart, points) = self.recording, len(self.recording.log), how
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
-            found = self._gradients_of(chosen, self.edges, apart)
+            roots = {split_edge(edge_of(self.outputs[self.wanting[k]]))[0] for k in chosen}
+            stops = {p: GradientEdge(*split_edge(edge_of(self.outputs[p]))) for p in points}
+            stops = {p: edge for p, edge in stops.items() if edge.node not in roots}
+            ends = {edge.node for edge in stops.values()}
+            found = self._gradients_of(chosen, [*self.edges, *stops.values()], apart, ends)
+        count = len(self.edges)
+        there = dict(zip(stops, found[count:], strict=True))
+        found[count:] = [there.get(p) for p in points]
         parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
         assembler.run(recording.log[before:])
         with assembler.builder:
@@ -374,8 +438,12 @@ class _Build:
         program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
         program.differentiable(
             logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting,
-            lambda mask, apart: self._variant(assembler, logical, mask, apart, saved), self.several,
+            lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.several,
         )  # fmt: skip
+        assert program._backward is not None
+        program._backward.joined = self._joined()
+        if self.inner:
+            program._backward.let_in_stages(self.inner, self._latest_first)
         if self.frees:
             program.run_backward_once()
         return program

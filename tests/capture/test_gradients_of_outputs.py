@@ -1,0 +1,157 @@
+"""A program that returns a tensor and what it computes from it: gradients of the first go through the second, as eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.python_programs import described
+
+import rushlight as torch
+from rushlight._capture.bytecode.versions import supported
+
+pytestmark = pytest.mark.skipif(not supported(), reason="functions are not compiled on this version of Python")
+
+
+def chain(x: Any) -> Any:
+    v = x * 2
+    u = v.exp()
+    w = (u + v).sin()
+    return v, u, w
+
+
+def changed(x: Any) -> Any:
+    v = x * 2
+    u = v.exp()
+    v.mul_(3)
+    return v, u, v * u
+
+
+def parts(x: Any) -> Any:
+    a, b = (x * 3).unbind(0)
+    return a, b, a * b, b.cos()
+
+
+def by_grad(found: Any, x: Any) -> Any:
+    loss = sum((y * y.detach().cos()).sum() for y in found)
+    return torch.autograd.grad(loss, [*found, x], allow_unused=True)
+
+
+def by_the_first_alone(found: Any, x: Any) -> Any:
+    return torch.autograd.grad(found[-1].sum(), found[0])
+
+
+def by_retaining(found: Any, x: Any) -> Any:
+    for y in found:
+        y.retain_grad()
+    sum((y * y.detach().cos()).sum() for y in found).backward()
+    return [y.grad for y in found]
+
+
+def by_hooks(found: Any, x: Any) -> Any:
+    seen: list[Any] = []
+    found[0].register_hook(lambda g: seen.append(g) or g * 2)
+    found[1].register_hook(lambda g: seen.append(g) or g + 1)
+    sum(y.sum() for y in found).backward()
+    return seen
+
+
+def twice(found: Any, x: Any) -> Any:
+    (first,) = torch.autograd.grad(found[-1].sum(), found[0], create_graph=True)
+    return torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("ask", [by_grad, by_the_first_alone, by_retaining, by_hooks, twice])
+@pytest.mark.parametrize("function", [chain, changed, parts])
+def test_gradients_of_outputs(function: Callable[..., Any], ask: Callable[..., Any]) -> None:
+    seen = []
+    for f in (function, torch.compile(function)):
+        x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        try:
+            seen.append((described(ask(f(x), x)), described(x.grad)))
+        except RuntimeError as error:
+            seen.append(str(error)[:40])
+    assert seen[0] == seen[1]
+
+
+def test_behind_a_break() -> None:
+    """A gradient for a tensor from before a break, from what was computed of it there too."""
+
+    def function(x: Any) -> Any:
+        v = x * 2
+        u = v.exp()
+        torch._dynamo.graph_break()
+        return torch.autograd.grad((v * u.sin()).sum(), v, retain_graph=True)[0]
+
+    x = torch.linspace(0, 1, 4).requires_grad_()
+    assert torch.equal(torch.compile(function)(x), function(x))
+
+
+def test_sizes_that_vary() -> None:
+    compiled = torch.compile(chain, dynamic=True)
+    for n in (3, 5):
+        seen = []
+        for f in (chain, compiled):
+            x = torch.linspace(-1, 1, n).requires_grad_()
+            seen.append(described(by_grad(f(x), x)))
+        assert seen[0] == seen[1]
+
+
+def test_what_only_another_output_saved_may_change() -> None:
+    def function(x: Any) -> Any:
+        v = x * 2
+        return v, v.sin()
+
+    for f in (function, torch.compile(function)):
+        x = torch.ones(3, requires_grad=True)
+        v, _ = f(x)
+        with torch.no_grad():
+            v.mul_(0.5)
+        v.sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def test_outputs_that_save_nothing_in_common_are_freed_one_by_one() -> None:
+    def function(x: Any) -> Any:
+        return x.sin(), x.exp(), x.exp().cos()
+
+    for f in (function, torch.compile(function)):
+        x = torch.ones(3, requires_grad=True)
+        first, second, third = f(x)
+        first.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            first.sum().backward()
+        second.sum().backward()
+        third.sum().backward(retain_graph=True)
+        third.sum().backward()
+        for y in (second, third):
+            with pytest.raises(RuntimeError, match="second time"):
+                y.sum().backward()
+
+
+def test_outputs_whose_history_is_freed() -> None:
+    """What a program has gone backward through leads to its inputs all the same: going there again is an error."""
+
+    def function(u: Any, v: Any) -> Any:
+        v = v * 1
+        w = v.exp()
+        (u.detach().requires_grad_() * w).sum().backward()
+        return v, w
+
+    for f in (function, torch.compile(function)):
+        u, v = torch.ones(3), torch.ones(3, requires_grad=True)
+        for y in f(u, v):
+            with pytest.raises(RuntimeError, match="second time"):
+                torch.autograd.grad(y.sum(), v, allow_unused=True)
+
+
+def test_views_that_refuse_a_change_refuse_it_without_their_base() -> None:
+    def function(x: Any) -> Any:
+        row = (x * 1).unbind(0)[0]
+        row.zero_()
+        return 3
+
+    for f in (function, torch.compile(function)):
+        with pytest.raises(RuntimeError, match="multiple views"):
+            f(torch.ones(2, 3, requires_grad=True))
