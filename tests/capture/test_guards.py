@@ -769,3 +769,19 @@ def test_errors_of_kernels_that_are_called_natively() -> None:
             function(x, torch.tensor([1, 7]))
         assert "pick" in [entry.name for entry in caught.traceback]
     assert compiled(x, torch.tensor([1, 3])).tolist() == [2, 6]
+
+
+def test_callers_search_in_native_code():
+    def step(find, runs, MISS, *missed, s=2):
+        return find * runs + MISS - sum(missed) * s
+
+    compiled = torch.compile(step)
+    x = torch.ones(3)
+    for count in (3, 3, 4):  # the last misses, and makes a second segment
+        given = [torch.full((3,), float(k)) for k in range(count)]
+        assert torch.equal(compiled(x, *given, s=3), step(x, *given, s=3))
+    space = compiled.__globals__
+    (name,) = (n for n in compiled.__code__.co_names if n.startswith("find"))
+    assert name != "find" and type(space[name]) is type(len)
+    compiled._compiled.forget()
+    assert torch.equal(compiled(x, x, x, x), step(x, x, x, x))

@@ -17,7 +17,7 @@ common to all threads.
 from __future__ import annotations
 
 from rushlight._host.arguments_native import H_FN
-from rushlight._host.call_words_native import thread_state
+from rushlight._host.call_words_native import sequence_size, thread_state
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_None,
@@ -45,11 +45,13 @@ __all__ = [
     "GUARD_HEADER",
     "GUARD_OPS",
     "REGISTERS",
+    "SEARCH",
     "SEGMENT_RUN",
     "STATE",
     "THREAD",
     "ZERO",
     "dict_changed",
+    "find_stub",
     "first_place_of",
     "py_guarded",
     "py_own_table",
@@ -373,3 +375,30 @@ def segment_stub(self, args, count):
         out = kept(sequence_items(results).ptr[segment[SEGMENT_RUN.chosen]])
     Py_DecRef(results)
     return out
+
+
+# ***** the search for a segment *****
+
+SEARCH = Record(
+    "search",
+    ("runs", ptr, "a list of functions that are called with the state, one after another"),
+    ("miss", ptr, "what those give whose conditions do not hold"),
+    ("missed", ptr, "called with the state where all do"),
+)
+
+
+@native("ptr(ptr, ptr, i64)")
+def find_stub(self, args, count):
+    """`find(state)`: what the first segment gives whose conditions hold."""
+    search = self.ptr[H_FN]
+    runs = search[SEARCH.runs]
+    k = i64(0)
+    while k < sequence_size(runs):
+        run = kept(sequence_items(runs).ptr[k])
+        found = PyObject_Vectorcall(run, args, u64(1), None)
+        Py_DecRef(run)
+        if found != search[SEARCH.miss]:
+            return found
+        Py_DecRef(found)
+        k += 1
+    return PyObject_Vectorcall(search[SEARCH.missed], args, u64(1), None)

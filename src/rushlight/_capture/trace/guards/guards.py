@@ -19,10 +19,10 @@ from rushlight._capture.trace.reports.events import COUNTERS, tell
 from rushlight._capture.trace.segments.generated import functions
 from rushlight._engine.dispatch.plans.native_plans import ready
 from rushlight._host.dict_versions import dicts_are_watched
-from rushlight._host.guard_native import GUARD_HEADER, SEGMENT_RUN
+from rushlight._host.guard_native import GUARD_HEADER, SEARCH, SEGMENT_RUN
 from rushlight._native.mutable_objects import supported
 
-__all__ = ["Guard", "guarded"]
+__all__ = ["Guard", "guarded", "native_find"]
 
 _STRIKES = 2  # how often a word has to change, with few calls in between, to be noted no more
 _FEW = 8  # calls
@@ -33,6 +33,19 @@ _LONGEST_WAIT = 4096  # calls
 def guarded() -> Callable[[Any, Any], tuple[Any, ...] | None]:
     """The native function that asks a guard's table."""
     found: Callable[[Any, Any], tuple[Any, ...] | None] = ready().guarded
+    return found
+
+
+def native_find(runs: list[Any], miss: Any, missed: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`find(state)` as native code: what the first of `runs` gives that is not `miss`, else what `missed` gives.
+
+    It holds none of them (see `NativeRun`): whoever calls it does.
+    """
+    runtime = ready()
+    given = {"runs": id(runs), "miss": id(miss), "missed": id(missed)}
+    words = array("q", [given[field.name] for field in SEARCH])
+    address = words.buffer_info()[0]
+    found: Callable[[Any], Any] = runtime.make_callable(address, b"find", (words,), -1, runtime.address("find_stub"))
     return found
 
 

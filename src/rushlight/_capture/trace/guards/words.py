@@ -51,6 +51,7 @@ from rushlight._native.objects import TUPLE_ITEMS
 __all__ = ["Notes", "Unnoted"]
 
 _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_MANY_ALIKE = 12  # equal words from which on an instruction of their own is faster
 _NEVER = (1 << 64) - 1  # no count of changes
 _FIXED_TYPE = 1 << 8  # the attributes of such types cannot change
 _HEAP_TYPE = 1 << 9  # only objects of such types can be given another class
@@ -190,22 +191,32 @@ class Notes:
         self._words.extend((op, x, y & (1 << 64) - 1, z & (1 << 64) - 1))
 
     def _flush(self) -> None:
-        """Write the pairs of addresses and words, lower levels first; equal words of a level share an instruction."""
+        """Write the pairs of addresses and words, lower levels first; many equal words of a level share an instruction.
+        Instructions are few: each costs as much as several pairs.
+        """
         if not self._pairs:
             return
         self._last = None
+        pairs: list[int] = []
         for _, level in groupby(sorted(self._pairs), itemgetter(0)):
-            rest: list[int] = []
+            single: list[int] = []
             for word, found in groupby(level, itemgetter(1)):
                 addresses = [address for _, _, address in found]
-                many = len(addresses) & ~3
+                many = len(addresses) & ~3 if len(addresses) >= _MANY_ALIKE else 0
                 if many:
+                    self._write_run(pairs)
                     self._words.extend((GUARD_OPS.alike, many, 0, word, *addresses[:many]))
                 for address in addresses[many:]:
-                    rest += (address, word)
-            if rest:
-                self._words.extend((GUARD_OPS.run, len(rest) // 2, 0, 0, *rest))
+                    single += (address, word)
+            pairs += single
+        self._write_run(pairs)
         self._pairs.clear()
+
+    def _write_run(self, pairs: list[int]) -> None:
+        """Write the instruction of pairs, and begin anew."""
+        if pairs:
+            self._words.extend((GUARD_OPS.run, len(pairs) // 2, 0, 0, *pairs))
+            pairs.clear()
 
     def _absolute(self, address: int, word: int, level: int) -> int:
         """Require the word at an address that is valid at a level; the level from which on this is known."""

@@ -8,7 +8,6 @@ search goes on at the next one.
 from __future__ import annotations
 
 import functools
-import re
 import sys
 import threading
 import types
@@ -21,6 +20,7 @@ from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
+from rushlight._capture.trace.guards.guards import native_find
 from rushlight._capture.trace.guards.varying import Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
@@ -240,6 +240,8 @@ class CompiledFunction:
                 position.concrete = position.failures >= MAX_FAILURES
                 return None
             position.add(made)
+            if position is self.entry:
+                self._found_natively()
         found = self._shown(made)(state)
         if found is MISS:
             position.remove(made)
@@ -251,6 +253,16 @@ class CompiledFunction:
                 assert self.shelf is not None
                 self.shelf.put(made)
         return (found,)
+
+    def _found_natively(self) -> None:
+        """Let the caller search for segments in native code."""
+        caller = self.caller
+        if not isinstance(caller, types.FunctionType):
+            return
+        space = caller.__globals__
+        (name,) = (n for n in caller.__code__.co_names if n.startswith(_FIND))
+        if isinstance(space[name], types.FunctionType):
+            space[name] = native_find(space["runs"], space["MISS"], space["missed"])
 
     def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
         """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
@@ -298,6 +310,7 @@ class CompiledFunction:
             if found is not MISS:
                 self.shelf.take(made)
                 self.entry.add(made)
+                self._found_natively()
                 tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
                 return found
         return MISS
@@ -603,12 +616,15 @@ def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
 # Bits of the dispatch state under which nothing is compiled.
 _ELSEWHERE = FUNCTION_MODE | VMAP | RECORDING | OBSERVED | ANOMALY | SAVED_HOOKS
 
-_CALLER = """def caller({parameters}):
-    s = ({state})
+# `find` becomes native code with the first segment (see `_found_natively`).
+_CALLER = """def {find}(s):
     for run in runs:
         found = run(s)
         if found is not MISS: return found
-    return missed(s)"""
+    return missed(s)
+def caller({parameters}):
+    return {find}(({state}))"""
+_FIND = "find"
 
 
 def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
@@ -654,27 +670,14 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
         raise TypeError("a comprehension cannot be compiled by itself")
     del names
     values = [f"({', '.join(more)}, *{gathered})" if more and n == gathered else n for n in state]
-    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in values))
-    taken = set(state) | set(space)
-    for word in ("s", "run", "found", "runs", "missed", "MISS"):  # parameters may have these names
-        if word in state:
-            other = next(name for name in (f"{word}_{i}" for i in range(1000)) if name not in taken)
-            text = _renamed(text, word, other, parameters, state)
-            if word in space:
-                space[other] = space.pop(word)
+    find = next(name for name in (_FIND, *(f"{_FIND}_{i}" for i in range(1000))) if name not in (*state, *rest))
+    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in values), find=find)
     functions(text, space, "caller of a compiled function")
     caller: Any = space["caller"]
     functools.update_wrapper(caller, function, updated=())
     del caller.__wrapped__
     caller._torchdynamo_orig_callable, caller._torchdynamo_wrapper_id = compiled.function, id(caller)
     return caller
-
-
-def _renamed(text: str, word: str, other: str, parameters: Sequence[str], state: Sequence[str]) -> str:
-    """The caller's text with another name for one of its own variables."""
-    head, assigned, *body = text.split("\n")
-    assigned = re.sub(rf"^    {word}\b", f"    {other}", assigned)
-    return "\n".join([head, assigned, *[re.sub(rf"\b{word}\b", other, line) for line in body]])
 
 
 def _plain_call(function: types.FunctionType, state: Sequence[Any]) -> Any:
