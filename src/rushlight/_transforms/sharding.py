@@ -1,7 +1,8 @@
 """Sharding: from a graph over whole arrays to the graph that one process of a group runs on its parts.
 
-`strategies` finds the ways in which a graph can be computed without communication: what each process must have of every
-input, and what it then has of every output.  `localize` writes the graph of one process.  Both follow from the options
+`strategies` finds the ways in which a graph can be computed on parts: what each process must have of every input, and
+what it then has of every output.  Inside, processes talk only to reduce terms (a row's maximum, its sum) that the rest
+needs whole.  `localize` writes the graphs that one process runs between such reductions.  All follows from the options
 of the primitives (`sharding_rules`), so an operator needs no rule of its own.
 
 >>> from rushlight._graph.core import trace
@@ -14,8 +15,8 @@ of the primitives (`sharding_rules`), so an operator needs no rule of its own.
 (0, None) -> (0,)
 (1, 0) -> ('sum',)
 (None, 1) -> (1,)
->>> half = localize(graph, strategies(graph, 2)[1], 2, 0)
->>> half.inputs[0].shape, half.outputs[0].shape
+>>> (stage,) = localize(graph, strategies(graph, 2)[1], 2, 0)
+>>> stage.graph.inputs[0].shape, stage.graph.outputs[0].shape
 ((4, 4), (4, 6))
 
 A mesh of several axes is sharded one axis after the other: the graph of a process along the first axis is a graph.
@@ -26,26 +27,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+from rushlight._graph.core import Graph, GraphBuilder, Node, Value, live_nodes
 from rushlight._prims.record import prim
 from rushlight._transforms.sharding_rules import Option, Part, Placement, options_of
 
-__all__ = ["Strategy", "follow", "localize", "strategies"]
+__all__ = ["Stage", "Strategy", "follow", "local_shape", "localize", "strategies"]
 
 Dim = tuple[Value, int]
 
 
 class Strategy(NamedTuple):
-    """What each process has of the inputs and of the outputs, and how each node is computed on parts."""
+    """What each process has of the inputs and of the outputs, how each node is computed on parts, and of which values
+    the processes reduce their terms, with the kind of the reduction.
+    """
 
     inputs: tuple[Placement, ...]
     outputs: tuple[Placement, ...]
     choices: dict[Node, Option]
+    reduced: dict[Value, str]
+
+
+class Stage(NamedTuple):
+    """What one process runs between two reductions.
+
+    The graph takes those of the graph's inputs, and of the values that earlier stages reduced, that `reads` numbers, in
+    this order.  `kinds` are the reductions of its outputs over the processes; the last stage has none, and gives the
+    outputs.
+    """
+
+    graph: Graph
+    reads: tuple[int, ...]
+    kinds: tuple[str, ...]
 
 
 def strategies(graph: Graph, size: int) -> list[Strategy]:
-    """All ways to compute a graph in a group of `size` processes without communication, the one where every process
-    computes the whole first.
+    """The ways to compute a graph in a group of `size` processes, the one where every process computes the whole first.
 
     Each divides one group of dims that belong together, in all inputs that have one of them.
     """
@@ -60,48 +76,99 @@ def strategies(graph: Graph, size: int) -> list[Strategy]:
 def follow(
     graph: Graph, size: int, inputs: Sequence[Placement], wanted: dict[Value, int] | None = None
 ) -> Strategy | None:
-    """How a graph is computed where its inputs are placed like this; None where that needs communication.
+    """How a graph is computed where its inputs are placed like this; None where an input, or a part of a value, would
+    have to be placed otherwise.
 
     `wanted` gives the dim along which a value should be divided that no input divides, as a constant.
     """
     placed: dict[Value, Placement] = dict(zip(graph.inputs, inputs, strict=True))
     choices: dict[Node, Option] = {}
+    reduced: dict[Value, str] = {}
     for node in graph.nodes:
-        if node.prim.effect is not None:
-            if any(placed[v] is not None for v in node.inputs):
+        option = _effect(node, placed) if node.prim.effect else _choose(node, size, placed, wanted or {})
+        if option is None:
+            terms = {v: p for v in node.inputs if isinstance(p := placed[v], str)}
+            placed.update(dict.fromkeys(terms))
+            option = _choose(node, size, placed, wanted or {}) if terms else None
+            if option is None:
                 return None
-            option = _whole(node)
-        else:
-            chosen = _choose(node, size, placed, wanted or {})
-            if chosen is None:
-                return None
-            option = chosen
+            reduced.update(terms)
         choices[node] = option
         placed.update(zip(node.outputs, option.outputs, strict=True))
-    return Strategy(tuple(inputs), tuple(placed[v] for v in graph.outputs), choices)
+    return Strategy(tuple(inputs), tuple(placed[v] for v in graph.outputs), choices, reduced)
 
 
-def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int) -> Graph:
-    """The graph of the process `coordinate` of `size`: its inputs and outputs are that process's parts."""
+def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int) -> list[Stage]:
+    """What the process `coordinate` of `size` runs on its parts of the inputs, stage by stage."""
     part, builder = Part(size, coordinate), GraphBuilder()
     placed: dict[Value, Placement] = dict(zip(graph.inputs, strategy.inputs, strict=True))
     local: dict[Value, Any] = {}
+    terms: list[tuple[Any, str]] = []
     for value in graph.inputs:
         shape = local_shape(value.shape, placed[value], part)
-        local[value] = (
-            builder.input_like(value) if shape == value.shape else builder.input(shape, value.dtype, value.weak)
-        )
+        same = shape == value.shape
+        local[value] = builder.input_like(value) if same else builder.input(shape, value.dtype, value.weak)
+    firsts = len(builder.inputs)
+    for value in graph.inputs:
+        if value in strategy.reduced:
+            _reduce(value, builder, strategy, local, placed, terms)
     with builder:
         for node in graph.nodes:
             option = strategy.choices[node]
             inputs = [_cut(local[v], placed[v], want, part) for v, want in zip(node.inputs, option.inputs, strict=True)]
             result = option.build(part, node, inputs) if option.build else node.prim(*inputs, **node.params)
-            for value, item, placement in zip(
-                node.outputs, result if node.prim.multiple else (result,), option.outputs, strict=True
-            ):
+            results = result if node.prim.multiple else (result,)
+            for value, item, placement in zip(node.outputs, results, option.outputs, strict=True):
                 _check(node, value, item, local_shape(value.shape, placement, part))
                 local[value], placed[value] = item, placement
-    return builder.finish([local[v] for v in graph.outputs])
+                if value in strategy.reduced:
+                    _reduce(value, builder, strategy, local, placed, terms)
+    return _stages(builder, firsts, terms, [local[v] for v in graph.outputs])
+
+
+def _reduce(
+    value: Value,
+    builder: GraphBuilder,
+    strategy: Strategy,
+    local: dict[Value, Any],
+    placed: dict[Value, Placement],
+    terms: list[tuple[Any, str]],
+) -> None:
+    """Let what follows use the reduction of a value, which is a further input."""
+    terms.append((local[value], strategy.reduced[value]))
+    local[value], placed[value] = builder.input(value.shape, value.dtype), None
+
+
+def _stages(builder: GraphBuilder, firsts: int, terms: list[tuple[Any, str]], outputs: list[Any]) -> list[Stage]:
+    """The stages of a local graph whose inputs from `firsts` on are the reductions of `terms`.
+
+    A stage computes what it needs from its inputs, although an earlier one may have computed some of it.
+    """
+    numbers = {v: i for i, v in enumerate(builder.inputs)}
+    stages, order, levels = [], list(range(firsts)), dict.fromkeys(range(firsts), 0)
+    needs: list[list[int]] = []
+    for term, _ in terms:
+        read = _inputs_of(builder, [term])
+        needs.append([numbers[v] for v in read])
+        levels[firsts + len(needs) - 1] = 1 + max((levels[n] for n in needs[-1]), default=0)
+    for level in range(1, max(levels.values(), default=0) + 1):
+        mine = [k for k in range(len(terms)) if levels[firsts + k] == level]
+        stages.append(_stage(builder, [terms[k][0] for k in mine], order, [terms[k][1] for k in mine]))
+        order += [firsts + k for k in mine]
+    return [*stages, _stage(builder, outputs, order, ())]
+
+
+def _stage(builder: GraphBuilder, outputs: list[Any], order: list[int], kinds: Sequence[str]) -> Stage:
+    read = set(_inputs_of(builder, outputs))
+    reads = [k for k, n in enumerate(order) if builder.inputs[n] in read]
+    inputs = [builder.inputs[order[k]] for k in reads]
+    return Stage(Graph(inputs, live_nodes(builder.nodes, outputs), outputs), tuple(reads), tuple(kinds))
+
+
+def _inputs_of(builder: GraphBuilder, outputs: list[Any]) -> list[Value]:
+    """The inputs that values depend on."""
+    used = {v for node in live_nodes(builder.nodes, outputs) for v in node.inputs} | set(outputs)
+    return [v for v in builder.inputs if v in used]
 
 
 def local_shape(shape: Sequence[int], placement: Placement, part: Part) -> tuple[int, ...]:
@@ -130,6 +197,11 @@ def _cut(x: Any, has: Placement, want: Placement, part: Part) -> Any:
 
 
 # ***** choosing an option *****
+
+
+def _effect(node: Node, placed: dict[Value, Placement]) -> Option | None:
+    """Effects happen to whole arrays."""
+    return None if any(placed[v] is not None for v in node.inputs) else _whole(node)
 
 
 def _whole(node: Node) -> Option:
