@@ -78,7 +78,7 @@ HOSTILE = [
     VALIDATE + bytes([wire.Query.WAIT]) + wire.as_integer_field(1 << 40),
     VALIDATE + bytes([wire.Query.SET]) + wire.as_text(b"\xff\xfe") + wire.as_text(b""),
     VALIDATE + bytes([wire.Query.JOIN]) + wire.as_text(b"j") + wire.as_integer_field(0) + wire.as_integer_field(1 << 50),
-    VALIDATE + bytes([wire.Query.WATCH]) + wire.as_text(b"j") + wire.as_integer_field(7) + wire.as_integer_field(2) + wire.as_text(b""),
+    VALIDATE + bytes([wire.Query.WATCH]) + wire.as_text(b"j") + wire.as_integer_field(7) + wire.as_integer_field(2),
 ]  # fmt: skip
 
 

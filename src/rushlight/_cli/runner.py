@@ -113,6 +113,8 @@ def _guarded(program: Callable[[], Any]) -> int:
 def _report(error: BaseException) -> None:
     if isinstance(error, ImportError):
         _name_what_is_missing(error)
+    # As the interpreter does: functions of `atexit` see that the program failed.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     sys.excepthook(type(error), error.with_traceback(_from_program(error.__traceback__)), error.__traceback__)
 
 

@@ -13,7 +13,7 @@ from rushlight._distributed.stores.server import Server
 
 __all__ = ["serve"]
 
-_LINGERS = 10.0  # seconds that connections may outlive the owner
+_LINGERS = 10.0  # seconds that other connections than those of ranks may outlive the owner
 
 
 def serve(listener: int, lifeline: int) -> None:
@@ -30,7 +30,7 @@ def serve(listener: int, lifeline: int) -> None:
     server.selector.unregister(lifeline)
     server.stop_listening()
     until = time.monotonic() + _LINGERS
-    while server.connections and time.monotonic() < until:
+    while server.watch or (server.connections and time.monotonic() < until):
         server.step()
 
 

@@ -1,8 +1,8 @@
 """Who of a job's ranks lives: the server's half of `monitor`.
 
-A rank is watched over a connection. It sends *signs of life*, each with a notice: what it does, in words. When its
-connection ends before it has said goodbye, it is dead; when it gives no sign for three seconds, it is stopped, or its
-machine is gone. Every other rank is told once.
+A rank is watched over a connection, on which it sends signs of life. When the connection ends before the rank has said
+goodbye, it is dead; when it gives no sign for `SILENT_FOR` seconds while others do, it is stopped, or its machine is
+gone. Every other rank is told once.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from __future__ import annotations
 import time
 
 from rushlight._distributed.stores.connection import Connection, Malformed
-from rushlight._distributed.stores.wire import LONGEST_NOTICE, MOST_RANKS, as_integer_field, as_text
+from rushlight._distributed.stores.wire import LONGEST_NOTICE, as_integer_field, as_text
 
 __all__ = ["Event", "Sign", "Watch"]
 
-SILENT_FOR = 2.5  # seconds without a sign of life, after which a rank counts as stopped
+SILENT_FOR = 2.5
+_LATE = 1.0  # seconds between two looks, from which on it was this process that stood still
 
 
 class Sign:
     """What a rank says."""
 
-    ALIVE, NOTICE, GOODBYE, ASK = range(1, 5)
+    ALIVE, GOODBYE, BROKEN, NOTICE, ASK, TELL = range(1, 7)
 
 
 class Event:
     """What a rank is told."""
 
-    FAILED, NOTICES = range(1, 3)
+    FAILED, LEFT, ASKED, NOTICES = range(1, 5)
 
 
 class Watched:
-    """One rank: when it gave its last sign, and what it said it does."""
+    """One rank: when it gave its last sign, and what it said that it does."""
 
-    def __init__(self, client: Connection, notice: str) -> None:
-        self.client, self.notice = client, notice
+    def __init__(self, client: Connection) -> None:
+        self.client = client
         self.last_sign = time.monotonic()
-        self.noticed = self.last_sign
-        self.silent = False
+        self.notice, self.noticed, self.asked = "", -1.0, 0.0
 
 
 class Party:
@@ -45,28 +45,34 @@ class Party:
     def __init__(self, size: int) -> None:
         self.size = size
         self.ranks: dict[int, Watched] = {}
-        self.left: set[int] = set()
-        self.failed: dict[int, str] = {}
+        self.gone: dict[int, bytes] = {}  # what the others were told of ranks that failed or left
 
-    def fail(self, rank: int, why: str) -> None:
-        """Tell every other rank, once."""
-        if rank in self.failed:
-            return
-        self.failed[rank] = why
+    def tell(self, rank: int, event: int, why: str) -> None:
+        """Tell every other rank what became of this one, once."""
+        if rank not in self.gone:
+            self.gone[rank] = bytes([event]) + as_integer_field(rank) + as_text(why.encode()[:LONGEST_NOTICE])
+            self.send(rank, self.gone[rank])
+
+    def send(self, rank: int, message: bytes) -> None:
+        """To every rank but this one."""
         for other, watched in self.ranks.items():
             if other != rank:
-                watched.client.send(failure(rank, why))
+                watched.client.send(message)
 
-    def notices(self) -> str:
-        """What every rank said it does, and for how long it has: a line for each."""
-        now = time.monotonic()
-        lines = [f"{rank}\t{now - w.noticed:.1f}\t{w.notice}" for rank, w in sorted(self.ranks.items())]
-        return "\n".join(lines)
+    def look(self, now: float) -> None:
+        """Whether somebody is silent for too long, while somebody else is not."""
+        silent = [rank for rank, watched in self.ranks.items() if now - watched.last_sign > SILENT_FOR]
+        if len(silent) == len(self.ranks):
+            return  # all were stopped together, and will go on together
+        for rank in silent:
+            seconds = now - self.ranks[rank].last_sign
+            self.tell(rank, Event.FAILED, f"has given no sign of life for {seconds:.1f} s (stopped, or its machine is gone)")
 
-
-def failure(rank: int, why: str) -> bytes:
-    """The event that a rank failed."""
-    return bytes([Event.FAILED]) + as_integer_field(rank) + as_text(why.encode())
+    def notices(self, since: float) -> bytes:
+        """What the ranks said that they do: a rank, a text for each that answered since then."""
+        found = [(rank, watched.notice) for rank, watched in sorted(self.ranks.items()) if watched.noticed >= since]
+        parts = [as_integer_field(rank) + as_text(notice.encode()) for rank, notice in found]
+        return bytes([Event.NOTICES]) + as_integer_field(len(parts)) + b"".join(parts)
 
 
 class Watch:
@@ -74,44 +80,53 @@ class Watch:
 
     def __init__(self) -> None:
         self._parties: dict[str, Party] = {}
+        self._looked = time.monotonic()
 
-    def join(self, client: Connection, name: str, place: tuple[int, int], notice: str) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._parties)
+
+    def join(self, client: Connection, name: str, place: tuple[int, int]) -> None:
         """Watch a client as rank `place[0]` of `place[1]`."""
         rank, size = place
         party = self._parties.get(name) or Party(size)
         if size != party.size or not 0 <= rank < size or rank in party.ranks:
             raise Malformed("a rank that is watched already, or of another world")
         self._parties[name] = party
-        party.ranks[rank] = Watched(client, notice)
-        for other, why in party.failed.items():
-            client.send(failure(other, why))
-        client.serve = lambda client: self._sign(party, rank, client)
-        client.on_close = lambda client: self._gone(name, party, rank)
+        party.ranks[rank] = watched = Watched(client)
+        for message in party.gone.values():
+            client.send(message)
+        client.serve = lambda client: self._sign(party, rank, watched)
+        client.on_close = lambda client: self._end(name, party, rank)
 
     def tick(self, now: float) -> None:
         """Look who has been silent for too long."""
+        late, self._looked = now - self._looked > _LATE, now
         for party in self._parties.values():
-            for rank, watched in party.ranks.items():
-                if now - watched.last_sign > SILENT_FOR and rank not in party.left:
-                    party.fail(rank, f"has given no sign of life for {now - watched.last_sign:.1f} s")
+            if late:
+                for watched in party.ranks.values():
+                    watched.last_sign = now
+            party.look(now)
 
-    def _sign(self, party: Party, rank: int, client: Connection) -> None:
-        kind, watched = client.read_byte(), party.ranks[rank]
+    def _sign(self, party: Party, rank: int, watched: Watched) -> None:
+        client = watched.client
+        kind = client.read_byte()
         watched.last_sign = time.monotonic()
-        if kind == Sign.NOTICE:
+        if kind == Sign.GOODBYE:
+            party.tell(rank, Event.LEFT, "has ended")
+        elif kind == Sign.BROKEN:
+            party.tell(rank, Event.FAILED, client.read_text(LONGEST_NOTICE))
+        elif kind == Sign.NOTICE:
             watched.notice, watched.noticed = client.read_text(LONGEST_NOTICE), watched.last_sign
-        elif kind == Sign.GOODBYE:
-            party.left.add(rank)
         elif kind == Sign.ASK:
-            text = party.notices().encode()
-            client.send(bytes([Event.NOTICES]) + as_text(text[: LONGEST_NOTICE * min(party.size, MOST_RANKS)]))
+            watched.asked = watched.last_sign
+            party.send(rank, bytes([Event.ASKED]))
+        elif kind == Sign.TELL:
+            client.send(party.notices(watched.asked))
         elif kind != Sign.ALIVE:
             raise Malformed(f"no sign has the number {kind}")
 
-    def _gone(self, name: str, party: Party, rank: int) -> None:
-        watched = party.ranks.pop(rank)
-        if rank not in party.left:
-            last = f", while it was in {watched.notice}" if watched.notice else ""
-            party.fail(rank, f"died{last}: its connection to the store process ended")
+    def _end(self, name: str, party: Party, rank: int) -> None:
+        del party.ranks[rank]
+        party.tell(rank, Event.FAILED, "died: its connection to the store process ended")
         if not party.ranks:
             del self._parties[name]

@@ -18,7 +18,6 @@ from rushlight._distributed.stores.table import Table
 from rushlight._distributed.stores.wire import (
     KEY_PREFIX,
     LONGEST_KEY,
-    LONGEST_NOTICE,
     LONGEST_VALUE,
     MAGIC,
     MOST_KEYS,
@@ -35,6 +34,7 @@ __all__ = ["Server"]
 _READY, _NOT_READY = b"\0", b"\1"
 _STOP_WAITING, _WAIT_CANCELED = b"\0", b"\1"
 _TICK = 0.25
+_CROWDED = 0.01  # seconds of rest when no more connections can be opened
 _MOST_ACCEPTED = 256  # connections accepted before others are served
 
 
@@ -110,7 +110,10 @@ class Server:
         for _ in range(_MOST_ACCEPTED):
             try:
                 connected, _ = self.listener.accept()
-            except OSError:
+            except BlockingIOError:
+                return
+            except OSError:  # too many open files: others go first
+                time.sleep(_CROWDED)
                 return
             client = Connection(connected, self.selector)
             client.serve = self._request
@@ -271,4 +274,4 @@ class Server:
 
     def _be_watched(self, client: Connection) -> None:
         name, rank, size = client.read_text(LONGEST_KEY), client.read_integer(), client.read_integer(1, MOST_RANKS)
-        self.watch.join(client, name, (rank, size), client.read_text(LONGEST_NOTICE))
+        self.watch.join(client, name, (rank, size))

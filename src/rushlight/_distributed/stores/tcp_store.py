@@ -51,9 +51,13 @@ class Client:
         self.process = os.getpid()
         nonce = os.urandom(4)
         self.send(bytes([Query.VALIDATE]) + MAGIC.to_bytes(4, "little") + bytes([Query.PING]) + nonce)
-        with self.within(min(seconds, _ANSWERS_WITHIN)):
-            if self.read(4) != nonce:
-                raise DistNetworkError(f"what listens on {host}, port {port}, is no store")
+        try:
+            with self.within(min(seconds, _ANSWERS_WITHIN)):
+                answer = self.read(4)
+        except TimeoutError:
+            raise DistNetworkError(f"the store at {host}, port {port}, has not answered within {seconds:g} s") from None
+        if answer != nonce:
+            raise DistNetworkError(f"what listens on {host}, port {port}, is no store")
 
     def send(self, data: bytes) -> None:
         """Send a request; DistNetworkError if the server has gone."""
@@ -130,7 +134,7 @@ def _connected(host: str, port: int, seconds: float) -> socket.socket:
             connected.settimeout(_ANSWERS_WITHIN)
             return connected
         except OSError as error:
-            if error.errno == errno.EMFILE:
+            if error.errno == errno.EMFILE or isinstance(error, socket.gaierror):  # which hides the reason
                 allow_many_files()
             if time.monotonic() + pause >= limit:
                 raise DistNetworkError(

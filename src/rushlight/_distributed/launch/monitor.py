@@ -1,0 +1,206 @@
+"""`Monitor`: every rank knows within a second who died, and within three who was stopped.
+
+Each rank is connected to the store process. A native thread sends signs of life, whatever the interpreter does; a Python
+thread sleeps until there is news. Nothing is sent for a collective: a rank writes down what it does (`enter`), and says
+so when another asks, which has waited for long (`notices`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.lazy import LazyModule
+from rushlight._distributed.errors import DistNetworkError, RankFailedError
+from rushlight._distributed.launch.beat_native import BYTE, DESCRIPTOR, PERIOD, STOP, WORDS, start_beat
+from rushlight._distributed.launch.watch import Event, Sign
+from rushlight._distributed.stores.tcp_store import Client
+from rushlight._distributed.stores.wire import LONGEST_NOTICE, MOST_RANKS, Query, as_integer_field, as_text
+from rushlight._host.stubs import bind
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = LazyModule("ctypes")
+
+__all__ = ["STORE", "Monitor"]
+
+STORE = -1  # the `rank` of an error that says that the store process has gone
+_PERIOD, _SLOW_PERIOD, _MANY = 0.5, 1.0, 1000  # seconds between signs of life, and in a world of so many ranks
+_LEFT_FOR = 2.0  # seconds of waiting for a rank that has ended
+_CONNECTS_WITHIN = 60.0
+_ALIVE: weakref.WeakSet[Monitor] = weakref.WeakSet()
+
+
+class Monitor:
+    """Watches the other ranks of a job for this rank, and lets it be watched.
+
+    `address` and `job` are those of `connect`'s World. Close it before the process ends well; a process that ends
+    without is a rank that died.
+    """
+
+    def __init__(self, address: tuple[str, int], job: str, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.failed: RankFailedError | None = None
+        self.left: set[int] = set()  # ranks that have ended, and said so
+        self.doing = ""  # what this rank does, in words, for others that ask
+        self._told: dict[int, str] = {}
+        self._answered = threading.Event()
+        self._asking = threading.Lock()
+        self._closed = False
+        self._client = Client(*address, _CONNECTS_WITHIN)
+        place = as_integer_field(rank) + as_integer_field(world_size)
+        self._client.send(bytes([Query.WATCH]) + as_text(job.encode()) + place)
+        self._client.socket.settimeout(None)
+        self._beat = _start_beating(self._client.socket, _PERIOD if world_size < _MANY else _SLOW_PERIOD)
+        threading.Thread(target=_listen, args=(weakref.ref(self), self._client), daemon=True, name="monitor").start()
+        _ALIVE.add(self)
+
+    def check(self, members: Collection[int] | None = None, waited: float = 0.0) -> None:
+        """Raise RankFailedError if a rank has failed; cheap, for loops that wait.
+
+        With `members` (global ranks) and the seconds that were waited for them, also if one of them has ended, and so
+        will not come.
+        """
+        if self.failed is not None:
+            raise RankFailedError(str(self.failed), self.failed.rank)
+        if members is not None and waited > _LEFT_FOR and not self.left.isdisjoint(members):
+            rank = min(self.left.intersection(members))
+            raise RankFailedError(f"rank {rank} has ended, and rank {self.rank} waits for it in {self.doing}", rank)
+
+    def enter(self, doing: str) -> None:
+        """Write down what this rank does, in words: a collective's number, name and shapes, the line of the program."""
+        self.doing = doing
+
+    def notices(self, seconds: float = 0.5) -> dict[int, str]:
+        """What every rank does now, by rank, as far as it says so within the time."""
+        with self._asking:
+            self._answered.clear()
+            self._send(bytes([Sign.ASK]))
+            time.sleep(seconds / 2)
+            self._send(bytes([Sign.TELL]))
+            self._answered.wait(seconds / 2)
+            return {**self._told, self.rank: self.doing}
+
+    def close(self) -> None:
+        """Say goodbye: this rank ends well."""
+        self._end(bytes([Sign.GOODBYE]))
+
+    def broken(self, why: str) -> None:
+        """Tell the others that this rank fails, and why; for a rank that ends with an exception."""
+        text = f"failed: {why}".encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
+        self._end(bytes([Sign.BROKEN]) + as_text(text))
+
+    def _end(self, last_words: bytes) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._beat[STOP] = 1
+        self._send(last_words)
+        try:
+            self._client.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        _ALIVE.discard(self)
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self._client.send(message)
+        except (DistNetworkError, TimeoutError):
+            pass  # the thread that listens says so
+
+    def __del__(self) -> None:
+        if hasattr(self, "_beat"):
+            self._end(bytes([Sign.GOODBYE]))
+
+
+# ***** the thread that listens *****
+
+
+def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
+    """Take news until the connection ends."""
+    try:
+        while True:
+            kind = client.read(1)[0]
+            found = _read(kind, client)
+            watched = monitor()
+            if watched is None:
+                return
+            _take(watched, kind, found)
+            del watched
+    except (DistNetworkError, OSError, ValueError, UnicodeDecodeError) as error:
+        watched = monitor()
+        if watched is not None and not watched._closed and watched.failed is None:
+            watched.failed = RankFailedError(f"rank {watched.rank} lost the store process: {error}", STORE)
+
+
+def _read(kind: int, client: Client) -> list[tuple[int, str]]:
+    """The ranks and texts of an event."""
+    if kind == Event.ASKED:
+        return []
+    if kind not in (Event.FAILED, Event.LEFT, Event.NOTICES):
+        raise ValueError(f"the store sent the event {kind}")
+    count = client.read_integer() if kind == Event.NOTICES else 1
+    if not 0 <= count <= MOST_RANKS:
+        raise ValueError(f"the store sent {count} notices")
+    return [(client.read_integer(), client.read_value().decode()) for _ in range(count)]
+
+
+def _take(monitor: Monitor, kind: int, found: list[tuple[int, str]]) -> None:
+    if kind == Event.ASKED:
+        text = monitor.doing.encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
+        monitor._send(bytes([Sign.NOTICE]) + as_text(text))
+    elif kind == Event.NOTICES:
+        monitor._told = dict(found)
+        monitor._answered.set()
+    elif kind == Event.LEFT:
+        monitor.left.add(found[0][0])
+    elif monitor.failed is None:
+        rank, why = found[0]
+        monitor.failed = RankFailedError(f"rank {rank} {why}", rank)
+
+
+# ***** the thread that beats *****
+
+
+def _start_beating(connection: socket.socket, seconds: float) -> Any:
+    """The beat's words; its thread has a descriptor of its own, so that no later file gets its number."""
+    state = (ctypes.c_int64 * WORDS)()
+    state[DESCRIPTOR], state[PERIOD], state[STOP] = os.dup(connection.fileno()), int(1e6 * seconds), 0
+    state[BYTE] = Sign.ALIVE
+    start = bind(start_beat)
+    for used in (start, state):  # by a thread that outlives the interpreter: never freed
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(used))
+    if start(ctypes.addressof(state)):
+        raise RankFailedError("no thread can be started that gives signs of life", STORE)
+    return state
+
+
+def _leave() -> None:
+    """At the end of the process: goodbye, unless it ends by an exception."""
+    error = getattr(sys, "last_value", None)
+    for monitor in list(_ALIVE):
+        if error is None:
+            monitor.close()
+        else:
+            monitor.broken(f"{type(error).__name__}: {error}")
+
+
+def _forked() -> None:
+    """In a child process: its copies of the connections must not outlive the rank."""
+    for monitor in list(_ALIVE):
+        monitor._closed = True
+        os.close(monitor._beat[DESCRIPTOR])
+        monitor._client.close()
+    _ALIVE.clear()
+
+
+atexit.register(_leave)
+os.register_at_fork(after_in_child=_forked)
