@@ -63,7 +63,19 @@ __all__ = [
 __getattr__ = lazy_files(
     __name__,
     dict.fromkeys(_C10D, "distributed_c10d"),
-    ("_composable", "_tensor", "c10d", "device_mesh", "distributed_c10d", "fsdp", "nn", "optim", "rpc", "tensor"),
+    (
+        "_composable",
+        "_tensor",
+        "algorithms",
+        "c10d",
+        "device_mesh",
+        "distributed_c10d",
+        "fsdp",
+        "nn",
+        "optim",
+        "rpc",
+        "tensor",
+    ),
 )
 
 

@@ -50,7 +50,7 @@ class Operation:
     """
 
     __slots__ = (
-        "at", "began", "block", "callbacks", "describe", "done", "error", "event", "group", "keep", "line", "name", "nbytes", "number", "received", "steps", "warned",
+        "at", "began", "block", "callbacks", "describe", "done", "error", "event", "group", "keep", "line", "name", "nbytes", "noticed", "number", "received", "steps", "warned",
     )  # fmt: skip
 
     def __init__(self, group: Any, name: str, steps: list[Any], describe: Callable[[], str], nbytes: int = 0) -> None:
@@ -58,7 +58,7 @@ class Operation:
         self.at = 0  # the next step
         self.number = 0
         self.began = self.warned = 0.0
-        self.done, self.error = False, None
+        self.done, self.error, self.noticed = False, None, False
         self.block: Block | None = None  # while a call is in flight
         self.event: threading.Event | None = None
         self.callbacks: list[Callable[[Operation], None]] | None = None

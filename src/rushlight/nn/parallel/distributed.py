@@ -1,21 +1,189 @@
-"""One module in several processes."""
+"""One module in several processes: `DistributedDataParallel`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import rushlight
+import rushlight.distributed as dist
+from rushlight import Tensor, no_grad
 from rushlight.nn.modules.module import Module
+from rushlight.nn.parallel.buckets import GradBucket
+from rushlight.nn.parallel.reducer import Reducer
 
 __all__ = ["DistributedDataParallel"]
 
+MEGABYTE = 1 << 20
+BUCKET_MB = 25
+
 
 class DistributedDataParallel(Module):
-    """A module whose gradients are averaged over processes.  NotImplementedError: it needs `torch.distributed`, which
-    rushlight does not have yet.
+    """A module whose gradients are averaged over the processes of a group, while backward computes.
+
+    Every process makes the same module and wraps it; parameters and buffers of the group's first process are sent to the
+    others.  Each process then works on its own part of the data: after `backward()` all have the same gradients, the means
+    of theirs, so that equal optimizers keep equal parameters.
+
+    `bucket_cap_mb`: gradients are reduced in buckets of about so many megabytes (25).
+    `find_unused_parameters`: forward looks for parameters that the outputs do not depend on, which get no gradient.
+    `gradient_as_bucket_view`: gradients lie in the buckets, which saves their memory and a copy.
+    `static_graph`: all calls use the same parameters; allows checkpoints that compute parts again.
+    `broadcast_buffers`: buffers of the first process are sent to the others before each forward call.
+
+    RuntimeError for a module without parameters that want gradients, or where the parameters of the processes differ; and
+    at the next forward call, by their names, if parameters got no gradient.
+
+        >>> import rushlight as torch
+        >>> import rushlight.distributed as dist
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+        >>> model(torch.ones(4, 3)).sum().backward()
+        >>> list(model.state_dict()), model.module.bias.grad
+        (['module.weight', 'module.bias'], tensor([4., 4.]))
+        >>> dist.destroy_process_group()
     """
 
-    def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "rushlight has no torch.distributed yet, which nn.parallel.DistributedDataParallel needs to average gradients over processes; in a single "
-            "process, use the module itself or nn.DataParallel"
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool = True,
+        init_sync: bool = True, process_group: Any = None, bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
+        check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False,
+        delay_all_reduce_named_params: Any = None, param_to_hook_all_reduce: Any = None, mixed_precision: Any = None,
+        device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        _refuse(
+            delay_all_reduce_named_params=delay_all_reduce_named_params,
+            mixed_precision=mixed_precision,
+            device_mesh=device_mesh,
         )
+        self.process_group = dist._get_default_group() if process_group is None else process_group
+        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
+        wanted = [(name, p) for name, p in named if p.requires_grad]
+        if not wanted:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient."
+            )
+        devices = {p.device for _, p in named}
+        if device_ids or output_device is not None:
+            raise ValueError(
+                "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device GPU modules or CPU "
+                f"modules, but got device_ids {device_ids}, output_device {output_device}, and module parameters {devices}."
+            )
+        self.module, self.dim = module, dim
+        self.device_ids = self.output_device = None
+        self.device = next(iter(devices))
+        self.device_type = self.device.type
+        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
+        self.parameters_to_ignore = ignored
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self.bucket_bytes_cap = int(MEGABYTE * (BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb))
+        if init_sync:
+            self._check_parameters(named)
+            self._send_state(named)
+        settings = {"find_unused": find_unused_parameters, "as_views": gradient_as_bucket_view, "static": static_graph}
+        names = [name for name, _ in wanted]
+        self.reducer = Reducer([p for _, p in wanted], names, self.process_group, self.bucket_bytes_cap, **settings)
+
+    # ***** states of all processes *****
+
+    def _check_parameters(self, named: list[tuple[str, Tensor]]) -> None:
+        """RuntimeError that names the first parameter which differs from the first process's."""
+        own = [(name, tuple(p.shape), str(p.dtype)) for name, p in named]
+        first = [own]
+        dist.broadcast_object_list(first, group=self.process_group, group_src=0)
+        if own == first[0]:
+            differs: Any = None
+        else:
+            differs = next(((a, b) for a, b in zip(own, first[0], strict=False) if a != b), (len(own), len(first[0])))
+        found: list[Any] = [None] * self.process_group.size()
+        dist.all_gather_object(found, differs, group=self.process_group)
+        for rank, what in zip(dist.get_process_group_ranks(self.process_group), found, strict=True):
+            if what is not None:
+                raise RuntimeError(
+                    f"DDP expects same model across all ranks, but rank {rank} has {what[0]} where the first rank has {what[1]} (name, shape and "
+                    "dtype of a parameter, or their number)"
+                )
+
+    def _send_state(self, named: list[tuple[str, Tensor]]) -> None:
+        with no_grad():
+            for _, parameter in named:
+                dist.broadcast(parameter.detach(), group=self.process_group, group_src=0)
+        self._send_buffers()
+
+    def _send_buffers(self) -> None:
+        works = [
+            dist.broadcast(buffer.detach(), group=self.process_group, group_src=0, async_op=True)
+            for name, buffer in self.module.named_buffers()
+            if name not in self.parameters_to_ignore
+        ]
+        for work in works:
+            work.wait()
+
+    # ***** calls *****
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """What `module` gives."""
+        reduces = rushlight.is_grad_enabled() and self.require_backward_grad_sync
+        self.reducer.sync = self.require_backward_grad_sync
+        if reduces:
+            self.reducer.prepare()
+        if self.broadcast_buffers and self.require_forward_param_sync and self.process_group.size() > 1:
+            self._send_buffers()
+        outputs = self.module(*inputs, **kwargs)
+        if reduces:
+            self.reducer.arm(outputs)
+        self.require_forward_param_sync = reduces or not rushlight.is_grad_enabled()
+        return outputs
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Forward calls inside add gradients up on each process; the first backward after it reduces the sums."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state: object, hook: Callable[[Any, GradBucket], Any]) -> None:
+        """Reduce buckets by a function: `hook(state, bucket)` gives a future of the averaged buffer.
+
+        `torch.distributed.algorithms.ddp_comm_hooks` has some.  RuntimeError where there is one already.
+        """
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        if self.reducer.hook is not None:
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        self.reducer.hook = lambda bucket: hook(state, bucket)
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Facts about the buckets."""
+        sizes = [bucket.flat.numel() * bucket.flat.element_size() for bucket in self.reducer.buckets]
+        return {
+            "world_size": self.process_group.size(), "rank": self.process_group.rank(), "backend_name": self.process_group.name(),
+            "bucket_cap_bytes": self.bucket_bytes_cap, "bucket_sizes": ", ".join(map(str, sizes)), "has_rebuilt_buckets": self.reducer.rebuilt,
+            "find_unused_parameters": self.find_unused_parameters, "gradient_as_bucket_view": self.gradient_as_bucket_view,
+            "static_graph": self.static_graph, "module_name": type(self.module).__name__,
+        }  # fmt: skip
+
+    def _set_static_graph(self) -> None:
+        """As `static_graph=True`."""
+        self.static_graph = self.reducer.static = True
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: Module, params_and_buffers_to_ignore: Any) -> None:
+        """Leave parameters and buffers, by their names, to each process."""
+        module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise RuntimeError("a DistributedDataParallel module cannot be pickled: pickle `.module`, or its state_dict()")
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(f"rushlight has no DistributedDataParallel({name}=...) yet")

@@ -1,0 +1,1 @@
+"""Averages of parameters over processes, now and then: what follows local steps."""

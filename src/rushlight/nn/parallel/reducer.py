@@ -1,0 +1,283 @@
+"""The reducer: averages gradients over processes while backward computes more of them.
+
+Every parameter has a hook that runs when its gradient is complete.  When all gradients of a bucket are, its reduction
+begins, on the communication thread; at the end of backward the results go to `.grad`.  Buckets are reduced in one order
+on all processes.  After the first backward call they are made again, in the order in which gradients came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rushlight
+import rushlight.distributed as dist
+from rushlight import Tensor, no_grad
+from rushlight._interface.autograd import queue_callback
+from rushlight.nn.parallel.buckets import Bucket, GradBucket, assigned
+
+__all__ = ["Reducer"]
+
+FIRST_BUCKET = 1 << 20
+
+
+class Reducer:
+    """`parameters` are those that want gradients, with their names."""
+
+    def __init__(
+        self, parameters: Sequence[Tensor], names: Sequence[str], group: Any, cap: int, **settings: bool
+    ) -> None:
+        self.parameters, self.names, self.group = list(parameters), list(names), group
+        self.cap, self.first = cap, min(FIRST_BUCKET, cap)
+        self.find_unused = settings["find_unused"]
+        self.as_views = settings["as_views"]
+        self.static = settings["static"]
+        self.skip_unused = False
+        self.sync = True  # whether the next backward call reduces
+        self.hook: Callable[[GradBucket], Any] | None = None
+        self.places: list[tuple[int, int]] = [(0, 0)] * len(self.parameters)
+        self.buckets: list[Bucket] = []
+        self.arrived: list[int] = []
+        self.rebuilt = False
+        self.expected: list[int] | None = None  # of a static graph: how often each hook runs
+        self.counts = [0] * len(self.parameters)
+        self.divisor: int | None = None  # of `join`: None is the number of processes
+        self.armed = self.queued = self.began = False
+        self._build(list(reversed(range(len(self.parameters)))))
+        self.handles = [
+            parameter.register_post_accumulate_grad_hook(lambda _, index=index: self._complete(index))
+            for index, parameter in enumerate(self.parameters)
+        ]
+
+    def _build(self, order: Sequence[int]) -> None:
+        rows = assigned(self.parameters, order, self.first, self.cap)
+        with no_grad():
+            self.buckets = [Bucket(number, row, self.parameters) for number, row in enumerate(rows)]
+        for bucket in self.buckets:
+            for place, index in enumerate(bucket.indices):
+                self.places[index] = (bucket.number, place)
+
+    # ***** around a forward call *****
+
+    def prepare(self) -> None:
+        """Before a forward call whose backward reduces: check that the last one did, and make buckets anew once."""
+        if self.armed and self.began and not all(self.done):
+            raise RuntimeError(self._unfinished())
+        if not self.rebuilt and self.arrived and (self.static or not self.find_unused):
+            self._rebuild()
+
+    def arm(self, outputs: Any) -> None:
+        """After a forward call: wait for gradients; those that the outputs do not depend on are complete at once."""
+        for bucket in self.buckets:
+            bucket.reset()
+        self.done = [False] * len(self.parameters)
+        self.used = [False] * len(self.parameters)
+        self.launched = 0
+        self.armed, self.queued, self.began = True, False, False
+        self.counts = [0] * len(self.parameters)
+        first = self.static and self.expected is None
+        if self.find_unused and not self.static:
+            reached = reached_from(outputs)
+            for index, parameter in enumerate(self.parameters):
+                if id(parameter) not in reached:
+                    self._ready(index)
+        elif self.static and not first:
+            for index, times in enumerate(self.expected or ()):
+                if not times:
+                    self._ready(index)
+
+    def _rebuild(self) -> None:
+        """Buckets in the order in which gradients came on the first process."""
+        missing = [index for index in range(len(self.parameters)) if index not in set(self.arrived)]
+        order = rushlight.tensor(self.arrived + missing, dtype=rushlight.int64)
+        dist.broadcast(order, group=self.group, group_src=0)
+        if self.as_views:
+            held = [parameter.grad for parameter in self.parameters]
+        self._build(order.tolist())
+        if self.as_views:
+            with no_grad():
+                for index, grad in enumerate(held):
+                    if grad is not None:
+                        view = self._view(index)
+                        view.copy_(grad)
+                        self.parameters[index].grad = view
+        self.rebuilt, self.arrived = True, []
+
+    def _unfinished(self) -> str:
+        names = [name for name, done in zip(self.names, self.done, strict=True) if not done]
+        rank = dist.get_rank()
+        return (
+            "Expected to have finished reduction in the prior iteration before starting a new one. On rank "
+            f"{rank} these parameters got no gradient: {', '.join(names)}. Either their module was not used to compute the loss: pass "
+            "find_unused_parameters=True, or call ddp.no_sync() around what is not to be reduced; or a part of the outputs took no part in "
+            "the loss."
+        )
+
+    # ***** during backward *****
+
+    def _view(self, index: int) -> Tensor:
+        number, place = self.places[index]
+        return self.buckets[number].views[place]
+
+    def _complete(self, index: int) -> None:
+        """The gradient of a parameter is in its `.grad`."""
+        if not self.sync or not self.armed:
+            return
+        self.began = True
+        self.counts[index] += 1
+        if self.static and self.expected is None:
+            if not self.queued:
+                self.queued = True
+                queue_callback(self._learn)
+            self.used[index] = True
+            if self.counts[index] == 1:
+                self.arrived.append(index)
+            return
+        if self.static and self.counts[index] < (self.expected or self.counts)[index]:
+            return
+        if self.done[index]:
+            if self.used[index]:
+                raise RuntimeError(
+                    f"Expected to mark a variable ready only once: parameter {self.names[index]} got two gradients in one backward call. Parts of the "
+                    "model that are computed again in backward need static_graph=True or non-reentrant checkpoints"
+                )
+            raise RuntimeError(
+                f"parameter {self.names[index]} was found unused in forward, and got a gradient in backward"
+            )
+        self.used[index] = True
+        if not self.rebuilt:
+            self.arrived.append(index)
+        self._ready(index)
+
+    def _learn(self) -> None:
+        """The first backward call of a static graph has ended: reduce everything, and remember what came."""
+        self.expected = list(self.counts)
+        for index in range(len(self.parameters)):
+            self._ready(index)
+
+    def _ready(self, index: int) -> None:
+        self.done[index] = True
+        bucket = self.buckets[self.places[index][0]]
+        bucket.pending -= 1
+        if bucket.pending:
+            return
+        while self.launched < len(self.buckets) and not self.buckets[self.launched].pending:
+            self._launch(self.buckets[self.launched])
+            self.launched += 1
+        if self.launched == len(self.buckets):
+            self._all_launched()
+
+    def _all_launched(self) -> None:
+        if self.static and self.queued:  # in the callback of the first call
+            self.queued = False
+            self._finish()
+        elif any(self.used) or not self.find_unused:
+            queue_callback(self._finish)
+        else:  # no parameter was used: there is no backward call to wait for
+            self._finish()
+
+    def _launch(self, bucket: Bucket) -> None:
+        """Begin the reduction of a bucket."""
+        with no_grad():
+            grads, places = [], []
+            for place, parameter in enumerate(bucket.parameters):
+                grad, view = parameter.grad, bucket.views[place]
+                if grad is None or not self.used[bucket.indices[place]]:
+                    view.zero_()
+                elif grad is not view and grad.data_ptr() != view.data_ptr():
+                    if grad.is_sparse:
+                        raise NotImplementedError(
+                            f"DistributedDataParallel: rushlight averages strided gradients yet, not the sparse one of {self.names[bucket.indices[place]]}"
+                        )
+                    grads.append(grad.detach())
+                    places.append(view)
+            if grads:
+                rushlight._foreach_copy_(places, grads)
+        if self.hook is not None:
+            bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
+            if not isinstance(bucket.future, rushlight.futures.Future):
+                raise RuntimeError(f"callback must return a torch.futures.Future object, but got {type(bucket.future)}")
+        elif self.divisor is None:
+            bucket.work = dist.all_reduce(bucket.flat, dist.ReduceOp.AVG, group=self.group, async_op=True)
+        else:
+            factor = dist._make_nccl_premul_sum(1.0 / self.divisor)
+            bucket.work = dist.all_reduce(bucket.flat, factor, group=self.group, async_op=True)
+
+    def _finish(self) -> None:
+        """At the end of backward: wait for the reductions, and put the results into `.grad`."""
+        everywhere = self._used_anywhere()
+        with no_grad():
+            for bucket in self.buckets:
+                self._wait(bucket)
+                self._put(bucket, everywhere)
+        self.armed = False
+
+    def _used_anywhere(self) -> Sequence[bool]:
+        """Which parameters any process has used: the others keep the gradient that they had."""
+        if not self.find_unused or self.static:
+            return self.used if self.static else [True] * len(self.parameters)
+        used = rushlight.tensor(self.used)
+        dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
+        return used.tolist()
+
+    def _wait(self, bucket: Bucket) -> None:
+        if bucket.work is not None:
+            bucket.work.wait()
+        if bucket.future is not None:
+            found = bucket.future.wait()
+            found = found[0] if isinstance(found, (list, tuple)) else found
+            if not isinstance(found, Tensor):
+                raise RuntimeError(f"the future of a communication hook must hold a tensor, got {type(found)}")
+            if found.data_ptr() != bucket.flat.data_ptr():
+                bucket.flat.copy_(found.view(-1))
+
+    def _put(self, bucket: Bucket, everywhere: Sequence[bool]) -> None:
+        grads, views = [], []
+        for index, parameter, view in zip(bucket.indices, bucket.parameters, bucket.views, strict=True):
+            if not everywhere[index]:
+                continue
+            if self.as_views:
+                if parameter.grad is None or parameter.grad.data_ptr() != view.data_ptr():
+                    parameter.grad = view
+            elif parameter.grad is None:
+                parameter.grad = view.clone()
+            else:
+                grads.append(parameter.grad)
+                views.append(view)
+        if grads:
+            rushlight._foreach_copy_(grads, views)
+
+
+def reached_from(outputs: Any) -> set[int]:
+    """The ids of the leaves that tensors in nested outputs depend on."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    stack = []
+    for x in tensors_in(outputs):
+        if x.grad_fn is not None:
+            stack.append(x.grad_fn)
+        elif x.requires_grad:
+            found.add(id(x))
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found.add(id(leaf))
+        stack += [following for following, _ in node.next_functions if following is not None and following not in seen]
+    return found
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in nested tuples, lists, dicts and records."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    elif hasattr(value, "__dataclass_fields__"):
+        value = [getattr(value, name) for name in value.__dataclass_fields__]
+    if isinstance(value, (list, tuple)):
+        return [x for item in value for x in tensors_in(item)]
+    return []

@@ -1,0 +1,204 @@
+"""What the ranks of `test_ddp` do: gradients and parameters of `DistributedDataParallel` beside one process's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import rushlight as torch
+import rushlight.distributed as dist
+import rushlight.nn as nn
+import rushlight.nn.functional as F
+from rushlight.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(nn.Module):
+    """Two ways, of which a call may leave one out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.spare = nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(6, 3)
+
+    def forward(self, x: Any, spare: bool = True) -> Any:
+        y = self.b(torch.relu(self.a(x)))
+        return y + self.spare(x) if spare else y
+
+
+def batch(rank: int, step: int) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(5, 6, generator=generator), torch.randint(0, 3, (5,), generator=generator)
+
+
+def means(model: Any, ranks: list[int], step: int, **kwargs: Any) -> list[Any]:
+    """The means of all ranks' gradients, computed here."""
+    total: list[Any] = []
+    for rank in ranks:
+        model.zero_grad()
+        x, y = batch(rank, step)
+        F.cross_entropy(model(x, **kwargs), y).backward()
+        grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+        total = [
+            g if t is None else t if g is None else t + g
+            for t, g in zip(total or [None] * len(grads), grads, strict=True)
+        ]
+    return [None if t is None else t / len(ranks) for t in total]
+
+
+def pair(rank: int, size: int) -> tuple[Any, list[int]]:
+    """A group of two, whose sums do not depend on an order, and its ranks."""
+    groups = [dist.new_group([k, k + 1]) for k in range(0, size, 2)]
+    return groups[rank // 2], [rank // 2 * 2, rank // 2 * 2 + 1]
+
+
+def check(model: Any, expected: list[Any], exact: bool, what: Any) -> None:
+    for (name, p), wanted in zip(model.module.named_parameters(), expected, strict=True):
+        if wanted is None:
+            assert p.grad is None, (what, name)
+        elif exact:
+            assert torch.equal(p.grad, wanted), (what, name, p.grad, wanted)
+        else:
+            torch.testing.assert_close(p.grad, wanted, rtol=1e-5, atol=1e-7)
+
+
+def steps(rank: int, size: int) -> int:
+    """Three steps with every setting: two ranks to the bit, four within a bound; parameters stay equal."""
+    two, ranks = pair(rank, size)
+    count = 0
+    for group, members in ((two, ranks), (dist.group.WORLD, list(range(size)))):
+        for settings in (
+            {}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}, {"static_graph": True}, {"bucket_cap_mb": 1e-4},
+            {"static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 1e-4},
+        ):  # fmt: skip
+            torch.manual_seed(rank)  # the first rank's parameters count
+            model = DDP(Net(), process_group=group, **settings)
+            torch.manual_seed(members[0])
+            alone = Net()
+            optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, alone)]
+            for step in range(3):
+                expected = means(alone, members, step)
+                optimizers[0].zero_grad(set_to_none=step != 1)
+                x, y = batch(rank, step)
+                F.cross_entropy(model(x), y).backward()
+                check(model, expected, len(members) == 2, (settings, step))
+                for p, g in zip(alone.parameters(), expected, strict=True):
+                    p.grad = g
+                for optimizer in optimizers:
+                    optimizer.step()
+                count += 1
+            found = [torch.zeros(8, 6) for _ in members]
+            dist.all_gather(found, model.module.a.weight.detach(), group=group)
+            assert all(torch.equal(f, found[0]) for f in found)
+    return count
+
+
+def unused(rank: int, size: int) -> str:
+    """Parameters without gradients: on all ranks, on some, and not asked for."""
+    torch.manual_seed(0)
+    model, alone = DDP(Net(), find_unused_parameters=True), Net()
+    alone.load_state_dict(model.module.state_dict())
+    for step, here in enumerate((True, False, rank == 1)):
+        model.zero_grad()
+        x, y = batch(rank, step)
+        F.cross_entropy(model(x, spare=here), y).backward()
+        spare = model.module.spare.weight.grad
+        assert (spare is None) == (step == 1), (rank, step)
+        if step == 2:
+            alone.zero_grad()
+            x, y = batch(1, step)
+            F.cross_entropy(alone(x), y).backward()
+            torch.testing.assert_close(spare, alone.spare.weight.grad / size)
+    model = DDP(Net())
+    x, y = batch(rank, 0)
+    F.cross_entropy(model(x, spare=False), y).backward()
+    try:
+        model(x)
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+def accumulated(rank: int, size: int) -> None:
+    """`no_sync`: local sums, reduced by the first backward after it."""
+    two, ranks = pair(rank, size)
+    for views in (False, True):
+        torch.manual_seed(0)
+        model = DDP(Net(), process_group=two, gradient_as_bucket_view=views)
+        alone = copy.deepcopy(model.module)
+        expected = [torch.zeros(p.shape) for p in alone.parameters()]
+        for member in ranks:
+            alone.zero_grad()
+            for step in range(3):
+                x, y = batch(member, step)
+                F.cross_entropy(alone(x), y).backward()
+            expected = [e + p.grad for e, p in zip(expected, alone.parameters(), strict=True)]
+        with model.no_sync():
+            for step in range(2):
+                x, y = batch(rank, step)
+                F.cross_entropy(model(x), y).backward()
+        x, y = batch(rank, 2)
+        F.cross_entropy(model(x), y).backward()
+        check(model, [e / 2 for e in expected], True, views)
+
+
+def buffers(rank: int, size: int) -> None:
+    """Buffers of the first rank go to the others before each forward."""
+    model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    for _ in range(2):
+        model(torch.full((3, 4), float(rank)) + torch.arange(3.0).unsqueeze(1)).sum().backward()
+    with torch.no_grad():
+        model.eval()
+        model(torch.ones(2, 4))
+    found = [torch.zeros(4) for _ in range(size)]
+    dist.all_gather(found, model.module[1].running_mean)
+    assert all(torch.equal(f, found[0]) for f in found)
+
+
+def mismatched(rank: int, size: int) -> str:
+    """Modules that differ."""
+    try:
+        DDP(nn.Linear(3, 4 if rank == 2 else 5))
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+def hooks(rank: int, size: int) -> None:
+    """Communication hooks: own, allreduce, halves, PowerSGD."""
+    from rushlight.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    seen: list[Any] = []
+
+    def own(state: Any, bucket: Any) -> Any:
+        seen.append((bucket.index(), bucket.is_last(), len(bucket.parameters()), bucket.buffer().shape[0]))
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda f: f.value()[0].div_(size))
+
+    cases = [
+        (None, own, 1e-6), (None, default_hooks.allreduce_hook, 1e-6), (None, default_hooks.fp16_compress_hook, 2e-3),
+        (None, default_hooks.bf16_compress_hook, 2e-2), (None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), 2e-3),
+    ]  # fmt: skip
+    for state, hook, bound in cases:
+        torch.manual_seed(0)
+        model = DDP(Net())
+        model.register_comm_hook(state, hook)
+        alone = copy.deepcopy(model.module)
+        for step in range(2):
+            model.zero_grad()
+            expected = means(alone, list(range(size)), step)
+            x, y = batch(rank, step)
+            F.cross_entropy(model(x), y).backward()
+            for p, e in zip(model.parameters(), expected, strict=True):
+                torch.testing.assert_close(p.grad, e, rtol=bound, atol=bound)
+    assert seen[0][1] and seen[0][2] == 6 and seen[0][3] == sum(p.numel() for p in alone.parameters())
+    model = DDP(nn.Linear(64, 64))
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=0.5
+    )
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for step in range(4):
+        model.zero_grad()
+        generator = torch.Generator().manual_seed(step)  # a gradient of rank one, the same everywhere
+        row = torch.randn(1, 64, generator=generator)
+        (model(row) * (1.0 + rank)).sum().backward()
+        expected = torch.ones(64, 1) * row * (sum(range(1, size + 1)) / size)
+        torch.testing.assert_close(model.module.weight.grad, expected, rtol=1e-4, atol=1e-4)
