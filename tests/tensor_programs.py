@@ -133,7 +133,7 @@ class Statements:
         text = of
         for _ in range(1 + self.below(3)):
             text += str(self.one(".t()", "[1:]", "[..., ::2]", ".unsqueeze(0)", ".flatten(0, 0)", ".view(-1)", "[0]", ".transpose(0, -1)", ".detach()", ".narrow(0, 0, 1)",
-                                 ".expand(-1, -1)", ".diagonal()", ".view_as(u)", ".squeeze()", ".unfold(0, 2, 1)", ".as_strided((2, 2), (4, 1))", ".chunk(2)[0]", ".unbind(0)[-1]",
+                                 ".expand(-1, -1)", ".diagonal()", ".view_as(u)", ".squeeze()", ".as_strided((2, 2), (4, 1))", ".chunk(2)[0]", ".unbind(0)[-1]",
                                  ".movedim(0, -1)", ".real", ".T"))  # fmt: skip
         return text
 

@@ -52,13 +52,14 @@ def partition(
     overwritten: Collection[int] = (),
     only: Collection[tuple[str, int]] | None = None,
     besides: Collection[Value] = (),
+    unheld: Collection[int] = (),
 ) -> tuple[Graph, Graph, list[tuple[str, int]]]:
     """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and the location of each
     saved value.
 
     `only` lists the available sources if the forward has run already: everything else is recomputed, however expensive.
     NotImplementedError where that is impossible.  `besides` lists inputs that are saved though this backward may not
-    read them.
+    read them.  `unheld` lists outputs that the caller may change: others are saved.
     """
     inputs, outputs, nodes, cotangents, grads = joint
     late = _late(nodes, cotangents)
@@ -66,7 +67,7 @@ def partition(
     read = _read(needed, late, cotangents, grads) | set(besides)
     locations: dict[Value, tuple[str, int]] = {}
     for j, value in enumerate(outputs):
-        if only is None or ("output", j) in only:
+        if j not in unheld if only is None else ("output", j) in only:
             locations.setdefault(value, ("output", j))
     for i, value in enumerate(inputs):
         if i in overwritten:

@@ -17,7 +17,7 @@ from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import RELEASED, GradientEdge, split_edge
+from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, OpNode, Packed, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
@@ -419,14 +419,17 @@ class _Build:
         builder = assembler.builder
         inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
         inputs += self._differentiated(assembler, inputs)
-        written = {c.given for c in changed}
+        written, held = {c.given for c in changed}, self._held()
         overwritten = [
-            i for i, v in enumerate(inputs) if v in given and given[v].kind == "input" and given[v] in written
+            i
+            for i, v in enumerate(inputs)
+            if v in given and given[v].kind == "input" and (given[v] in written or not self._stays(given[v], held))
         ]
+        unheld = [j for j, x in enumerate(self.outputs) if held is not None and self._address(x) not in held]
         physical = [*[s.value for s in storages], *[c.value for c in changed]]
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
-        logical, backward, saved = partition(joint, overwritten)
+        logical, backward, saved = partition(joint, overwritten, unheld=unheld)
         residuals = list(logical.outputs[len(values) :])
         used = _used(builder, [*physical, *residuals])
         used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
@@ -447,6 +450,29 @@ class _Build:
         if self.frees:
             program.run_backward_once()
         return program
+
+    def _held(self) -> set[int] | None:
+        """The memory that the recorded history holds: what an eager program has saved may not be changed before backward,
+        anything else may.  None where nobody knows.
+        """
+        found = set()
+        for node in _history([self.outputs[j] for j in self.wanting]):
+            for item in getattr(node, "saved", None) or ():
+                if isinstance(item, Tensor):
+                    found.add(self._address(item))
+                elif type(item) is Packed:
+                    return None
+            if not isinstance(node, OpNode) and not isinstance(node, (AccumulateGrad, InputBackward)):
+                found.update(self._address(x) for x in _saved_by_user(node))
+        return found
+
+    def _address(self, x: Tensor) -> int:
+        return int(self.recording.memory_at(x._ptr).address) if x._spec.numel else 0
+
+    def _stays(self, given: Given, held: set[int] | None) -> bool:
+        """Whether an input holds until backward what it holds now: a leaf, and what an eager program saves too."""
+        x = self.standing[given.content]
+        return held is None or (x._rg and x._node is None) or self._address(x) in held
 
     def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
         """The graph's inputs that are the tensors with gradients; those that the graph does not have are added."""
@@ -542,6 +568,12 @@ def _history(tensors: Sequence[Any]) -> Iterator[Any]:
         seen.add(id(node))
         yield node
         todo += [edge[0] for edge in node.next_functions]
+
+
+def _saved_by_user(node: Any) -> list[Tensor]:
+    found = [item[0] for item in getattr(node, "_saved", None) or () if item is not None]
+    found += list(getattr(node, "_to_save", None) or ())
+    return [x for x in found if isinstance(x, Tensor)]
 
 
 def _dress_of(x: Tensor) -> Dress:
