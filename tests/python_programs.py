@@ -864,7 +864,8 @@ def _of_tensors(seen: dict[str, Any], space: dict[str, Any], arguments: tuple[An
         try:
             with torch.enable_grad():
                 loss = sum((x.double() * x.double()).sum() for x in wanted)
-            seen["gradients"] = described(torch.autograd.grad(loss, leaves, allow_unused=True))
+            found = torch.autograd.grad(loss, leaves, allow_unused=True)
+            seen["gradients"] = described([None if g is None else g.contiguous() for g in found])
         except RuntimeError as error:
             seen["gradients"] = _words(error)
     seen["random"] = described(space["torch"].rand(1))

@@ -194,7 +194,7 @@ class Statements:
             f"log.append(torch.utils.checkpoint.checkpoint(lambda k: (k * k).tanh(), {t}, use_reentrant=False))", f"v.grad = None\n(v * {t}).sum().backward()\nlog.append(v.grad * 1)",
             f"with torch.enable_grad():\n    {name} = (v * {t}).sum()\nlog.append(({name}.requires_grad, torch.is_grad_enabled()))", f"log.append(without({t}).requires_grad)",
             f"with torch.set_grad_enabled({self.one('True', 'False', 'n % 2 == 0')}):\n    {name} = v * {t}\nlog.append(({name}, {name}.requires_grad))",
-            f"with torch.no_grad():\n    v.{self.one('add_(0.25)', 'mul_(0.5)', 'copy_(u)')}\nlog.append(v.is_leaf)", f"v.data{self.one(' = v.data * 0.5', '.add_(0.5)', '[0] = 1.0')}",
+            f"with torch.no_grad():\n    v.{self.one('add_(0.25)', 'mul_(0.5)', 'copy_(u)')}\nlog.append(v.is_leaf)",
             f"{name} = {t}.detach()\n{name} += 1\nlog.append({name})", f"log.append(({t} * 1).requires_grad_(False) if not {t}.requires_grad else {t}.detach())",
             f"with torch.inference_mode():\n    log.append(({t} * 2).is_inference())", f"with torch.autocast('cpu', dtype=torch.bfloat16):\n    log.append(({t} @ u.t()).dtype)",
             f"{name} = {t} * v\n{name}.retain_grad()\nif {name}.requires_grad:\n    {name}.exp().sum().backward()\nlog.append({name}.grad)",
