@@ -74,17 +74,19 @@ def main() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from programs import PROGRAMS, function_of, inputs, lines
+    from programs import PROGRAMS, function_of, inputs, lines, sized_lines
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", required=True)
     parser.parse_args()
-    graphs = {}
+    graphs, symbolic = {}, {}
     for name, (program, shapes) in PROGRAMS.items():
         given = [t.detach() for t in inputs(torch, shapes)]
-        graphs[name] = lines(make_fx(function_of(torch, program, len(shapes)))(*given).graph)
+        function = function_of(torch, program, len(shapes))
+        graphs[name] = lines(make_fx(function)(*given).graph)
+        symbolic[name] = sized_lines(make_fx(function, tracing_mode="symbolic")(*given).graph)
     found = traces(torch, TorchDispatchMode, PROGRAMS, inputs)
-    text = json.dumps({"torch": torch.__version__, "traces": found, "graphs": graphs}, indent=0)
+    text = json.dumps({"torch": torch.__version__, "traces": found, "graphs": graphs, "symbolic": symbolic}, indent=0)
     TRACES.write_bytes(gzip.compress(text.encode(), mtime=0))
     ahead = {n: ahead_of_time.graphs(torch, n, aot_function, default_partition) for n in ahead_of_time.PROGRAMS}
     AHEAD.write_bytes(gzip.compress(json.dumps(ahead, separators=(",", ":")).encode(), mtime=0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PROGRAMS", "function_of", "inputs", "lines"]
+__all__ = ["PROGRAMS", "function_of", "inputs", "lines", "sized_lines"]
 
 Program = tuple[Callable[..., Any], list[tuple[int, ...]]]
 
@@ -144,3 +144,40 @@ def lines(graph: Any) -> list[str]:
         f"{n.op} {n.name} {getattr(n.target, '__name__', n.target)} {n.args} {n.kwargs}".replace("rushlight.", "torch.")
         for n in graph.nodes
     ]
+
+
+def sized_lines(graph: Any) -> list[str]:
+    """A graph with symbolic sizes as text: shapes of inputs, target and arguments of every call, in order.
+
+    Numbers are shown as they are computed, `mul(sym_size.int(a_1, 0), 2)`: so neither their names nor where they stand
+    matter.  Calls are named by their place.
+    """
+    calls: dict[Any, str] = {}
+    numbers: set[Any] = set()
+
+    def shown(value: Any) -> str:
+        if value in numbers:
+            return f"{target(value)}({', '.join(map(shown, value.args))})"
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(shown, value))}]"
+        return calls.get(value, str(value)) if hasattr(value, "op") else str(value)
+
+    def target(node: Any) -> str:
+        return str(getattr(node.target, "__name__", node.target))
+
+    found = []
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "call_function" and not hasattr(value, "dtype") and not isinstance(value, (list, tuple)):
+            numbers.add(node)
+            continue
+        if node.op == "call_function":
+            calls[node] = f"%{len(calls)}"
+        kwargs = ", ".join(f"{k}={shown(v)}" for k, v in node.kwargs.items() if k != "pin_memory")
+        shape = f" {list(value.shape)}" if node.op in ("placeholder", "get_attr") else ""
+        found.append(
+            f"{node.op} {target(node)} {', '.join(map(shown, node.args))} {kwargs}{shape}".replace(
+                "rushlight.", "torch."
+            )
+        )
+    return found

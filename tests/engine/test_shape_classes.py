@@ -119,7 +119,7 @@ def test_an_attempt_that_reads_plain_numbers_leaves_no_trace() -> None:
     shape_env = ShapeEnv([12])
     (n,) = shape_env.symbols
     assert shape_env.tried(lambda: list(range(n)) if n > 5 else None) is None
-    assert shape_env.guards() == []
+    assert shape_env.conditions() == []
     assert shape_env.tried(lambda: n + 1) is not None
 
 

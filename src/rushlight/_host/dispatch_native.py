@@ -84,7 +84,7 @@ from rushlight._host.python_native import (
 from rushlight._host.shape_class_native import describe, shape_class_words, specs_in
 from rushlight._native import i64, native, ptr, stack, u64, unlikely
 
-RECORDED = 256  # the bit of the state word that `_engine.core.state` calls RECORDING
+SYMBOLS = 256 | 512  # the bits of the state word that `_engine.core.state` calls RECORDING and SYMBOLIC
 
 __all__ = [
     "dispatcher_call",
@@ -146,7 +146,7 @@ def cast_entry(self, words, n):
     shape_class, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
     table = self + 8 * D_SHAPE_CLASSES
-    if table.ptr[T_SLOTS] is None or state_word() & RECORDED != 0:  # sizes of a recording may be symbols
+    if table.ptr[T_SLOTS] is None or state_word() & SYMBOLS != 0:  # sizes may be symbols
         return None
     m = shape_class_words(self.i64[D_SIZED], words, n, shape_class, sizes)
     if m < 0:

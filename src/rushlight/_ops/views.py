@@ -9,6 +9,7 @@ from rushlight._ops.bodies import take_slice, wrap
 from rushlight._ops.table import view
 from rushlight._prims import build, prim
 from rushlight._types.layout import infer_size, numel, wrap_dim
+from rushlight._types.symbols import truncated
 
 __all__: list[str] = []
 
@@ -325,7 +326,7 @@ def _countable(parts: int) -> int:
 
 def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     if isinstance(sections, (tuple, list)):
-        sizes = [int(s) for s in sections]
+        sizes = [truncated(s) for s in sections]
         if any(s < 0 for s in sizes):
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}"
@@ -336,7 +337,7 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
                 f"split_sizes={sizes}"
             )
         return sizes
-    size = int(sections)
+    size = truncated(sections)
     if size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0:

@@ -114,9 +114,19 @@ class FakeTensor(Tensor):
         """Where the tensor would be."""
         return self.place
 
+    def numel(self) -> Any:
+        """Number of elements."""
+        count = self._spec.numel
+        if isinstance(count, rushlight.SymInt) and count.shape_env.watch is not None:
+            count = type(count)(count.shape_env, count.value, count.terms)
+            count.shape_env.watch(rushlight.ops.aten.sym_numel.default, (self,), count)
+        return count
+
+    nelement = numel
+
     def storage_offset(self) -> int:
         """Where the first element would lie in the storage, in elements."""
-        return int(self._ptr // self._spec.dtype.itemsize)  # no address: views know where they lie in their bases
+        return self._ptr // self._spec.dtype.itemsize  # no address: views know where they lie in their bases
 
     @property
     def fake_device(self) -> Any:
@@ -171,18 +181,33 @@ class FakeTensorConverter:
     def __init__(self) -> None:
         self.known: dict[int, tuple[Any, Any]] = {}
 
-    def from_real_tensor(self, fake_mode: Any, t: Any) -> Any:
+    def from_real_tensor(
+        self, fake_mode: Any, t: Any, shape_env: Any = None, source: Any = None, symbolic_context: Any = None
+    ) -> Any:
         """The fake form, the same for the same tensor."""
         held = self.known.get(id(t))
         if held is not None and held[0]() is t:
             return held[1]
-        with _without_modes():
-            meta = rushlight.empty_strided(tuple(t.shape), tuple(t.stride()), dtype=t.dtype, device="meta")
+        spec, offset = t._spec, 0 if t._storage is None else t.storage_offset()
+        if shape_env is not None:
+            name = f"__meta_utils_unknown_tensor{len(self.known)}" if source is None else _name_of(source)
+            chosen = {} if symbolic_context is None else symbolic_context.chosen(spec)
+            spec = shape_env.layout(spec, name, **chosen)
+            offset = shape_env.create_symbol(offset, f"{name}.storage_offset()")
+        with _without_modes(), contextlib.nullcontext() if shape_env is None else shape_env.read():
+            meta = rushlight.empty_strided(spec.shape, spec.strides, dtype=t.dtype, device="meta")
         made: Any = FakeTensor(fake_mode, meta, t.device, requires_grad=t.requires_grad and t.is_leaf)
+        made._ptr = offset * spec.dtype.itemsize
         if isinstance(t, rushlight.nn.Parameter):
             made._is_param = True
         self.known[id(t)] = weakref.ref(t), made
         return made
+
+
+def _name_of(source: Any) -> str:
+    """The name of a source: text, or what has a name."""
+    name = source if isinstance(source, str) else source.name
+    return str(name() if callable(name) else name)
 
 
 @contextlib.contextmanager
@@ -214,12 +239,11 @@ class FakeTensorMode(TorchDispatchMode):
         export: bool = False,
     ) -> None:
         super().__init__()
-        if shape_env is not None:
-            raise NotImplementedError(
-                "FakeTensorMode(shape_env=...): rushlight has no fake tensors with symbolic sizes"
-            )
+        if shape_env is not None and not hasattr(shape_env, "create_symbol"):
+            raise TypeError(f"FakeTensorMode(shape_env=...): a ShapeEnv is expected, not {type(shape_env).__name__}")
         self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
-        self.static_shapes, self.export, self.shape_env = True, export, None
+        self.static_shapes = shape_env is None if static_shapes is None else static_shapes
+        self.export, self.shape_env = export, shape_env
         self.fake_tensor_converter = FakeTensorConverter()
         self.entered: list[bool] = []
 
@@ -244,12 +268,17 @@ class FakeTensorMode(TorchDispatchMode):
         symbolic_context: Any = None,
         trace: bool = True,
     ) -> Any:
-        """The fake form of a tensor, the same for the same tensor; a fake tensor of this mode itself."""
+        """The fake form of a tensor, the same for the same tensor; a fake tensor of this mode itself.
+
+        With a `ShapeEnv` its sizes are symbols, named by `source`, unless they are `static_shapes`.
+        """
         if isinstance(tensor, FakeTensor):
             if tensor.fake_mode is not self:
                 raise AssertionError("Mixing fake modes NYI")
             return tensor
-        return self.fake_tensor_converter.from_real_tensor(self, tensor)
+        static = self.static_shapes if static_shapes is None else static_shapes
+        env = None if static else self.shape_env
+        return self.fake_tensor_converter.from_real_tensor(self, tensor, env, source, symbolic_context)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -271,7 +300,7 @@ class FakeTensorMode(TorchDispatchMode):
         if func._opname in _NUMBERS:
             raise DataDependentOutputException(func)
         if func._opname in ("lift_fresh", "lift_fresh_copy") and leaves and not isinstance(leaves[0], FakeTensor):
-            made = self.from_tensor(leaves[0])
+            made = self.from_tensor(leaves[0], static_shapes=True)
             made.constant = leaves[0] if leaves[0].numel() == 1 else None
             return made
         device = self._device(func, leaves, kwargs)
@@ -283,7 +312,7 @@ class FakeTensorMode(TorchDispatchMode):
         def bare(value: Any) -> Any:
             return self._meta(func, value, args) if isinstance(value, Tensor) else value
 
-        with _without_modes():
+        with _without_modes(), contextlib.nullcontext() if self.shape_env is None else self.shape_env.read():
             given, named = tree_map(bare, list(args)), {k: tree_map(bare, v) for k, v in kwargs.items()}
             made = func(*given, **named)
         wrapped = self._wrapped(made, given, list(args), device)
@@ -317,7 +346,7 @@ class FakeTensorMode(TorchDispatchMode):
                 "Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with 'allow_non_fake_inputs'. Found in "
                 f"{func}({', '.join(type(a).__name__ for a in args)})"
             )
-        return self.from_tensor(value).meta
+        return self.from_tensor(value, static_shapes=True).meta
 
     def _wrapped(self, made: Any, given: Any, args: list[Any], device: Any) -> Any:
         known = {
@@ -342,7 +371,7 @@ class FakeTensorMode(TorchDispatchMode):
         return wrap(made)
 
 
-def first_element(func: Any, args: Any, kwargs: Any, base: Any, number: int) -> int:
+def first_element(func: Any, args: Any, kwargs: Any, base: Any, number: int) -> Any:
     """Where the first element of a view, or of one of several, lies behind that of its base."""
     name, strides, sizes = func._opname, base.stride(), base.shape
     if name not in ("select", "slice", "diagonal", "as_strided", "split", "split_with_sizes", "unbind"):
@@ -350,21 +379,21 @@ def first_element(func: Any, args: Any, kwargs: Any, base: Any, number: int) -> 
     given = bound(func, args, kwargs)
     if name == "as_strided":
         offset = given["storage_offset"]
-        return 0 if offset is None else int(offset) - int(base.storage_offset())
+        return 0 if offset is None else offset - base.storage_offset()
     if name == "diagonal":
         offset = given["offset"]
-        return int(offset * strides[given["dim2"]] if offset >= 0 else -offset * strides[given["dim1"]])
+        return offset * strides[given["dim2"]] if offset >= 0 else -offset * strides[given["dim1"]]
     dim = given["dim"]
     if name == "select":
         index = given["index"]
-        return int((index + sizes[dim] if index < 0 else index) * strides[dim])
+        return (index + sizes[dim] if index < 0 else index) * strides[dim]
     if name == "slice":
         start = given["start"] or 0
-        return int(min(max(start + sizes[dim] if start < 0 else start, 0), sizes[dim]) * strides[dim])
+        return min(max(start + sizes[dim] if start < 0 else start, 0), sizes[dim]) * strides[dim]
     if name == "unbind":
-        return int(number * strides[dim])
+        return number * strides[dim]
     parts = given.get("split_sizes")
-    return int((sum(parts[:number]) if parts is not None else number * given["split_size"]) * strides[dim])
+    return (sum(parts[:number]) if parts is not None else number * given["split_size"]) * strides[dim]
 
 
 def _makes(func: Any) -> bool:

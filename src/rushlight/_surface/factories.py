@@ -16,7 +16,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
 from rushlight._engine.core.memory import empty_spec, has_memory, zeros_spec
 from rushlight._engine.core.packing import check_number
-from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, new_plan_table
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, SYMBOLIC, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
 from rushlight._engine.dispatch.plans.bind import scalar
@@ -103,7 +103,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
 
     @forms("(*size: int, **options: Factory) -> Tensor", "(size: Sequence[int], *, **options: Factory) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if not kwargs and not STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING):
+        if not kwargs and not STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC):
             plain = all(type(s) is int for s in size)  # True and 1.0 are keys that equal 1
             spec = known.get(size) if plain else None
             if spec is None:

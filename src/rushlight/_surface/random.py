@@ -10,7 +10,16 @@ from rushlight._engine.core.creation import as_shape, finish, like_strides, spec
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_int
 from rushlight._engine.core.memory import empty_spec
-from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
+from rushlight._engine.core.state import (
+    FUNCTION_MODE,
+    INFERENCE,
+    RECORDING,
+    STATE,
+    SYMBOLIC,
+    TRANSFORMS,
+    VMAP,
+    new_plan_table,
+)
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.plans.bind import only_tensors
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unwatched
@@ -118,7 +127,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if (
             not size
-            or state.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
+            or state.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
             or kwargs
             and not planned(kwargs, True)
         ):
@@ -302,7 +311,7 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         if (
             not args
             or type(args[-1]) is not tuple
-            or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
+            or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
             or kwargs
             and not planned(kwargs)
         ):
@@ -417,7 +426,7 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     """
     if (
         type(n) is not int
-        or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
+        or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
         or kwargs
         and not planned(kwargs)
     ):

@@ -21,6 +21,7 @@ from rushlight._surface.settings import is_deterministic_algorithms_warn_only_en
 from rushlight._surface.settings import public, use_deterministic_algorithms
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
+from rushlight._types.symbols import Integer, Real, as_double, extreme, is_symbolic, told, truncated
 
 __all__: list[str] = []
 
@@ -275,39 +276,43 @@ def set_default_tensor_type(t: Any) -> None:
     _TORCH["set_default_dtype"](dtype)
 
 
-# ***** symbolic numbers: shapes are plain ints here *****
+# ***** symbolic numbers *****
 
 
-def _symbolic(name: str, plain: str) -> type:
+class _SymbolicNumbers(type):
+    kind: Any
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return type(value) is cls.kind
+
+
+def _symbolic(name: str, plain: str, kind: Any) -> type:
     def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
-            f"rushlight has no symbolic numbers: sizes are plain Python numbers, so use {plain} instead of {name}"
+            f"{name}: symbolic numbers come from the sizes of traced tensors; elsewhere use {plain}"
         )
 
-    made = type(
-        name,
-        (),
-        {"__new__": refuse, "__module__": "torch", "__doc__": f"For isinstance: no {plain} of rushlight is symbolic."},
-    )
+    text = f"For isinstance: a symbolic {plain}, which is an instance of {plain} as well."
+    made: type = _SymbolicNumbers(name, (), {"__new__": refuse, "__module__": "torch", "__doc__": text, "kind": kind})
     _TORCH[name] = made
     return made
 
 
-_symbolic("SymInt", "int")
-_symbolic("SymFloat", "float")
-_symbolic("SymBool", "bool")
+_symbolic("SymInt", "int", Integer)
+_symbolic("SymFloat", "float", Real)
+_symbolic("SymBool", "bool", None)
 
 
 @public
 def sym_int(a: Any) -> int:
-    """`a` as an int, cut toward zero."""
-    return int(a)
+    """`a` as an int, cut toward zero; of a symbolic number a symbolic one."""
+    return told(sym_int, (a,), truncated(a)) if is_symbolic(a) else int(a)
 
 
 @public
 def sym_float(a: Any) -> float:
-    """`a` as a float."""
-    return float(a)
+    """`a` as a float; of a symbolic number a symbolic one."""
+    return told(sym_float, (a,), as_double(a)) if is_symbolic(a) else float(a)
 
 
 @public
@@ -338,16 +343,27 @@ def _either(pick: Any, a: Any, b: Any) -> Any:
     return float(found) if isinstance(a, float) or isinstance(b, float) else found
 
 
+def _symbolic_pair(a: Any, b: Any) -> bool:
+    return (
+        is_symbolic(a)
+        and isinstance(a, int)
+        and isinstance(b, int)
+        or is_symbolic(b)
+        and type(a) is int
+        and isinstance(b, int)
+    )
+
+
 @public
 def sym_max(a: Any, b: Any) -> Any:
-    """The larger of two numbers; a float where either is one."""
-    return _either(max, a, b)
+    """The larger of two numbers; a float where either is one.  Of symbolic integers a symbolic one."""
+    return told(sym_max, (a, b), extreme("max", a, b)) if _symbolic_pair(a, b) else _either(max, a, b)
 
 
 @public
 def sym_min(a: Any, b: Any) -> Any:
-    """The smaller of two numbers; a float where either is one."""
-    return _either(min, a, b)
+    """The smaller of two numbers; a float where either is one.  Of symbolic integers a symbolic one."""
+    return told(sym_min, (a, b), extreme("min", a, b)) if _symbolic_pair(a, b) else _either(min, a, b)
 
 
 @public

@@ -27,7 +27,7 @@ from rushlight._types.symbols import (
     truncated,
 )
 
-__all__ = ["FOLLOWS", "LEAST", "ShapeEnv"]
+__all__ = ["FOLLOWS", "LEAST", "ShapeEnv", "apart", "names_in"]
 
 LEAST = 3  # lower bound of symbols: smaller sizes are constants of kernels
 FOLLOWS = 1 << 20  # in a layout without its sizes: the stride is that of another dim times its size
@@ -36,6 +36,9 @@ _INF = math.inf
 
 class ShapeEnv:
     """Symbolic sizes, and the decisions that have used them."""
+
+    small = 2  # numbers from -1 to this are constants of kernels
+    watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes: tuple[int, ...] = tuple(sizes)
@@ -58,13 +61,13 @@ class ShapeEnv:
 
     # ***** making numbers *****
 
-    def symbol(self, size: int, most: float = _INF) -> Integer:
-        """A further symbolic size, of which it is known that it is at most `most`."""
-        at, name = len(self._names), f"n{len(self.sizes)}"
+    def symbol(self, size: int, most: float = _INF, least: float = LEAST, name: str | None = None) -> Integer:
+        """A further symbolic size, of which it is known that it is at least `least` and at most `most`."""
+        at, name = len(self._names), f"n{len(self.sizes)}" if name is None else name
         self._names.append(name)
         self._symbol_names.append(name)
         self.values.append(size)
-        self._bounds.append((LEAST, most))
+        self._bounds.append((least, most))
         self.sizes = (*self.sizes, size)
         self.symbols.append(Integer(self, size, (((at,), 1),)))
         return self.symbols[-1]
@@ -101,6 +104,18 @@ class ShapeEnv:
             parts.append("*".join(names if c == 1 and names else [str(c), *names]))
         return "+".join(parts) or "0"
 
+    def said(self, number: Integer | Real) -> Any:
+        """What a symbolic number is as text: its value, which is recorded."""
+        return number.pin()
+
+    def shown(self, number: Integer | Real) -> str:
+        """A symbolic number for debuggers."""
+        return f"<{self.written(number)}>"
+
+    def node_of(self, number: Integer | Real) -> Any:
+        """AttributeError: the numbers of a recording tell nothing of themselves."""
+        raise AttributeError(f"'{type(number).__name__}' object has no attribute 'node'")
+
     def bounds(self, terms: Terms) -> tuple[float, float]:
         """Certain bounds of a sum of products."""
         known = self._known.get(("bounds", terms))
@@ -125,13 +140,7 @@ class ShapeEnv:
         holds = value < 0 if wanted == "<" else value <= 0 if wanted == "<=" else value == 0
         if self.closed:
             return holds
-        const = 0
-        rest = terms
-        if terms and not terms[0][0]:
-            const, rest = terms[0][1], terms[1:]
-        flip = rest[0][1] < 0
-        if flip:
-            rest = tuple((atoms, -c) for atoms, c in rest)
+        rest, const, flip = apart(terms)
         known = self._ranges.get(rest)
         if known is None:
             known = [*self.bounds(rest)]
@@ -192,7 +201,7 @@ class ShapeEnv:
             return None
         return result
 
-    def guards(self) -> list[str]:
+    def conditions(self) -> list[str]:
         """The conditions for the same decisions, as Python text."""
         conditions = []
         for terms, (lo, hi) in self._ranges.items():
@@ -223,7 +232,7 @@ class ShapeEnv:
         Without `guarded` no condition is checked; such a function takes symbolic sizes as well.
         """
         texts = [self.written(r) for r in results]
-        guards = self.guards() if guarded else []
+        guards = self.conditions() if guarded else []
         lines, defined = [f"def again({', '.join(self._symbol_names)}):", "  try:"], set[str]()
         for condition in guards:
             lines += self._needed(condition, defined)
@@ -254,12 +263,21 @@ class ShapeEnv:
     def _needed(self, text: str, defined: set[str]) -> list[str]:
         """The lines that define the names of a text that are not defined yet."""
         lines: list[str] = []
-        for name in _names_in(text):
+        for name in names_in(text):
             if name in self._lines and name not in defined:
                 lines += self._needed(self._lines[name], defined)
                 defined.add(name)
                 lines.append(f"    {name} = {self._lines[name]}")
         return lines
+
+
+def apart(terms: Terms) -> tuple[Terms, int, bool]:
+    """A sum without its constant, the constant, and whether the sum was negated for its first factor to be positive."""
+    const = 0
+    if terms and not terms[0][0]:
+        const, terms = terms[0][1], terms[1:]
+    flip = terms[0][1] < 0
+    return tuple([(atoms, -c) for atoms, c in terms]) if flip else terms, const, flip
 
 
 def _times(a: float, b: float) -> float:
@@ -270,6 +288,6 @@ def _times(a: float, b: float) -> float:
 _NAME_OR_NUMBER = re.compile(r"([A-Za-z]\w*)|[0-9](?:[0-9A-Za-z.]|(?<=[eE])[+-])*")
 
 
-def _names_in(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """The names of atoms in a text."""
     return [name for name in _NAME_OR_NUMBER.findall(text) if name]

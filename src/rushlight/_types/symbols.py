@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from rushlight._types.shape_env import ShapeEnv
 
 __all__ = [
-    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "as_index", "double_bits", "env_of", "filled", "finite", "framed", "hint", "is_symbolic", "key_of", "pinned", "settled",
-    "single", "truncated",
+    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "as_index", "double_bits", "env_of", "extreme", "filled", "finite", "framed", "hint", "is_symbolic", "key_of", "pinned", "settled",
+    "single", "told", "truncated", "watch_arithmetic",
 ]  # fmt: skip
 
-SMALL = (-1, 2)  # constants in kernels
 _INF = math.inf
 Terms = tuple[tuple[tuple[int, ...], int], ...]  # of a sum of products: the atoms of each, and its factor
 
@@ -55,7 +54,7 @@ def hint(value: Any) -> Any:
 
 def as_index(value: Any) -> Any:
     """`operator.index(value)`, keeping a formula; small numbers, which tables have as keys, are plain ones."""
-    if type(value) is Integer and not SMALL[0] <= value.value <= SMALL[1]:
+    if type(value) is Integer and not -1 <= value.value <= value.shape_env.small:
         return value
     return operator.index(value)
 
@@ -158,13 +157,18 @@ class Integer(_Ordered):
         return float(self.pin())
 
     def __str__(self) -> str:
-        return str(self.pin())
+        return str(self.shape_env.said(self))
 
     def __format__(self, how: str) -> str:
-        return format(self.pin(), how)
+        return format(self.shape_env.said(self), how)
 
     def __repr__(self) -> str:
-        return f"<{self.shape_env.text(self.terms)}>"
+        return self.shape_env.shown(self)
+
+    @property
+    def node(self) -> Any:
+        """What the number's `ShapeEnv` tells programs of it."""
+        return self.shape_env.node_of(self)
 
     def __reduce__(self) -> Any:
         raise SpecializationError("a symbolic number is copied")
@@ -173,9 +177,10 @@ class Integer(_Ordered):
         if self.shape_env.by_value is not None and self.shape_env.by_value():
             return hash(self.pin())
         if self._hash is None:
-            small = SMALL[0] <= self.value <= SMALL[1]
+            most = self.shape_env.small
+            small = -1 <= self.value <= most
             if not small:
-                self._order(SMALL[1] if self.value > 0 else SMALL[0], "<", self.value > 0)
+                self._order(most if self.value > 0 else -1, "<", self.value > 0)
             self._hash = hash(self.pin()) if small else hash(self.terms)
         return self._hash
 
@@ -490,13 +495,18 @@ class Real(_Ordered):
     __trunc__ = __int__
 
     def __str__(self) -> str:
-        return str(self.pin())
+        return str(self.shape_env.said(self))
 
     def __format__(self, how: str) -> str:
-        return format(self.pin(), how)
+        return format(self.shape_env.said(self), how)
 
     def __repr__(self) -> str:
-        return f"<{self.name}>"
+        return self.shape_env.shown(self)
+
+    @property
+    def node(self) -> Any:
+        """What the number's `ShapeEnv` tells programs of it."""
+        return self.shape_env.node_of(self)
 
     def __hash__(self) -> int:
         if not self.value:
@@ -632,7 +642,63 @@ class Real(_Ordered):
         return equal if equal is NotImplemented else not equal
 
 
+# ***** arithmetic that is told of *****
+
+_OPERATIONS = "add sub mul truediv floordiv mod pow neg".split()
+
+
+def watch_arithmetic() -> None:
+    """From now on arithmetic tells the `watch` of a `ShapeEnv`, where it has one, of the numbers that it makes:
+    `watch(operation, operands, made)`.
+    """
+    if hasattr(Integer.__add__, "told"):
+        return
+    for kind in (Integer, Real):
+        for name in _OPERATIONS:
+            operation = getattr(operator, name)
+            for method, swapped in ((f"__{name}__", False), (f"__r{name}__", True)):
+                plain = getattr(kind, method, None)
+                if plain is not None:
+                    setattr(kind, method, _told(plain, operation, swapped))
+
+
+def told(operation: Callable[..., Any], operands: tuple[Any, ...], made: Any) -> Any:
+    """`made`, which an operation gave of symbolic operands; who watches is told."""
+    watch = next(n.shape_env for n in operands if is_symbolic(n)).watch
+    if watch is not None and is_symbolic(made) and all(made is not each for each in operands):
+        watch(operation, operands, made)
+    return made
+
+
+def _told(method: Callable[..., Any], operation: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
+    def told(self: Any, *others: Any) -> Any:
+        env = self.shape_env
+        watch, env.watch = env.watch, None  # an operation is made of others, which nobody wrote
+        try:
+            made = method(self, *others)
+        finally:
+            env.watch = watch
+        if watch is not None and is_symbolic(made) and made is not self and all(made is not other for other in others):
+            watch(operation, (*others, self) if swapped else (self, *others), made)
+        return made
+
+    told.told = True  # type: ignore[attr-defined]
+    return told
+
+
 # ***** numbers inside of other things *****
+
+
+def extreme(word: str, a: Any, b: Any) -> Any:
+    """The larger ("max") or the smaller ("min") of two integers, one of which at least is symbolic; nothing is decided."""
+    env = env_of((a, b))
+    (lo, hi), (least, most) = [(n, n) if type(n) is int else n.shape_env.bounds(n.terms) for n in (a, b)]
+    if lo >= most or hi <= least:
+        return a if (lo >= most) is (word == "max") else b
+    pick = max if word == "max" else min
+    key = (word, *[n.terms if type(n) is Integer else n for n in (a, b)])
+    value = pick(hint(a), hint(b))
+    return env.atom(key, value, f"{word}({_text_of(a)}, {_text_of(b)})", pick(lo, least), pick(hi, most))
 
 
 class Hole:

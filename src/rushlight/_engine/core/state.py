@@ -26,6 +26,7 @@ __all__ = [
     "RECORDING",
     "SAVED_HOOKS",
     "STATE",
+    "SYMBOLIC",
     "TRANSFORMS",
     "VMAP",
     "PlanTable",
@@ -44,7 +45,8 @@ LEARNING = 128  # what runs is noted, to be run again without the function aroun
 RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
 # `_engine.dispatch.autocast`).
-AUTOCAST = -1 << 9
+SYMBOLIC = 512  # sizes may be symbolic numbers, which native code does not read
+AUTOCAST = -1 << 10
 
 
 # How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their

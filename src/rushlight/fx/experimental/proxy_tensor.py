@@ -22,6 +22,8 @@ from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.fx.experimental.sized_nodes import SizedNodes
+from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
@@ -52,6 +54,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         self.graph, self.root, self.decompositions = graph, root, decompositions or {}
         self.kept: list[Any] = []  # so that identities stay theirs
         self.constants: dict[int, str] = {}
+        self.shape_env: Any = None
+        self.numbers = SizedNodes(graph, self.node_of)
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -61,13 +65,28 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         """Let a tensor stand for a node."""
         tensor.__dict__["_fx_node"] = self, node  # other objects for the same tensor take it over
         self.kept.append(tensor)
+        if self.shape_env is not None:
+            self.numbers.note_tensor(tensor, node)
+
+    @contextlib.contextmanager
+    def watching(self, on: bool = True) -> Iterator[None]:
+        """A context in which arithmetic with sizes is written down, or is not."""
+        if self.shape_env is None:
+            yield
+            return
+        before = self.shape_env.watch
+        self.shape_env.watch = self.numbers.note if on else None
+        try:
+            yield
+        finally:
+            self.shape_env.watch = before
 
     def node_of(self, value: Any) -> Any:
-        """The node of a tensor; one that the graph reads from the module for a tensor from outside; other values as
-        they are.
+        """The node of a tensor or a symbolic number; one that the graph reads from the module for a tensor from outside;
+        other values as they are.
         """
         if not isinstance(value, Tensor):
-            return value
+            return self.numbers.node(value) if is_symbolic(value) and self.shape_env is not None else value
         held = value.__dict__.get("_fx_node")
         if held is not None and held[0] is self:
             return held[1]
@@ -85,7 +104,9 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                 setattr(self.root, name, value)
             else:
                 self.root.register_buffer(name, value)
-        return self.graph.get_attr(name)
+        node = self.graph.get_attr(name)
+        node.meta["val"] = value
+        return node
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -114,7 +135,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         )
         if func._opname in _LOOKS:
             self._keep_look(args[0])
-        made = func(*args, **kwargs)
+        with self.watching(False):
+            made = func(*args, **kwargs)
         if func._opname == "lift_fresh_copy" and isinstance(made, Tensor) and any(made is leaf for leaf in leaves):
             made = made.detach()
         node.meta["val"] = made
@@ -176,50 +198,69 @@ def make_fx(
 ) -> Callable[..., GraphModule]:
     """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
 
-    `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function
-    that is run in its place.  With `pre_dispatch` operators are written down above autograd, as they were called:
-    `linear`, not `addmm`.  NotImplementedError for "symbolic"; RuntimeError where a number is
-    read from a tensor.
+    `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors, "symbolic" on fake tensors whose sizes are symbols:
+    the graph takes sizes from its inputs, and `shape_env` holds what was asked of them.  `decomposition_table`: operator
+    -> function that is run in its place.  With `pre_dispatch` operators are written down above autograd, as they were
+    called: `linear`, not `addmm`.  RuntimeError where a number is read from a tensor.
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"tracing_mode must be real, fake or symbolic, got {tracing_mode!r}")
-    if tracing_mode == "symbolic":
-        raise NotImplementedError(
-            "make_fx(tracing_mode='symbolic'): rushlight traces below autograd with the sizes of the arguments"
-        )
 
     def traced(*args: Any) -> GraphModule:
-        fake: Any = None
-        if tracing_mode == "fake":
-            found = next((v.fake_mode for v in tree_flatten(list(args))[0] if isinstance(v, FakeTensor)), None)
-            fake = found or FakeTensorMode(allow_non_fake_inputs=True)
-            args = tuple(tree_map(lambda v: fake.from_tensor(v) if isinstance(v, Tensor) else v, list(args)))
+        fake = _fake_mode(tracing_mode, args)
         graph, root = Graph(), Module()
         mode = ProxyTorchDispatchMode(graph, root, decomposition_table)
         mode.pre_dispatch = pre_dispatch
-        given = list(args)
-        for name, value in zip(_names(f, len(args)), given, strict=False):
-            leaves = tree_flatten(value)[0]
-            whole = isinstance(value, Tensor) or not leaves
-            for place, leaf in enumerate(leaves or [value]):
-                node = graph.placeholder(f"{name}_1" if whole else f"{name}_{place + 1}")
-                node.meta["val"] = leaf
-                if isinstance(leaf, Tensor):
-                    mode.track(leaf, node)
+        mode.shape_env = None if fake is None else fake.shape_env
+        given = _given(mode, fake, tracing_mode == "symbolic", f, args)
         with contextlib.ExitStack() as stack:
             if fake is not None:
                 stack.enter_context(fake)
             stack.enter_context(mode)
+            stack.enter_context(mode.watching())
             out = f(*given)
         graph.output(tree_map(mode.node_of, out))
         for tensor in mode.kept:
             tensor.__dict__.pop("_fx_node", None)
         graph.lint()
         made = GraphModule(root, graph)
-        made.shape_env = None
+        made.shape_env = mode.shape_env
         return made
 
     return traced
+
+
+def _fake_mode(tracing_mode: str, args: Any) -> Any:
+    """The mode of the fake tensors among the arguments, or a new one; None for real tensors."""
+    if tracing_mode == "real":
+        return None
+    found = next((v.fake_mode for v in tree_flatten(list(args))[0] if isinstance(v, FakeTensor)), None)
+    env = ShapeEnv() if found is None and tracing_mode == "symbolic" else None
+    return found or FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+
+
+def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args: Any) -> list[Any]:
+    """The arguments that the function runs on; a placeholder for each of their leaves."""
+    given, count = [], 0
+    for name, value in zip(_names(f, len(args)), args, strict=False):
+        leaves, structure = tree_flatten(value)
+        whole = isinstance(value, Tensor) or not leaves
+        made = []
+        for place, leaf in enumerate(leaves or [value]):
+            node = mode.graph.placeholder(f"{name}_1" if whole else f"{name}_{place + 1}")
+            if isinstance(leaf, Tensor):
+                if fake is not None:
+                    leaf = fake.from_tensor(leaf, source=f"input{count}")
+                mode.track(leaf, node)
+            elif symbolic and type(leaf) is int:
+                leaf = fake.shape_env.create_symbol(leaf, f"input{count}")
+                if is_symbolic(leaf):
+                    mode.numbers.stand(leaf, node)
+            count += 1
+            node.meta["val"] = leaf
+            made.append(leaf)
+        given.append(tree_unflatten(made, structure) if leaves else value)
+    return given
 
 
 def get_proxy_mode() -> ProxyTorchDispatchMode | None:

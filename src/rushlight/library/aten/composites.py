@@ -23,11 +23,16 @@ def aten(name: str) -> Any:
     return getattr(getattr(rushlight.ops.aten, packet), overload or "default")
 
 
+def symbolic(sizes: Sequence[Any]) -> bool:
+    """Whether there are symbols among sizes."""
+    return any(isinstance(n, rushlight.SymInt) for n in sizes)
+
+
 def loose(sizes: Sequence[Any]) -> list[int]:
     """Sizes that were given one by one, or as one sequence."""
     if len(sizes) == 1 and not isinstance(sizes[0], int) and not isinstance(sizes[0], Tensor):
-        return [int(s) for s in sizes[0]]
-    return [int(s) for s in sizes]
+        return [rushlight.sym_int(s) for s in sizes[0]]
+    return [rushlight.sym_int(s) for s in sizes]
 
 
 # ***** copies and casts *****
@@ -171,9 +176,9 @@ def full_shape(x: Any, shape: Sequence[int]) -> list[int]:
 
 def reshaped(x: Any, shape: Sequence[int]) -> Any:
     """`reshape`: a view, or a copy seen as a view."""
-    shape = full_shape(x, shape)
+    given, shape = list(shape), full_shape(x, shape)
     if viewable(x, shape):
-        return aten("view")(x, shape)
+        return aten("view")(x, given if symbolic(x.shape) else shape)
     return aten("_unsafe_view")(aten("clone")(x, memory_format=rushlight.contiguous_format), shape)
 
 
@@ -335,7 +340,7 @@ def concat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> 
 @handles("chunk")
 def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     size = input.shape[dim]
-    step = -(-size // chunks)
+    step = (size + chunks - 1) // chunks
     if not step and not size:
         return tuple(aten("split_with_sizes")(input, [0] * chunks, dim))
     return tuple(aten("split.Tensor")(input, step, dim))
@@ -344,7 +349,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
 @handles("unsafe_chunk")
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     size = input.shape[dim]
-    step = -(-size // chunks)
+    step = (size + chunks - 1) // chunks
     if not step and not size:
         return tuple(aten("unsafe_split_with_sizes")(input, [0] * chunks, dim))
     return tuple(aten("unsafe_split.Tensor")(input, step, dim))

@@ -11,6 +11,7 @@ from rushlight.library.aten.composites import aten, contiguous, reshaped, to_cop
 from rushlight.library.aten.composites_products import matmul
 from rushlight.library.aten.derivatives import Value, bare
 from rushlight.library.aten.handlers import HANDLERS, handles
+from rushlight.nn.composites.resizing import scaled
 
 __all__: list[str] = []
 
@@ -591,7 +592,7 @@ def interpolate(
         factors = (
             [float(scale_factor)] * n if isinstance(scale_factor, (int, float)) else [float(f) for f in scale_factor]
         )
-        shape = [math.floor(s * f) for s, f in zip(input.shape[2:], factors, strict=True)]
+        shape = [scaled(s, f) for s, f in zip(input.shape[2:], factors, strict=True)]
         if recompute_scale_factor:
             factors = None
     scales = [None] * n if factors is None else factors

@@ -55,11 +55,17 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             left.append((dim, _as_index(item, x)))
             dim += 1
         elif isinstance(item, slice):
-            step = 1 if item.step is None else int(item.step)
+            step = 1 if item.step is None else rushlight.sym_int(item.step)
             size = x.shape[dim]
-            start = 0 if item.start is None else int(item.start)
-            stop = 9223372036854775807 if item.stop is None else int(item.stop)
-            if step == 1 and start == 0 and stop >= size:
+            start = 0 if item.start is None else rushlight.sym_int(item.start)
+            stop = 9223372036854775807 if item.stop is None else rushlight.sym_int(item.stop)
+            if (
+                type(step) is type(start) is int
+                and step == 1
+                and start == 0
+                and not isinstance(size, rushlight.SymInt)
+                and stop >= size
+            ):
                 dim += 1
                 continue
             x = aten("slice.Tensor")(x, dim, start, stop, step)
@@ -74,7 +80,7 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             left.append((dim, made))
             dim += made.dim() if made.dtype is rushlight.bool else 1
         else:
-            x = aten("select.int")(x, dim, int(item))
+            x = aten("select.int")(x, dim, rushlight.sym_int(item))
     if not left:
         return x, None
     found: list[Any] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight.library.aten.composites import aten, contiguous, listed, reshaped
+from rushlight.library.aten.composites import aten, contiguous, listed, reshaped, symbolic
 from rushlight.library.aten.handlers import handles
 
 __all__: list[str] = []
@@ -49,7 +49,8 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     left = reshaped(aten("expand")(a, [*batch, a.shape[-2], a.shape[-1]]), [count, a.shape[-2], a.shape[-1]])
     right = reshaped(aten("expand")(b, [*batch, b.shape[-2], b.shape[-1]]), [count, b.shape[-2], b.shape[-1]])
     shape = [*batch, *([rows] if m > 1 else []), *([columns] if n > 1 else [])]
-    return aten("_unsafe_view")(aten("bmm")(left, right), shape)
+    view = "_unsafe_view" if not symbolic(shape) else "view"
+    return aten(view)(aten("bmm")(left, right), shape)
 
 
 def _folds(a: Any, b: Any) -> bool:

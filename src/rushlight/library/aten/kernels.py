@@ -13,6 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import LazyModule
+from rushlight.nn.composites.resizing import scaled
 
 F: Any = LazyModule("rushlight.nn.functional")
 
@@ -706,7 +707,7 @@ def _interpolation(name: str, mode: str, corners: bool, antialias: bool = False)
         exact = (
             all(s is not None for s in scales)
             and scales
-            and all(math.floor(n * s) == m for n, s, m in zip(x.shape[2:], scales, size, strict=True))
+            and all(scaled(n, s) == m for n, s, m in zip(x.shape[2:], scales, size, strict=True))
         )
         if antialias:
             named["antialias"] = True
@@ -790,6 +791,26 @@ def zero_tensor(size: Any, **options: Any) -> Any:
 @kernel("_unsafe_view", "_reshape_alias")
 def unsafe_view(x: Any, size: Any, stride: Any = None) -> Any:
     return x.view(size)
+
+
+@kernel("sym_size")
+def sym_size(x: Any, dim: int | None = None) -> Any:
+    return x.shape if dim is None else x.shape[dim]
+
+
+@kernel("sym_stride")
+def sym_stride(x: Any, dim: int | None = None) -> Any:
+    return x.stride() if dim is None else x.stride(dim)
+
+
+@kernel("sym_numel")
+def sym_numel(x: Any) -> Any:
+    return x.numel()
+
+
+@kernel("sym_storage_offset")
+def sym_storage_offset(x: Any) -> Any:
+    return x.storage_offset()
 
 
 @kernel("lift", "lift_fresh", "lift_fresh_copy")

@@ -39,7 +39,7 @@ def interpolate(
     if mode == "area":
         pool = getattr(rushlight.nn.functional, f"adaptive_avg_pool{spatial}d")
         return pool(input, sizes)
-    if min(*sizes, *input.shape[2:]) < 1:
+    if any(n < 1 for n in (*sizes, *input.shape[2:])):
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got input {tuple(input.shape[2:])} output {tuple(sizes)} in interpolate()"
         )
@@ -99,6 +99,13 @@ def _times(size: int, out: int, step: float) -> int:
     return times if times * size == out and times & (times - 1) == 0 and times * step == 1.0 else 0
 
 
+def scaled(size: int, factor: float) -> int:
+    """A size times a factor, rounded down; a formula of a symbolic size."""
+    if isinstance(size, rushlight.SymInt):
+        return size * int(factor) if factor == int(factor) else rushlight.sym_int(size * factor)
+    return math.floor(float(size) * factor)
+
+
 def _target(
     input: Any, spatial: int, size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[list[int], list[float | None]]:
@@ -113,13 +120,13 @@ def _target(
             raise ValueError(
                 f"Input and output must have the same number of spatial dimensions, but got output size {sizes}"
             )
-        return [int(n) for n in sizes], [None] * spatial
+        return [rushlight.sym_int(n) for n in sizes], [None] * spatial
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     factors = spread(scale_factor, spatial)
     if len(factors) != spatial:
         raise ValueError(f"Input and scale_factor must have the same number of spatial dimensions, but got {factors}")
-    made = [math.floor(float(n) * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
+    made = [scaled(n, factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
     return made, [None] * spatial if recompute else [float(factor) for factor in factors]
 
 

@@ -10,7 +10,7 @@ nothing depends on a size that is not known of.
 >>> x, sizes = torch.ones(5, 3), Sizes()
 >>> with Recording() as recording:
 ...     rows = recording.stand_in(x, layout=sizes.layout(x._spec, {0})).sum(1)
->>> rows._spec.shape[0] * 2, sizes.env.guards()
+>>> rows._spec.shape[0] * 2, sizes.env.conditions()
 (<2*n0>, [])
 """
 
@@ -27,7 +27,7 @@ from rushlight._types.shape_env import LEAST, ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Integer, Real
 
-__all__ = ["MOST", "Sizes"]
+__all__ = ["MOST", "Sizes", "looked_up_by_value", "symbolic_strides"]
 
 MOST = 1 << 40  # no condition has to say that less than this many elements have fewer than 2**63 bytes
 
@@ -40,7 +40,7 @@ _FORMULAS = tuple(
 )  # fmt: skip
 
 
-def _looked_up_by_value() -> bool:
+def looked_up_by_value() -> bool:
     """Whether the code that hashes a size knows of no formulas: that of a user, or of the interpreter for it."""
     return not sys._getframe(2).f_code.co_filename.startswith(_FORMULAS)
 
@@ -57,7 +57,7 @@ class Sizes:
 
     def __init__(self) -> None:
         self.env = ShapeEnv(())
-        self.env.by_value = _looked_up_by_value
+        self.env.by_value = looked_up_by_value
         self._known: dict[int, Any] = {}
 
     def __bool__(self) -> bool:
@@ -85,11 +85,11 @@ class Sizes:
         shape = [self.symbol(n) if d in dims else n for d, n in enumerate(spec.shape)]
         if all(type(n) is int for n in shape):
             return spec
-        strides = None if spec.plain else _strides(spec, shape)
+        strides = None if spec.plain else symbolic_strides(spec, shape)
         return Spec.of(spec.dtype, spec.device, shape, strides, spec.conj)
 
 
-def _strides(spec: Spec, shape: Sequence[Any]) -> list[Any]:
+def symbolic_strides(spec: Spec, shape: Sequence[Any]) -> list[Any]:
     """Strides as formulas: that of a dim that begins where another ends is the product of the other's.  Whether it is
     for other sizes is seen there, by the layout that comes out.
     """

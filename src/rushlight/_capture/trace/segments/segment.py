@@ -557,7 +557,7 @@ class SizedSegment:
         varying = {name: value for name, value in constants.items() if holds_sizes(value)}
         self._varying = SizedValues(varying, env)
         self._program = None if program is None else SizedProgram(program, env)
-        self.conditions = env.guards()
+        self.conditions = env.conditions()
         self.used = 0
 
     def pinned(self) -> set[tuple[str, int]]:

@@ -404,7 +404,7 @@ def _derive(
         return None
     values = cast(*sizes)
     if values is None:
-        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.guards()}")
+        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.conditions()}")
     if _held[0] >= MAX_HELD:
         _forget()
     _held[0] += 1
@@ -425,7 +425,7 @@ def _check(
     fresh = make(shape_env, symbolic_specs(specs, key, shape_env.symbols))
     found = shape_env.compiled(fresh.numbers)(*sizes)
     if found is None:
-        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.guards()}")
+        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.conditions()}")
     made, wanted = plan_template.literal(values, sizes), fresh.literal(found, sizes)
     if made != wanted:
         raise AssertionError(f"for {list(specs)} is cast\n{made}\nbut derived\n{wanted}")
