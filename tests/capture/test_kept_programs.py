@@ -1,5 +1,6 @@
 """Programs that a process keeps are found by the next one, and nothing that is wrong on disk is believed."""
 
+import gc
 import json
 import os
 import random
@@ -190,12 +191,14 @@ def shelf(tmp_path, own_operators):
     """Segments are kept, in this process alone."""
     with KEEP_PLANS.scoped(True), CACHE_DIR.scoped(str(tmp_path)):
         yield
+        plan_store.settle()
         plan_store._PENDING.clear()
         store().clear()
 
 
 def put():
     """What waits to be kept is there, as it is for a later process."""
+    plan_store.settle()
     for kept, key, pack in plan_store._PENDING:
         if (body := pack()) is not None:
             kept.put(key, body)
@@ -228,6 +231,21 @@ def test_segments_are_found_by_other_objects(shelf):
         losses.append([loss.item(), step(x).item(), step(x).item(), model.inner.weight.sum().item()])
         assert (made, found) == ((1, 0) if number == 0 else (0, 1))
     assert losses[0] == losses[1] == losses[2]
+
+
+def test_records_are_made_when_a_function_is_dropped_and_not_by_a_fork(shelf):
+    before = kept_segments.COUNTS["kept"]
+    compiled = torch.compile(lambda x: helper(x) * 4)
+    compiled(torch.ones(3))
+    assert kept_segments.COUNTS["kept"] == before  # the call did not wait for it
+    child = os.fork()
+    if not child:
+        plan_store.settle()
+        os._exit(kept_segments.COUNTS["kept"] - before)
+    assert os.waitpid(child, 0)[1] == 0
+    del compiled
+    gc.collect()
+    assert kept_segments.COUNTS["kept"] == before + 1
 
 
 def test_named_results_are_kept(shelf):
@@ -280,6 +298,7 @@ def test_what_a_trace_did_not_follow_is_not_kept(shelf):
     namespace = {"torch": torch}
     exec("def unknown(x):\n    return torch.sin(x) * 3", namespace)  # noqa: S102 - code without a file
     torch.compile(namespace["unknown"])(torch.ones(2))
+    plan_store.settle()
     assert kept_segments.COUNTS["kept"] == before
 
 
@@ -306,7 +325,7 @@ def test_a_segment_is_checked(shelf):
         kept.put(key, each)
         made, found, result = traced(call, x)
         assert (made, found) == (1, 0) and result.tolist() == [3.0] * 3, (number, list(head))
-        plan_store._PENDING.clear()
+        put()
 
 
 def test_artifacts_fill_another_cache(tmp_path, own_operators):

@@ -36,7 +36,7 @@ from rushlight._capture.trace.segments.kept_objects import (
 )
 from rushlight._capture.trace.segments.segment import Ending, Segment, Written
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
-from rushlight._engine.dispatch.kept.plan_store import keep, part_key, store
+from rushlight._engine.dispatch.kept.plan_store import Waiting, keep, keep_later, part_key, store
 from rushlight._graph.packing import RecordError, UnpackableError
 from rushlight._native.sources import files_below, sources_digest
 from rushlight._types.device import CPU
@@ -107,14 +107,15 @@ class _Unkept(Exception):
     """Why a segment is not kept."""
 
 
-class Shelf:
+class Shelf(Waiting):
     """The kept segments of one function; `again` runs it as it is.  `found` are those that were read and did not fit a
-    call yet.
+    call yet.  Records of segments that were traced here are made when the process ends, or nobody holds the function.
     """
 
     def __init__(self, target: types.FunctionType, settings: CompileSettings, again: Callable[[Any], Any]) -> None:
         self.target, self.again = target, again
         self.found: list[Segment] = []
+        self._traced: list[tuple[Segment, Any]] = []  # segments to keep, and the store where they belong
         self._next = 0
         self._free: list[int] = []  # places of records that are of no use
         self._key = None if settings.backend is not None or not _has_file(target) else _key(target, settings)
@@ -146,12 +147,28 @@ class Shelf:
             self.found.remove(segment)
 
     def put(self, segment: Segment) -> None:
-        """Keep a segment that was traced here."""
-        if self._key is None or store() is None or COUNTS["kept"] >= _MOST_KEPT:
+        """Keep a segment that was traced here: its record is made later, so that the call which traced it need not wait."""
+        fit = self._key is not None and segment.finished and not segment.unkept and len(self._traced) < MOST
+        kept = store() if fit else None
+        if kept is not None:
+            self._traced.append((segment, kept))
+            keep_later(self)
+
+    def settle(self) -> None:
+        """Make the records of what was put."""
+        while self._traced:
+            self._keep(*self._traced.pop(0))
+
+    def forget(self) -> None:
+        """Leave what was put to another process."""
+        self._traced.clear()
+
+    def _keep(self, segment: Segment, kept: Any) -> None:
+        if COUNTS["kept"] >= _MOST_KEPT:
             return
         try:
             body = _packed(segment, self.target)
-        except Exception as error:  # the call has its result: that it is not kept must not be an error of the program
+        except Exception as error:  # that a segment is not kept must not be an error of the program
             segment.unkept = (
                 f"{error}" if isinstance(error, (UnpackableError, _Unkept)) else f"{type(error).__name__}: {error}"
             )
@@ -162,8 +179,8 @@ class Shelf:
             place = self._free.pop(0)
         else:
             place, self._next = self._next % MOST, self._next + 1
-        key = part_key(self._key, place)
-        keep(key, lambda: body)
+        assert self._key is not None
+        keep(part_key(self._key, place), lambda: body, kept)
 
 
 # ***** keys *****

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -21,7 +22,7 @@ from rushlight._base.digest import digest, hasher
 from rushlight._base.errors import PACKAGE
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule
-from rushlight._base.log import LOG
+from rushlight._base.log import LOG, log
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot
@@ -33,7 +34,7 @@ from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "CHECK_PLANS", "KEEP_PLANS", "PlanNote", "call_key", "flush", "further_note", "graph_key", "inplace_key", "keep", "part_key", "program_key", "store", "view_key",
+    "CHECK_PLANS", "KEEP_PLANS", "PlanNote", "Waiting", "call_key", "flush", "further_note", "graph_key", "inplace_key", "keep", "keep_later", "part_key", "program_key", "settle", "store", "view_key",
 ]  # fmt: skip
 
 KEEP_PLANS: Knob[bool] = Knob(
@@ -222,20 +223,65 @@ def _texts_of(value: Any, texts: list[str]) -> bool:
 # ***** writing *****
 
 
-def keep(key: bytes, pack: Callable[[], bytes | None]) -> None:
-    """Keep the record that `pack()` makes, later: when many wait, or when the process ends.  None: it cannot be kept."""
-    kept = store()
+def keep(key: bytes, pack: Callable[[], bytes | None], kept: Any = None) -> None:
+    """Keep the record that `pack()` makes, later: when many wait, or when the process ends.  None: it cannot be kept.
+    `kept` is the store where it belongs, the present one by default.
+    """
+    kept = kept or store()
     if kept is None:
         return
     if not _PENDING:
         _on_exit()
     _PENDING.append((kept, key, pack))
     if len(_PENDING) >= _MOST_PENDING:
-        flush()
+        _write()
+
+
+class Waiting:
+    """What has records to keep that are not made yet: they are made when they are written, or when nobody holds the
+    object any more.  So what they are made of is not kept alive by what waits.
+    """
+
+    def settle(self) -> None:
+        """Make the records, and `keep` them."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Make none of them."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        try:
+            self.settle()
+        except Exception as error:  # nobody could handle it here
+            if LOG is not None:  # at the end of a process modules are empty
+                log("cache", f"records are not kept: {type(error).__name__}: {error}")
+
+
+_WAITING: weakref.WeakSet[Waiting] = weakref.WeakSet()
+
+
+def keep_later(waiting: Waiting) -> None:
+    """Settle an object before records are written the next time."""
+    _WAITING.add(waiting)
+    _on_exit()
+
+
+def settle() -> None:
+    """Make the records that wait for it."""
+    for waiting in list(_WAITING):
+        waiting.settle()
+    _WAITING.clear()
 
 
 def flush() -> None:
-    """Write the records that wait."""
+    """Write the records that wait, those that are not made yet included."""
+    settle()
+    _write()
+
+
+def _write() -> None:
+    """Write the records that were made."""
     pending = _PENDING[:]
     del _PENDING[: len(pending)]
     stores = {}
@@ -268,8 +314,15 @@ def _flush_at_exit() -> None:
         warnings.warn(f"plans are not kept: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=1)
 
 
+def _forget_waiting() -> None:
+    """Leave what waits to the parent, which writes it."""
+    _PENDING.clear()
+    for waiting in list(_WAITING):
+        waiting.forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PENDING.clear)  # the parent writes them
+    os.register_at_fork(after_in_child=_forget_waiting)
 
 
 # ***** what is being derived *****
