@@ -143,6 +143,9 @@ def test_a_wiring_is_checked():
             except RecordError:
                 refused += 1
     assert refused == tried
+    for wrong in (0, -4, 3, True, "4", [4], 1 << 40):
+        with pytest.raises(RecordError):
+            unpacked_wiring({**json.loads(text), "phases": wrong}, laid.in_specs, laid.sizes())
     for name in ("words", "arguments", "parts", "clusters", "outputs", "on", "form"):
         for wrong in (None, [], {}, "a", [[]], [None], 1 << 40):
             with pytest.raises(RecordError):

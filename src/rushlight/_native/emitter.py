@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import linecache
 import struct
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rushlight._native.function import NativeFunction
@@ -43,15 +44,44 @@ def _definition(function: NativeFunction) -> ast.FunctionDef:
     lines = linecache.getlines(code.co_filename, function.python.__globals__)
     if not lines:
         raise NativeError(f"the source of native function {function.symbol} ({code.co_filename}) cannot be read")
-    cached = _TREES.get(code.co_filename)
-    if cached is None or cached[0] is not lines:
-        _TREES[code.co_filename] = cached = (lines, ast.parse("".join(lines)))
-    for node in ast.walk(cached[1]):
+    found = _named(_stretch(lines, code.co_firstlineno), code)
+    if found is None:  # whole files take a hundred times as long
+        cached = _TREES.get(code.co_filename)
+        if cached is None or cached[0] is not lines:
+            _TREES[code.co_filename] = cached = (lines, ast.parse("".join(lines)))
+        found = _named(cached[1], code)
+    if found is None:
+        raise NativeError(f"native function {function.symbol} was not found in {code.co_filename}; did the file change?")
+    return found
+
+
+def _named(tree: ast.Module | None, code: CodeType) -> ast.FunctionDef | None:
+    """The definition in a tree that has a code object's name and first line."""
+    for node in () if tree is None else ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first == code.co_firstlineno:
+            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno:
                 return node
-    raise NativeError(f"native function {function.symbol} was not found in {code.co_filename}; did the file change?")
+    return None
+
+
+def _stretch(lines: list[str], first: int) -> ast.Module | None:
+    """The lines of one definition as a tree with the file's line numbers; None where they cannot be told from others."""
+    if not 0 < first <= len(lines):
+        return None
+    indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
+    end, inside = first, False
+    for line in lines[first - 1 :]:
+        text = line.lstrip()
+        if text and len(line) - len(text) <= indent and text[0] not in "#)]}":
+            if inside:
+                break
+            inside = text.startswith("def ")
+        end += 1
+    try:
+        tree = ast.parse("if True:\n" * bool(indent) + "".join(lines[first - 1 : end - 1]))
+    except SyntaxError:
+        return None
+    return ast.increment_lineno(tree, first - 1 - bool(indent))
 
 
 class Emitter:
@@ -69,7 +99,7 @@ class Emitter:
         self.count = 0
         self.dead = False
         self.targets: set[str] = set()
-        self.locals = {n.id for n in ast.walk(self.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.locals = {*function.python.__code__.co_varnames, *function.python.__code__.co_cellvars}
 
     # ***** errors and small emitters *****
 

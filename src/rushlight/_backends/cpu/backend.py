@@ -203,7 +203,7 @@ class CpuBackend(Backend):
     def packed(self, program: Any, texts: bool = False) -> Any:
         """See `program.records`; a template is packed once."""
         if hasattr(program, "wiring"):
-            return _wiring().packed_wiring(program.wiring, texts)
+            return _wiring().packed_wiring(program.wiring, texts, len(program.division.ends))
         if isinstance(program, ProgramTemplate):
             source, program.source = program.source, None
         else:

@@ -203,7 +203,7 @@ class LinkedExecutable:
         if not self.wiring.on["memory_plan"]:
             lives = {b: [0, len(self.waves)] for b in lives}
         buffers = [(max(self.buffers[b], 1), lives[b][0], lives[b][1]) for b in inside]
-        self.division = divided(buffers, results, max(len(self.waves), 1))
+        self.division = divided(buffers, results, max(len(self.waves), 1), self.wiring.phases)
         self.offsets = dict(zip(inside, self.division.places, strict=True))
         self.peak = self.division.peak
         self.held = sum(-(-self.buffers[b] // ALIGNMENT) * ALIGNMENT for b in inside)

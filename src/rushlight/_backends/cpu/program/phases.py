@@ -39,23 +39,33 @@ class Division(NamedTuple):
         return max(sum(n for n, first, last in self.blocks if first <= p <= last) for p in range(len(self.ends)))
 
 
-def divided(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], waves: int) -> Division:
-    """The division of a program with the least memory; `results` are (bytes, wave that writes it first).
+def divided(
+    buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], waves: int, known: int | None = None
+) -> Division:
+    """The division of a program with the least memory; `results` are (bytes, wave that writes it first).  Where the number
+    of its phases is `known`, no others are tried.
 
     >>> forward, gradients = [(100, k, 7 - k) for k in range(4)], [(100, 4 + k) for k in range(4)]
     >>> divided(forward, gradients, 8).most  # too little for several phases
     912
     """
+    if known is not None and known <= waves:
+        return _with_ends(buffers, results, _ends(waves, known))
     found = _with_ends(buffers, results, [waves])
     if found.most < LEAST_BYTES:
         return found
     for count in COUNTS:
         if 2 * count > waves:
             break
-        other = _with_ends(buffers, results, [waves * (k + 1) // count for k in range(count)])
+        other = _with_ends(buffers, results, _ends(waves, count))
         if other.most < LEAST_SAVED * found.most:
             found = other
     return found
+
+
+def _ends(waves: int, count: int) -> list[int]:
+    """The waves behind phases of about one length."""
+    return [waves * (k + 1) // count for k in range(count)]
 
 
 def _with_ends(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], ends: list[int]) -> Division:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rushlight._backends.cpu.compile import BufferNumbers, step_moved, step_name
 from rushlight._backends.cpu.program import records
 from rushlight._backends.cpu.program.linking import LinkedProgram
+from rushlight._backends.cpu.program.phases import COUNTS
 from rushlight._backends.cpu.program.steps import ExternStep, Program
 from rushlight._backends.protocol import Step
 from rushlight._graph.packing import RecordError, unpacked_ints
@@ -85,7 +86,7 @@ class Wired(NamedTuple):
 
 class Wiring(NamedTuple):
     """A program: the number of each input's first argument, how many arguments there are, clusters, outputs as values
-    (-1: it lies in an input), and whether memory is planned and waves are made.
+    (-1: it lies in an input), whether memory is planned and waves are made, and the number of phases where that is known.
     """
 
     words: list[int]
@@ -93,6 +94,7 @@ class Wiring(NamedTuple):
     clusters: list[Wired]
     outputs: list[int]
     on: dict[str, bool]
+    phases: int | None = None
 
     @property
     def parts(self) -> list[Part]:
@@ -153,8 +155,8 @@ def _bits(content: Any, dtype: DType) -> list[int]:
 # ***** to plain data, and back *****
 
 
-def packed_wiring(wiring: Wiring, texts: bool = False) -> dict[str, Any]:
-    """The wiring as plain data."""
+def packed_wiring(wiring: Wiring, texts: bool = False, phases: int | None = None) -> dict[str, Any]:
+    """The wiring as plain data; `phases` is the number that a search found."""
     numbers = {id(part): k for k, part in enumerate(wiring.parts)}
     rows = [
         [numbers[id(c.part)], [w for pair in c.tensors for w in pair], [w for kind, n, _ in c.numbers for w in (int(kind == "word"), n)],
@@ -166,7 +168,7 @@ def packed_wiring(wiring: Wiring, texts: bool = False) -> dict[str, Any]:
         for part in wiring.parts
     ]
     on = [wiring.on["waves"], wiring.on["memory_plan"]]
-    return {"form": _FORMAT, "words": wiring.words, "arguments": wiring.n_words, "parts": parts, "clusters": rows, "outputs": wiring.outputs, "on": on}  # fmt: skip
+    return {"form": _FORMAT, "words": wiring.words, "arguments": wiring.n_words, "parts": parts, "clusters": rows, "outputs": wiring.outputs, "on": on, "phases": phases}  # fmt: skip
 
 
 def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: Sequence[int | None]) -> Wiring | None:
@@ -187,6 +189,9 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
         raise RecordError("switches that are neither on nor off")
     if not len(words) <= n_words <= 2 * len(words) or (words and max(words) >= n_words):
         raise RecordError("arguments that are not there")
+    phases = data.get("phases")
+    if phases is not None and (type(phases) is not int or phases not in (1, *COUNTS)):
+        raise RecordError("phases that no search finds")
     parts = []
     for row in named:
         part = _unpacked_part(row)
@@ -196,7 +201,7 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
     checker = _Checker(parts, n_words, [0 if s is None else s.nbytes for s in in_specs])
     clusters = [checker.cluster(row) for row in rows]
     checker.outputs(outputs, results_bytes)
-    return Wiring(words, n_words, clusters, outputs, {"waves": on[0], "memory_plan": on[1]})
+    return Wiring(words, n_words, clusters, outputs, {"waves": on[0], "memory_plan": on[1]}, phases)
 
 
 def _unpacked_part(row: Any) -> Part | None:
@@ -288,5 +293,5 @@ def wiring_text(data: dict[str, Any], names: bool = True) -> str:
     Kernels with numbers as constants and with numbers in slots have different `names`.
     """
     parts = [f"{steps if names else ''}\n{records.literal(program)}" for program, steps in data["parts"]]
-    rest = {name: value for name, value in data.items() if name != "parts"}
+    rest = {name: value for name, value in data.items() if name not in ("parts", "phases")}
     return "\n".join([*parts, str(rest)])
