@@ -313,6 +313,9 @@ class Backend:
         """What programs depend on beside their graphs and the machine, as text."""
         return ""
 
+    def expect(self, graph: Graph) -> None:
+        """Begin with what a graph will need that is part of a program which is recorded, where something can begin."""
+
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """How many kernels and library calls a graph becomes."""
         raise self._missing("schedule")

@@ -17,11 +17,11 @@ from typing import Any
 
 from rushlight._host.runtime import Unit, runtime
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native
+from rushlight._native.compiled import compile_native, native_ahead
 from rushlight._native.function import NativeFunction
 from rushlight._native.types import Type
 
-__all__ = ["bind"]
+__all__ = ["bind", "bind_ahead"]
 
 
 def bind(
@@ -39,6 +39,11 @@ def bind(
     data = compile_native([function], _stub_text(function, stub, nogil), opt)
     loaded = jit.load(data, [stub], linked.symbols)
     return linked.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 0)
+
+
+def bind_ahead(function: NativeFunction, *, nogil: bool = False, opt: str = "native") -> None:
+    """Let a worker compile what `bind` will be asked for."""
+    native_ahead([function], opt, extra=_stub_text(function, f"{function.symbol}.stub", nogil))
 
 
 # ***** the wrapper of a bound function, as LLVM text *****

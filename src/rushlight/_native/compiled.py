@@ -67,11 +67,13 @@ def _named_sources() -> tuple[str, ...]:
     return (*files_below("_native"), *files_below("_host"), *files_below("_backends/cpu"))
 
 
-def native_ahead(functions: Iterable[NativeFunction], opt: str = "native", imported: tuple[str, ...] = ()) -> None:
+def native_ahead(
+    functions: Iterable[NativeFunction], opt: str = "native", imported: tuple[str, ...] = (), extra: str = ""
+) -> None:
     """Let a worker do what `compile_native` will be asked for."""
     if wanted():
         functions = list(functions)
-        ahead(opt, partial(_unit, functions, "", imported), *_parts(functions, "", opt, imported))
+        ahead(opt, partial(_unit, functions, extra, imported), *_parts(functions, extra, opt, imported))
 
 
 def _parts(functions: list[NativeFunction], extra: str, opt: str, imported: tuple[str, ...]) -> tuple[str | bytes, ...]:

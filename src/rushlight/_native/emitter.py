@@ -51,7 +51,9 @@ def _definition(function: NativeFunction) -> ast.FunctionDef:
             _TREES[code.co_filename] = cached = (lines, ast.parse("".join(lines)))
         found = _named(cached[1], code)
     if found is None:
-        raise NativeError(f"native function {function.symbol} was not found in {code.co_filename}; did the file change?")
+        raise NativeError(
+            f"native function {function.symbol} was not found in {code.co_filename}; did the file change?"
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rushlight._backends.cpu.cold_start import compile_ahead
+from rushlight._backends.cpu.cold_start import compile_ahead, expect
 from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build, compiled_symbolic, kernels_in
 from rushlight._backends.cpu.elements import reader_of
 from rushlight._backends.cpu.kernels import host
@@ -165,6 +165,10 @@ class CpuBackend(Backend):
             made: Executable = require("rushlight._backends.cpu.program.linked").LinkedExecutable(linked)
             return made
         return build(compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps))
+
+    def expect(self, graph: Graph) -> None:
+        """Workers compile routines while the rest of a program is recorded."""
+        expect(graph)
 
     def template(
         self,

@@ -1,16 +1,68 @@
-"""What nearly every program needs is sent to workers at once where nothing was ever compiled: it is ready when it is
-asked for.
+"""What programs need is sent to workers before it is asked for, where nothing was ever compiled: what nearly every program
+needs at once, routines of a program that is recorded when the recording meets them.
 """
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.gemm.blas import product_ahead
-from rushlight._native.objectcode import begins_empty
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["compile_ahead"]
+from rushlight._backends.cpu.gemm.blas import product_ahead
+from rushlight._base.lazy import LazyModule
+from rushlight._graph.core import Graph, Node
+from rushlight._native.objectcode import begins_empty, wanted
+
+__all__ = ["compile_ahead", "expect"]
+
+attention: Any = LazyModule("rushlight._backends.cpu.attention.attention")
+conv: Any = LazyModule("rushlight._backends.cpu.conv.conv")
+winograd: Any = LazyModule("rushlight._backends.cpu.conv.winograd")
+product_choice: Any = LazyModule("rushlight._backends.cpu.gemm.product_choice")
+product_spec: Any = LazyModule("rushlight._backends.cpu.gemm.product_spec")
 
 
 def compile_ahead() -> None:
     """Let workers begin with the routines of products."""
     if begins_empty():
         product_ahead("f32")
+
+
+def expect(graph: Graph) -> None:
+    """Let workers begin with the routines of a graph that is part of a program."""
+    if wanted():
+        for node in graph.nodes:
+            begin = _ROUTINES.get(node.prim.name)
+            if begin is not None:
+                begin(node)
+
+
+def _attention(node: Node) -> None:
+    attention.routine_ahead("attention", node.inputs[0].dtype)
+
+
+def _attention_grad(node: Node) -> None:
+    for which in ("attention_grad", "attention_collect"):
+        attention.routine_ahead(which, node.inputs[0].dtype)
+
+
+def _conv(node: Node) -> None:
+    """Convolutions by kernels of 3 x 3 may go by Winograd's method."""
+    x, w = node.inputs[:2]
+    name = conv.SHORT[x.dtype.name]
+    form = conv.conv_form(name, name)
+    conv.conv_ahead(form)
+    if w.shape[-2:] == (3, 3):
+        winograd.winograd_ahead(w.shape[0], form)
+
+
+def _dot(node: Node) -> None:
+    a, b = node.inputs
+    types = product_spec.ProductTypes(a.dtype, node.outputs[0].dtype)
+    sizes = a.shape[-2], b.shape[-1], a.shape[-1]
+    if all(type(size) is int for size in sizes):
+        product_choice.products_ahead(types, sizes, all(size == 1 for size in a.shape[:-2]))
+
+
+_ROUTINES: dict[str, Callable[[Node], None]] = {
+    "attention": _attention, "attention_grad": _attention_grad, "conv": _conv, "dot": _dot,
+}  # fmt: skip

@@ -174,6 +174,7 @@ class RecordingBackend(Backend):
         overlaps: Mapping[int, Sequence[int]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:
+        host().expect(graph)
         return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {}, overlaps)
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:

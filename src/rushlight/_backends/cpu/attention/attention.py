@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from struct import pack, unpack
 from typing import Any
 
@@ -14,18 +15,18 @@ from rushlight._backends.cpu.attention.attention_grad_native import (
     make_collect,
 )
 from rushlight._backends.cpu.attention.attention_native import MASK_KINDS, SLOTS, Blocks, Parts, make_attention
-from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses
+from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native
+from rushlight._native.compiled import compile_native, native_ahead
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
-__all__ = ["attention_call", "attention_grad_call", "routine_address"]
+__all__ = ["attention_call", "attention_grad_call", "routine_address", "routine_ahead"]
 
 _PIECES = 16  # wanted pieces, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
@@ -62,6 +63,15 @@ def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
         function = _ROUTINES[which](parts)
         _LOADED.setdefault(key, jit.load(compile_native([function], opt="quick"), [function.symbol], imports))
     return int(_LOADED[key][f"rl_{which}"])
+
+
+@cache
+def routine_ahead(which: str, dtype: DType) -> None:
+    """Let workers compile what `routine_address` will be asked for."""
+    parts = Parts(dtype, _tile(dtype))
+    for part in parts.needs:
+        part_ahead(part)  # type: ignore[arg-type]
+    native_ahead([_ROUTINES[which](parts)], opt="quick")
 
 
 def _lead(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:

@@ -8,7 +8,7 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choose_blocks
+from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choices_ahead, choose_blocks
 from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS, W_BYTES, W, epilogue_layout
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
@@ -19,7 +19,7 @@ from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
-from rushlight._native.compiled import compile_named, compile_text, native_ahead
+from rushlight._native.compiled import compile_named, compile_text, native_ahead, text_ahead
 
 __all__ = [
     "SHORT",
@@ -27,6 +27,7 @@ __all__ = [
     "call_ints",
     "choose_parts",
     "conv_call",
+    "conv_ahead",
     "conv_form",
     "conv_kernel",
     "conv_symbols",
@@ -54,6 +55,16 @@ def conv_form(source: str, target: str) -> ConvForm:
     if not tiles or not tiles[0].instruction:  # without a pair instruction, operands are widened once, in the slab
         tiles = host_tiles("f64" if source == "f64" else "f32")
     return ConvForm(tiles, source, target)
+
+
+@cache
+def conv_ahead(form: ConvForm) -> None:
+    """Let workers compile what `conv_symbols` will be asked for."""
+    choices_ahead(False)
+    for text, _ in form.texts:
+        text_ahead(text)
+    native_ahead([make_conv(form), make_pack_all(form)], opt="quick")
+    native_ahead(make_loops(form))
 
 
 def conv_symbols(form: ConvForm) -> dict[str, int]:

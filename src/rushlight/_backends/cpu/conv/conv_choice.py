@@ -15,10 +15,20 @@ from rushlight._backends.cpu.conv.conv_descriptor import LOW, NO_EPILOGUE, POSIT
 from rushlight._backends.cpu.conv.winograd_native import DEPTH as TILE_DEPTH
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS
-from rushlight._backends.cpu.runtime.stubs import bind
+from rushlight._backends.cpu.runtime.stubs import bind, bind_ahead
 from rushlight._native import Words, f64, i64, native, stack
 
-__all__ = ["DEPTH", "GRAIN", "PLACED_DEPTH", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]
+__all__ = [
+    "DEPTH",
+    "GRAIN",
+    "PLACED_DEPTH",
+    "WANTED",
+    "choices_ahead",
+    "choose_blocks",
+    "choose_tiles",
+    "tiles_cost",
+    "tiles_together",
+]
 
 PLACED_DEPTH = 640  # steps in one part where windows are read in place, and panels of weights come from the L2 cache
 DEPTH = 256  # steps in one part: a panel of windows stays in the L1 cache
@@ -315,6 +325,12 @@ def cut_tiles(desc, tile):
 _BLOCKS = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", "block_o")
 _FIELD = {name: k for k, name in enumerate(W)}
 _bound = cache(partial(bind, opt="quick"))  # called once for a plan: LLVM's passes would take longer than they save
+
+
+def choices_ahead(winograd: bool) -> None:
+    """Let workers compile what choices of blocks ask."""
+    for function in (cut_tiles, cost_of_tiles, together) if winograd else (cut_windows,):
+        bind_ahead(function, opt="quick")
 
 
 def _ask(function: Any, desc: dict[str, int], *more: Any) -> tuple[array[int], Any]:

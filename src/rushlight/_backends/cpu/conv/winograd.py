@@ -15,7 +15,7 @@ from rushlight._backends.cpu.conv.conv import (
     conv_symbols,
     multiplications,
 )
-from rushlight._backends.cpu.conv.conv_choice import choose_tiles, tiles_cost, tiles_together
+from rushlight._backends.cpu.conv.conv_choice import choices_ahead, choose_tiles, tiles_cost, tiles_together
 from rushlight._backends.cpu.conv.conv_descriptor import CHANNELS, POSITION_ROWS, POSITIONS, W_BYTES, W, epilogue_layout
 from rushlight._backends.cpu.conv.conv_native import ConvForm
 from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
@@ -27,9 +27,9 @@ from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._base.knobs import Knob
 from rushlight._native import jit
-from rushlight._native.compiled import compile_named, compile_text
+from rushlight._native.compiled import compile_named, compile_text, native_ahead, text_ahead
 
-__all__ = ["WINOGRAD", "winograd_call"]
+__all__ = ["WINOGRAD", "winograd_ahead", "winograd_call"]
 
 WINOGRAD: Knob[bool] = Knob(
     "winograd",
@@ -148,6 +148,21 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         kernels.append(_KERNELS[key])
     return kernels[0], kernels[1], symbols[tile.symbol]
+
+
+def winograd_ahead(outs: int, form: ConvForm) -> None:
+    """Let workers compile what `winograd_call` will be asked for with so many output channels."""
+    if WINOGRAD.get() and form.name == "f32_f32_f32":
+        _ahead(form, _tile(outs, form))
+
+
+@cache
+def _ahead(form: ConvForm, tile: RegisterTile) -> None:
+    choices_ahead(True)
+    for part in (Winograd(tile.lanes, tile.rows), tile):
+        text_ahead(part.text)
+    for function in (make_winograd_weights(form, tile), make_winograd(form)):
+        native_ahead([function], opt="quick")
 
 
 def _loaded(

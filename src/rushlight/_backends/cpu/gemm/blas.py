@@ -226,6 +226,7 @@ _DTYPES = {
     "c64": COMPLEX64,
     "c128": COMPLEX128,
 }  # kinds that both the library and our own kernels support
+Part = RegisterTile | AmxTile | Panels | Cast | Pairs
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -239,8 +240,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
         return tiled_address(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]), library)
     if kind not in _LOADED:
-        function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
-        data = compile_native([function])
+        data = compile_native([_library_gemm(kind, library)])
         # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
         _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
@@ -316,11 +316,16 @@ def parts_ahead(forms: Iterable[Form]) -> None:
     """Let workers compile the parts of forms that `_imports` will load."""
     for form in forms:
         for part in form.parts:
-            if part.key not in _LOADED:
-                made_ahead(part.key, lambda part=part: part.text)  # type: ignore[misc]
+            part_ahead(part)
 
 
-def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
+def part_ahead(part: Part) -> None:
+    """Let a worker compile what `part_addresses` will load."""
+    if part.key not in _LOADED:
+        made_ahead(part.key, lambda: part.text)
+
+
+def part_addresses(part: Part) -> dict[str, int]:
     """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept."""
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the loaded one
         _LOADED.setdefault(part.key, jit.load(compile_made(part.key, lambda: part.text), part.symbols))
@@ -351,6 +356,23 @@ def shared_addresses(form: Form) -> tuple[int, int]:
         data = compile_named(key, lambda: make_shared(form), opt="quick")
         _LOADED.setdefault(key, jit.load(data, ["rl_pack", "rl_multiply"], _imports([form])))
     return _LOADED[key]["rl_pack"], _LOADED[key]["rl_multiply"]
+
+
+def shared_ahead(form: Form) -> None:
+    """Let workers compile what `shared_addresses` will be asked for."""
+    if f"shared {form.key}" not in _LOADED:
+        parts_ahead([form])
+        native_ahead(make_shared(form), opt="quick")
+
+
+def library_ahead(kind: str) -> None:
+    """Let a worker compile the library's kernel for a kind, as `gemm_address` will be asked for it."""
+    if kind not in _LOADED:
+        native_ahead([_library_gemm(kind, library_for(kind))])
+
+
+def _library_gemm(kind: str, library: Blas) -> NativeFunction:
+    return make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
 
 
 def host_tiles(kind: str) -> tuple[RegisterTile, ...]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.epilogue.constants import with_epilogue, with_prologues
@@ -21,9 +22,12 @@ from rushlight._backends.cpu.gemm.blas import (
     gemm_ints,
     gemm_kernel,
     host_forms,
+    library_ahead,
     library_for,
     prefers_own,
+    product_ahead,
     shared_addresses,
+    shared_ahead,
 )
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
@@ -38,7 +42,7 @@ from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["amx_maker", "product_call", "product_note", "tuned"]
+__all__ = ["amx_maker", "product_call", "product_note", "products_ahead", "tuned"]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -126,6 +130,26 @@ def _maker(
     if forms is not None and _is_large(shape):
         return _shared(forms, shape)
     return [Launch(gemm_kernel(kind, own), gemm_ints(kind, shape), (0, 1))]
+
+
+def products_ahead(types: ProductTypes, sizes: tuple[int, int, int], single: bool) -> None:
+    """Let workers compile what products (m, n, k) of these dtypes will need; `single`: not of batches."""
+    kind = KINDS_OF.get(types.source.name)
+    if kind in CHOSEN and types.source is types.result and numel(sizes) >= SMALL:
+        _kind_ahead(kind)
+    if single and min(sizes[:2]) >= SHARED_SIDE and numel(sizes) > SHARED_WORK:
+        forms = _product_forms(types.source, types.result, types.other)
+        if forms:
+            _form_ahead(_fitting(forms, sizes[0]))
+
+
+@cache
+def _kind_ahead(kind: str) -> None:
+    product_ahead(kind)
+    library_ahead(kind)  # both are measured
+
+
+_form_ahead = cache(shared_ahead)
 
 
 def _is_large(shape: ProductShape) -> bool:

@@ -11,7 +11,7 @@ from rushlight._native import jit
 from rushlight._native.compiled import compile_native
 from rushlight._native.function import NativeFunction
 
-__all__ = ["bind", "load_kernel", "make_kernel_callable", "native_address"]
+__all__ = ["bind", "bind_ahead", "load_kernel", "make_kernel_callable", "native_address"]
 
 
 def make_kernel_callable(address: int, name: str, keepalive: object = None, words: int = -1) -> Callable[..., Any]:
@@ -33,6 +33,7 @@ def load_kernel(data: bytes, symbol: str, words: int = -1) -> Callable[..., Any]
     return make_kernel_callable(loaded[symbol], symbol, loaded, words)
 
 
+bind_ahead = stubs.bind_ahead
 _ADDRESSES: dict[int, tuple[NativeFunction, jit.Loaded | jit.Image]] = {}
 
 
