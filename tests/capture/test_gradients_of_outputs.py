@@ -139,15 +139,17 @@ def test_what_no_eager_program_saves_may_change() -> None:
 
 def test_outputs_that_save_nothing_in_common_are_freed_one_by_one() -> None:
     def function(x: Any) -> Any:
-        return x.sin(), x.exp(), x.exp().cos()
+        return x.sin(), x.exp(), x.exp().cos(), x + 1
 
     for f in (function, torch.compile(function)):
         x = torch.ones(3, requires_grad=True)
-        first, second, third = f(x)
+        first, second, third, fourth = f(x)
         first.sum().backward()
         with pytest.raises(RuntimeError, match="second time"):
             first.sum().backward()
         second.sum().backward()
+        fourth.sum().backward()
+        fourth.sum().backward()
         third.sum().backward(retain_graph=True)
         third.sum().backward()
         for y in (second, third):

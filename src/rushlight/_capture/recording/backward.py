@@ -126,7 +126,7 @@ class ProgramNode(OpNode):
         joined, ran = self.info.joined, [j for j, flag in enumerate(self._ran) if flag]
         self._ran = ()
         if joined and ran:
-            self._gone = self._gone.union(ran, *[joined[j] for j in ran])
+            self._gone = self._gone.union(*[joined[j] for j in ran])
         if not ran or not joined or self._gone.issuperset(joined):
             super()._release()
 

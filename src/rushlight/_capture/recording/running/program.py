@@ -279,7 +279,9 @@ class _Build:
         return {k: others for k, others in found.items() if others}
 
     def _joined(self) -> dict[int, frozenset[int]]:
-        """Of each output those that have what they saved in common with it; nothing where all have."""
+        """Of each output those that have what they saved in common with it, itself among them unless it has saved
+        nothing; nothing where all have.
+        """
         if len(self.wanting) < 2:
             return {}
         saved = {j: {id(n) for n in _history([self.outputs[j]]) if getattr(n, "saved", None)} for j in self.wanting}
