@@ -89,7 +89,8 @@ def beside_cpython(options: argparse.Namespace) -> None:
         program = write(number, options.length + 4, options.tensors)
         expected = run(program, natively, calls)
         ends[expected[0]["error"][0] if "error" in expected[0] else "returned"] += 1
-        if differs(program, expected, run, execute, calls):
+        # Asked again: some warnings come once in a process, to whichever way comes first.
+        if differs(program, expected, run, execute, calls) and differs(program, None, run, execute, calls):
             found += 1
             print(f"===== seed {number}", flush=True)
             if found <= options.show:
