@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import socket
@@ -134,7 +133,7 @@ def _connected(host: str, port: int, seconds: float) -> socket.socket:
             connected.settimeout(_ANSWERS_WITHIN)
             return connected
         except OSError as error:
-            if error.errno == errno.EMFILE or isinstance(error, socket.gaierror):  # which hides the reason
+            if not isinstance(error, ConnectionRefusedError):  # looking up a name hides that no file can be opened
                 allow_many_files()
             if time.monotonic() + pause >= limit:
                 raise DistNetworkError(
