@@ -10,12 +10,16 @@ from rushlight._distributed.groups.checking import comparer
 from rushlight._distributed.groups.group import GROUPS, Group
 from rushlight._distributed.groups.making import apart, subset
 from rushlight._distributed.groups.operation import Operation
+from rushlight._distributed.groups.watch import WATCH
 from rushlight._distributed.launch.connect import connect, given_by_mpiexec
+from rushlight._distributed.launch.monitor import Monitor
 from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.state import RECORDING, STATE
 
 __all__ = [
     "connect",  # make this process a rank of an MPI world
+    "Monitor",  # signs of life, and news of ranks that fail
+    "WATCH",  # what this process knows of the others
     "given_by_mpiexec",  # rank and size, from launchers of MPI's own
     "Buffer",  # address, count and dtype of a tensor's elements
     "Reduction",

@@ -28,6 +28,8 @@ from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStor
 from rushlight._distributed.stores.store import Store as Store
 from rushlight._distributed.stores.tcp_store import TCPStore as TCPStore
 from rushlight._interface.base import lazy_files
+from rushlight.distributed.rendezvous import register_rendezvous_handler as register_rendezvous_handler
+from rushlight.distributed.rendezvous import rendezvous as rendezvous
 
 _C10D = (
     "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
@@ -45,6 +47,7 @@ _C10D = (
 )  # fmt: skip
 
 __all__ = [
+    "register_rendezvous_handler", "rendezvous",
     "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError",
     "Store", "TCPStore", "is_available",
     "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",

@@ -69,11 +69,19 @@ def _wanted(url: str, scheme: str, what: str, options: dict[str, str], names: tu
         raise ValueError(
             f"Error initializing torch.distributed using {scheme}:// rendezvous: environment variable {names[0]} expected, but not set"
         )
-    raise ValueError(f"Error initializing torch.distributed using {scheme}:// rendezvous: {what} parameter missing in {url}")
+    raise ValueError(
+        f"Error initializing torch.distributed using {scheme}:// rendezvous: {what} parameter missing in {url}"
+    )
 
 
 def _timeout(timeout: timedelta | float | None) -> timedelta:
-    return timeout if isinstance(timeout, timedelta) else DEFAULT_TIMEOUT if timeout is None else timedelta(seconds=timeout)
+    return (
+        timeout
+        if isinstance(timeout, timedelta)
+        else DEFAULT_TIMEOUT
+        if timeout is None
+        else timedelta(seconds=timeout)
+    )
 
 
 def by_environment(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **kwargs: Any) -> Iterator[Place]:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 
 from rushlight._distributed.errors import DistNetworkError
 
@@ -63,7 +64,7 @@ class StoreProcess:
 
     def __init__(self, listener: socket.socket) -> None:
         self.port: int = listener.getsockname()[1]
-        read, self._lifeline = os.pipe()
+        read, lifeline = os.pipe()
         files = (listener.fileno(), read)
         command = [sys.executable, "-I", "-S", "-c", BARE, _PACKAGE, *map(str, files)]
         try:
@@ -71,11 +72,19 @@ class StoreProcess:
         finally:
             os.close(read)
             listener.close()
-        self._owner = os.getpid()
+        self._end = weakref.finalize(self, _let_end, self._process, lifeline, os.getpid())
 
     def close(self) -> None:
         """Free the port, and let the process end when the last client has gone."""
-        if self._lifeline >= 0 and os.getpid() == self._owner:
-            lifeline, self._lifeline = self._lifeline, -1
-            os.close(lifeline)
-            threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie
+        self._end()
+
+
+def _let_end(process: subprocess.Popen[bytes], lifeline: int, owner: int) -> None:
+    """Close the pipe, which tells the process that its owner has gone; a child of the owner's leaves it alone."""
+    if os.getpid() != owner:
+        return
+    os.close(lifeline)
+    try:
+        threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+    except RuntimeError:  # the interpreter ends
+        process.returncode = 0

@@ -66,7 +66,9 @@ class Party:
             return  # all were stopped together, and will go on together
         for rank in silent:
             seconds = now - self.ranks[rank].last_sign
-            self.tell(rank, Event.FAILED, f"has given no sign of life for {seconds:.1f} s (stopped, or its machine is gone)")
+            self.tell(
+                rank, Event.FAILED, f"has given no sign of life for {seconds:.1f} s (stopped, or its machine is gone)"
+            )
 
     def notices(self, since: float) -> bytes:
         """What the ranks said that they do: a rank, a text for each that answered since then."""

@@ -193,9 +193,8 @@ class TCPStore(Store):
             if self._process is None:
                 self._process = StoreProcess(listen(host_name, port, master_listen_fd))
             port = self._process.port
-            if multi_tenant:
+            if multi_tenant:  # a server that stores of this process share ends with the last of them
                 _SHARED[port] = self._process
-            weakref.finalize(self, _close_unless_shared, self._process, multi_tenant)
         self._host, self._port, self._world_size = host_name, port, world_size
         self._lock = threading.Lock()
         self._client: Client | None = Client(host_name, port, seconds_of(timeout))
@@ -378,12 +377,6 @@ class TCPStore(Store):
 
     def has_extended_api(self) -> bool:
         return True
-
-
-def _close_unless_shared(process: StoreProcess, shared: bool) -> None:
-    """A server that stores of this process share ends with the last of them."""
-    if not shared:
-        process.close()
 
 
 def _name(key: str) -> bytes:

@@ -10,10 +10,11 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
-from rushlight._interface.base import refuse
 from rushlight._interface.distributed import (
     GROUPS,
+    WATCH,
     Group,
+    Monitor,
     SingleCommunicator,
     apart,
     comparer,
@@ -26,6 +27,7 @@ from rushlight._interface.distributed import (
 )
 from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
 from rushlight.distributed.c10d.world import WORLD, GroupMember, ProcessGroup, default_group, group_of
+from rushlight.distributed.rendezvous import rendezvous
 
 __all__ = [
     "destroy_process_group", "get_backend", "get_backend_config", "get_default_backend_for_device", "get_global_rank", "get_group_rank",
@@ -53,6 +55,8 @@ class _Engine:
             return SingleCommunicator()
         if self.place is None:
             joined = connect(store, rank, size, timeout) if store is not None else None
+            if joined is not None and joined.address is not None:
+                WATCH.monitor = Monitor(joined.address, joined.job, rank, size)
             self.communicator = apart(start_mpi, timeout, "start MPI")
             self.place = (rank, size)
             atexit.register(self.finish)
@@ -141,7 +145,8 @@ def init_process_group(
 
 def _meet(init_method: str, rank: int, world_size: int, seconds: float) -> tuple[Any, int, int]:
     """Store, rank and number of processes, by a URL."""
-    refuse(f"torch.distributed.init_process_group(init_method={init_method!r})", "give a store, rank and world_size")
+    place: tuple[Any, int, int] = next(rendezvous(init_method, rank, world_size, timeout=timedelta(seconds=seconds)))
+    return place
 
 
 def _process_group(
