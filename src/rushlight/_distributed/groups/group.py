@@ -36,7 +36,7 @@ class Group:
         self.communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.timeout = timeout
-        self.count = self.barriers = 0
+        self.count = 0
         self.turn = threading.Lock()  # whoever has it runs an operation
         self.pending: deque[Operation] = deque()
         self.block = Block() if self.size > 1 else None

@@ -73,7 +73,7 @@ class Operation:
 
     def where(self) -> str:
         """The user's line that asked for the operation."""
-        return user_line() if self.line is None else describe_code(*self.line)
+        return user_line() if self.line is None else describe_code(self.line)
 
     def text(self) -> str:
         """Number, name, shapes and dtypes."""

@@ -138,7 +138,7 @@ class Monitor:
             pass  # the thread that listens says so
 
     def __del__(self) -> None:
-        if hasattr(self, "_beat"):
+        if hasattr(self, "_beat") and not self._closed:
             self._end(bytes([Sign.GOODBYE]))
 
 

@@ -16,6 +16,8 @@ from rushlight.distributed.c10d.world import ProcessGroup, group_of, member, pla
 
 __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send"]
 
+_BARRIER = 30001  # the tag of tokens of monitored barriers
+
 
 def _message(pg: ProcessGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
     operation = Operation(pg._group, name, [*step, *staging.after], lambda: describe([tensor]), tensor._spec.nbytes)
@@ -138,32 +140,36 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
     if pg is None or pg.size() == 1:
         return
     seconds = pg._group.timeout if timeout is None else timeout.total_seconds()
-    pg._group.barriers += 1
-    tag = 30000 + pg._group.barriers % 2000  # a late token must not pass for one of the next barrier
-    token = rushlight.zeros(1, dtype=rushlight.uint8)
+    ranks, token = pg._group.ranks, rushlight.zeros(1, dtype=rushlight.uint8)
     if pg.rank():
-        isend(token, group=pg, tag=tag, group_dst=0)
-        answer = irecv(rushlight.zeros(1, dtype=rushlight.uint8), group=pg, tag=tag, group_src=0)
-        _await(answer, seconds, f"rank 0 has not let rank {pg._group.ranks[pg.rank()]} pass the monitored barrier")
+        isend(token, group=pg, tag=_BARRIER, group_dst=0)
+        verdict = rushlight.zeros(1, dtype=rushlight.uint8)
+        answer = irecv(verdict, group=pg, tag=_BARRIER, group_src=0)
+        _await(answer, seconds, f"rank {ranks[0]} has not let rank {ranks[pg.rank()]} pass the monitored barrier")
+        if verdict.item():
+            raise DistBackendError(
+                f"[Rank {ranks[pg.rank()]}]: rank {ranks[0]} says that not all ranks came to the monitored barrier"
+            )
         return
-    works = [
-        irecv(rushlight.zeros(1, dtype=rushlight.uint8), group=pg, tag=tag, group_src=k) for k in range(1, pg.size())
-    ]
+    places = range(1, pg.size())
+    works = [irecv(rushlight.zeros(1, dtype=rushlight.uint8), group=pg, tag=_BARRIER, group_src=k) for k in places]
     until, missing = time.monotonic() + seconds, []
-    for rank, work in zip(pg._group.ranks[1:], works, strict=True):
+    for rank, work in zip(ranks[1:], works, strict=True):
         try:
             _await(work, max(until - time.monotonic(), 0.001), "")
         except DistBackendError:
             missing.append(rank)
             if not wait_all_ranks:
                 break
+    # Everybody gets an answer, those too that come later: so the next barrier begins with nothing on the way.
+    token.fill_(1 if missing else 0)
+    for k in places:
+        isend(token, group=pg, tag=_BARRIER, group_dst=k)
     if missing:
         names = ", ".join(map(str, missing))
         raise DistBackendError(
-            f"[Rank {pg._group.ranks[0]}]: Ranks {names} failed to pass monitoredBarrier in {1000 * seconds:.0f} ms"
+            f"[Rank {ranks[0]}]: Ranks {names} failed to pass monitoredBarrier in {1000 * seconds:.0f} ms"
         )
-    for k in range(1, pg.size()):
-        send(token, group=pg, tag=tag, group_dst=k)
 
 
 def _await(work: Any, seconds: float, what: str) -> None:
