@@ -116,6 +116,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic
     HOOKS.settings_text = _settings_text
+    HOOKS.public = rushlight
+    HOOKS.follows_numpy = lambda: bool(settings("torch._dynamo.config").get("trace_numpy"))
     HOOKS.captures_elements = lambda: bool(settings("torch._dynamo.config").get("capture_scalar_outputs"))
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported

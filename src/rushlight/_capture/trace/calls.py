@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import operator
 import re
 import sys
@@ -32,6 +33,7 @@ from rushlight._capture.trace.outside import (
     grad_condition,
     is_getter,
     is_plain,
+    is_traced_array,
     type_attribute,
 )
 from rushlight._capture.trace.reports.events import Break
@@ -121,6 +123,10 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         tracer.unkept = "it runs a function that is not followed"
         return _run(tracer, function, args, kwargs)
     kind = type(function)
+    if tracer.follows_numpy and str(getattr(function, "__module__", "")).startswith("numpy"):
+        found = numpy_calls().call(tracer, function, args, kwargs)
+        if found is not ABSENT:
+            return found
     if kind is types.FunctionType:
         return _function(tracer, function, args, kwargs)
     if kind is Append:
@@ -148,6 +154,12 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     ):
         return _builtin(tracer, function, args, kwargs)
     return _instance(tracer, function, args, kwargs)
+
+
+@functools.cache
+def numpy_calls() -> Any:
+    """The file about NumPy, which not every program needs."""
+    return importlib.import_module("rushlight._capture.trace.numpy_calls")
 
 
 def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -306,6 +318,10 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         return tracer.opaque(operator, *_real(tracer, args, kwargs))
     if is_getter(function) and len(args) == 1:
         return _got(tracer, function, tracer.real(args[0]))
+    if type(function).__name__ == "ArrayMethod" and tracer.follows_numpy:
+        found = numpy_calls().method_called(tracer, function, args, kwargs)
+        if found is not ABSENT:
+            return found
     found = type_attribute(type(function), "__call__")
     if isinstance(found, types.FunctionType):
         tracer.guard_class(type(function), "__call__", found)
@@ -345,6 +361,10 @@ def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
 def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a function as it is."""
     args, kwargs = _real(tracer, args, kwargs)
+    if tracer.follows_numpy and (_is_numpy(function) or any(map(is_traced_array, (*args, *kwargs.values())))):
+        found = numpy_calls().handed(tracer, function, args, kwargs)
+        if found is not ABSENT:
+            return found
     if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
         tracer.unkept = "it runs code that is not followed"
     if tracer.rec.captures_elements and getattr(function, "__name__", "") in element_checks.FILLED:
@@ -362,6 +382,11 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
     return made
+
+
+def _is_numpy(function: Any) -> bool:
+    """Whether this is `Tensor.numpy`."""
+    return getattr(function, "__func__", function) is HOOKS.public.Tensor.numpy
 
 
 def _guard_gradients(tracer: Tracer, tensors: Any) -> None:
@@ -469,6 +494,8 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kind = args[0].kind if isinstance(args[0], HostNumber) else type(args[0])
     if is_symbolic(args[0]):
         kind = args[0].__class__
+    if is_traced_array(args[0]):
+        kind = _array_type(args[0])
     return kind if is_plain(args[0]) else tracer.wrap_constant(kind)
 
 
@@ -509,6 +536,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
             x = list(x) if kind is reversed else x
+        elif kind in (int, float) and is_traced_array(x) and len(args) == 1:
+            return _native_class(tracer, kind, (x.tensor,), {})
         elif kind in (int, float) and isinstance(x, (HostNumber, Tensor)) and len(args) == 1:
             number = tracer.native(cast("Any", Tensor).item, x) if isinstance(x, Tensor) else x
             if isinstance(number, HostNumber) and (number.computed or number.kind in (int, kind)):
@@ -770,7 +799,14 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
 def _isinstance(tracer: Tracer, value: Any, kinds: Any) -> bool:
     if isinstance(value, HostNumber):
         return issubclass(value.kind, kinds)
+    if is_traced_array(value):
+        return issubclass(_array_type(value), kinds)
     return isinstance(value, kinds)
+
+
+def _array_type(array: Any) -> Any:
+    """The class that NumPy gives an array of the trace."""
+    return array.dtype.type if array.scalar else sys.modules["numpy"].ndarray
 
 
 def _getattr(tracer: Tracer, obj: Any, name: str, *default: Any) -> Any:

@@ -45,6 +45,7 @@ __all__ = [
     "is_getter",
     "is_suspended",
     "is_plain",
+    "is_traced_array",
     "Instead",
     "type_attribute",
 ]
@@ -67,6 +68,11 @@ _READ_NATIVELY = (list, tuple, dict, set, frozenset, deque, BaseException)
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
     return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+
+
+def is_traced_array(value: Any) -> bool:
+    """Whether a value is an array of the trace (`arrays.TracedArray`, whose file needs NumPy)."""
+    return type(value).__name__ == "TracedArray"
 
 
 def is_getter(value: Any) -> bool:
@@ -208,13 +214,16 @@ class Outside:
         self.host_number: Callable[[float], Any] = float
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
         self.kept: list[Any] = []
+        self.arrays: dict[int, Source] = {}  # of NumPy's arrays in the trace, by identity
+        self.array: Callable[[Any, Source], Any] = lambda value, source: None
         # Of objects that do something when they are let go of: `dropped` is called when the trace does.
         self.ending: weakref.WeakValueDictionary[int, Lazy] = weakref.WeakValueDictionary()
         self.dropped: Callable[[Any], None] | None = None
 
     def release(self) -> None:
         """Forget all that came in."""
-        self.host_number, self.dropped = float, None
+        self.host_number, self.dropped, self.array = float, None, lambda value, source: None
+        self.arrays.clear()
         for lazy in list(self.ending.values()):
             lazy.dropped = None
         for held in (
@@ -303,6 +312,10 @@ class Outside:
             function = self.wrap(value.__func__, self.reads.source("{}.__func__", source))
             return types.MethodType(function, self.wrap(value.__self__, self.reads.source("{}.__self__", source)))
         name = self.reads.constants.name
+        if kind.__module__ in ("numpy", "numpy.dtypes"):
+            found = self._wrap_of_numpy(value, kind, source)
+            if found is not ABSENT:
+                return found
         if (
             kind.__module__ in _VALUE_MODULES
             or "numpy" in sys.modules
@@ -324,6 +337,19 @@ class Outside:
             self.unread.add(id(value))
         return value
 
+    def _wrap_of_numpy(self, value: Any, kind: type, source: Source) -> Any:
+        """An array, a function or a dtype of NumPy; ABSENT for other objects, and for arrays that are not traced."""
+        if kind.__name__ == "ndarray":
+            found = self.array(value, source)
+            return ABSENT if found is None else found
+        if kind.__module__ == "numpy.dtypes":
+            self.reads.check(source, f"{{}} == {self.reads.constants.name(value)}")
+            return value
+        if kind.__name__ in ("ufunc", "_ArrayFunctionDispatcher"):
+            self.reads.check(source, f"{{}} is {self.reads.constants.name(value)}")
+            return value
+        return ABSENT
+
     def _wrap_method(self, value: Any, source: Source) -> Any:
         """A native method, which is made anew whenever it is looked up, bound to what the trace works on."""
         self.reads.check(
@@ -334,6 +360,8 @@ class Outside:
             if value.__name__ == "append" and type(owner.real) is list and owner.value is ABSENT:
                 return Append(owner)
             owner = owner.realise()
+        if is_traced_array(owner):
+            raise Break(f"calls the method '{value.__name__}' of a NumPy array")
         return getattr(owner, value.__name__)
 
     def _wrap_number(self, value: float, source: Source) -> Any:

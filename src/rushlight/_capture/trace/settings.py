@@ -42,7 +42,8 @@ class Hooks:
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
     they are marked alone; `asked` is what the function was compiled with.
 
-    `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`).
+    `public` is the package with the functions of tensors, by which functions of NumPy are computed where
+    `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`).
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
@@ -53,6 +54,8 @@ class Hooks:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
         self.dynamic: Callable[[bool | None], bool | None] = lambda asked: asked
+        self.public: Any = None
+        self.follows_numpy: Callable[[], bool] = lambda: False
         self.captures_elements: Callable[[], bool] = lambda: False
         self.settings_text: Callable[[], str] = str
         self.again: Any = None  # the method that runs a function as it is, where a check fails

@@ -33,6 +33,7 @@ from rushlight._capture.trace.outside import (
     Outside,
     grad_condition,
     is_plain,
+    is_traced_array,
     type_attribute,
 )
 from rushlight._capture.trace.reports.events import Break
@@ -89,6 +90,9 @@ class Tracer(Operations):
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
         rec.captures_elements = settings.backend is None and HOOKS.captures_elements()
+        self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
+        if self.follows_numpy:
+            self.outside.array = self.given_array
         self.last_effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # behind all writes
         self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
@@ -377,12 +381,19 @@ class Tracer(Operations):
             return self.tensor_attribute(obj, name)
         if isinstance(obj, InstanceDict) or is_plain(obj):
             return getattr(obj, name)
+        if is_traced_array(obj):
+            return calls.numpy_calls().attribute(self, obj, name)
         try:
             return self.known_attribute(obj, name)
         except AttributeError:
             if not self.is_user_object(obj):
                 self.missing(obj, name)
             raise
+
+    def given_array(self, value: Any, source: Source) -> Any:
+        """The array of the trace for one of NumPy from outside, or None."""
+        calls.numpy_calls()
+        return importlib.import_module("rushlight._capture.trace.arrays").given(self, value, source)
 
     def known_attribute(self, obj: Any, name: str) -> Any:
         """An attribute of a module, a class, a function or another object."""
@@ -817,6 +828,10 @@ class Tracer(Operations):
 
     def by_methods(self, op: str, a: Any, b: Any, left: Any, right: Any) -> Any:
         """Operands with methods in Python: in the order in which CPython asks them."""
+        if is_traced_array(b) and not self.is_user_object(a):
+            if isinstance(a, Tensor):
+                raise Break("computes with a tensor and a NumPy array")
+            return self.nested(right, (a,))
         order = [(left, a, b), (right, b, a)]
         if right is not None and type(a) is not type(b) and isinstance(b, type(a)):
             order.reverse()

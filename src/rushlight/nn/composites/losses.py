@@ -39,7 +39,9 @@ def gaussian_nll_loss(
             raise ValueError("var is of incorrect size")
     if not isinstance(var, (Tensor, float)):
         raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")
-    if bool((var < 0).any() if isinstance(var, Tensor) else var < 0):
+    if isinstance(var, Tensor):
+        rushlight._check_tensor_all_with(ValueError, var.lt(0).logical_not(), lambda: "var has negative entry/entries")
+    elif var < 0:
         raise ValueError("var has negative entry/entries")
     if isinstance(var, Tensor) and not (var.is_floating_point() or var.is_complex()):
         raise RuntimeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import rushlight
 from rushlight import Tensor, channels_last
 from rushlight._interface.operators import alert, casts, only_tensors, refuse_dtype
 from rushlight._interface.tensors import suggests_channels_last
@@ -32,8 +33,10 @@ def _unpool(n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, pad
         total *= size
     lead = tuple(input.shape[:-n])
     readable = indices._storage is not None  # not those of `meta`, nor a batch inside of `vmap`
-    if readable and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:
-        raise RuntimeError(f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})")
+    if readable and indices.numel():
+        fits = indices.ge(0).logical_and(indices.lt(total))
+        what = lambda: f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})"
+        rushlight._check_tensor_all_with(RuntimeError, fits, what)
     flat = input.new_zeros((*lead, total))
     filled = flat.scatter(-1, indices.flatten(-n), input.flatten(-n))
     found = filled.reshape(*lead, *sizes)

@@ -20,7 +20,16 @@ from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.instances import DELETED, InstanceDict
-from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, has_end, is_getter, is_plain
+from rushlight._capture.trace.outside import (
+    ABSENT,
+    Append,
+    Instead,
+    Lazy,
+    has_end,
+    is_getter,
+    is_plain,
+    is_traced_array,
+)
 from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.autograd.node import Node
@@ -165,6 +174,10 @@ class Rebuild:
             return f"({items})" if kind is tuple else f"frozenset(({items}))"
         if kind is slice:
             return f"slice({self.value(value.start)}, {self.value(value.stop)}, {self.value(value.step)})"
+        if is_traced_array(value):
+            return self.array(value)
+        if kind.__name__ == "ArrayMethod" and self.tracer.follows_numpy:
+            return f"{self.value(value.array)}.{value.name}"
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return f"{self.constant(kind)}._make(({''.join(f'{self.value(x)}, ' for x in value)}))"
         if isinstance(value, tuple):
@@ -205,6 +218,13 @@ class Rebuild:
         if isinstance(value, BaseException):
             return self.instance(value, kind)
         raise Unbuildable(f"an object of {kind.__module__}.{kind.__qualname__}", value)
+
+    def array(self, value: Any) -> str:
+        """An array of NumPy, or the number that NumPy has in the place of one without dims."""
+        source = self.outside.arrays.get(id(value))
+        if source is not None:
+            return self.source(source)
+        return self.variable(f"{self.tensor(value.tensor)}.numpy(){'[()]' if value.scalar else ''}", value)
 
     def mutable(self, value: Any, kind: type) -> str:
         name = self.variable(f"{kind.__name__ if kind is not deque else self.constant(deque)}()", value)
