@@ -310,3 +310,49 @@ def threads(rank: int, size: int) -> int:
     import threading
 
     return sum(thread.name == "rushlight-communication" for thread in threading.enumerate())
+
+
+def differentiable(rank: int, size: int) -> None:
+    """`distributed.nn.functional`: gradients are those of the sum of all ranks' losses."""
+    from rushlight.distributed import _functional_collectives as plain
+    from rushlight.distributed.nn import functional
+
+    def leaf(k: int) -> Any:
+        return (torch.arange(size * 2.0).reshape(size, 2) + 10 * k).requires_grad_()
+
+    weights = [torch.arange(size * 2.0).reshape(size, 2) * (k + 1) for k in range(size)]
+    total = sum(weights)
+    x = leaf(rank)
+    (functional.all_reduce(x) * weights[rank]).sum().backward()
+    assert torch.equal(x.grad, total)
+    x = leaf(rank)
+    sum((row * weights[rank] * (k + 1)).sum() for k, row in enumerate(functional.all_gather(x))).backward()
+    assert torch.equal(x.grad, total * (rank + 1))
+    x = leaf(rank)
+    (functional.broadcast(x, 1) * weights[rank]).sum().backward()
+    assert torch.equal(x.grad, total if rank == 1 else torch.zeros(size, 2))
+    x = leaf(rank)
+    (functional.reduce_scatter(torch.empty(2), list(x)) * weights[rank][0]).sum().backward()
+    assert torch.equal(x.grad, torch.stack([w[0] for w in weights]))
+    x = leaf(rank)
+    (functional.all_to_all_single(torch.empty(size, 2), x) * weights[rank]).sum().backward()
+    assert torch.equal(x.grad, torch.stack([w[rank] for w in weights]))
+    x = leaf(rank)
+    y = functional.gather(x, 0)
+    sum((row * (k + 1)).sum() for k, row in enumerate(y)).backward()
+    assert torch.equal(x.grad, torch.full((size, 2), 1.0 + rank))
+    x = leaf(rank)
+    functional.scatter(list(x), 0).sum().mul(rank + 1).backward()
+    expected = (torch.arange(1.0, size + 1).unsqueeze(1).expand(size, 2)) if rank == 0 else torch.zeros(size, 2)
+    assert torch.equal(x.grad, expected)
+    x = torch.full((2, 3), float(rank))
+    assert (
+        plain.wait_tensor(plain.all_reduce(x, "sum", dist.group.WORLD)).tolist() == [[float(sum(range(size)))] * 3] * 2
+    )
+    assert plain.all_gather_tensor(x, 1, list(range(size))).shape == (2, 3 * size)
+    whole = torch.arange(2.0 * size).reshape(2, size)
+    assert plain.reduce_scatter_tensor(whole, "avg", 1, dist.group.WORLD).tolist() == whole[:, rank : rank + 1].tolist()
+    assert (
+        plain.permute_tensor(x, [(k + 1) % size for k in range(size)], dist.group.WORLD)[0, 0].item()
+        == (rank - 1) % size
+    )

@@ -8,7 +8,8 @@ from tests.distributed.ranks import Ranks
 
 
 @pytest.mark.parametrize(
-    "program", ["reductions", "moves", "uneven", "layouts", "asynchronous", "messages", "objects", "groups"]
+    "program",
+    ["reductions", "moves", "uneven", "layouts", "asynchronous", "messages", "objects", "groups", "differentiable"],
 )
 def test_four_ranks(four: Ranks, program: str) -> None:
     four.run(getattr(programs, program))

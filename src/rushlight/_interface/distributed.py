@@ -17,8 +17,6 @@ from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.state import RECORDING, STATE
 
 __all__ = [
-    "WATCH",  # has the monitor of the job
-    "Monitor",  # who of the ranks lives
     "connect",  # make this process a rank of an MPI world
     "Monitor",  # signs of life, and news of ranks that fail
     "WATCH",  # what this process knows of the others
