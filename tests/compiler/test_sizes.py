@@ -11,6 +11,7 @@ import pytest
 import rushlight as torch
 import rushlight.nn.functional as F
 from rushlight import nn
+from rushlight.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 Numbers = Sequence[int]
 
@@ -264,3 +265,62 @@ def test_no_handler_of_a_program_sees_that_a_size_is_a_symbol() -> None:
         return y, pattern, f"{x.shape[0]:d}", bytes(x.shape[0]), "ab" * x.shape[0], [*range(9)][x.shape[0] % 5 :]
 
     checked(go, lambda n: torch.randn(n, 7), [9, 12, 5, 33, 100, 6])
+
+
+def test_what_was_said_of_a_dim_is_held() -> None:
+    """The errors are PyTorch's: the dim, what is wrong with it, and the line that decided."""
+
+    def rows(n: int = 8, **bounds: int) -> torch.Tensor:
+        x = torch.randn(n, 3)
+        torch._dynamo.mark_dynamic(x, 0, **bounds)
+        return x
+
+    def burnt(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 8 else x
+
+    def more_than_four(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 4 else x
+
+    specialized = (
+        "Constraints violated (L['x'].size()[0])! For more information, run with TORCH_LOGS=\"+dynamic\".\n"
+        "  - You marked L['x'].size()[0] as dynamic but your code specialized it to be a constant (8). If you're using mark_dynamic, either remove it "
+        "or use maybe_mark_dynamic. If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO.\n\nUser stack:\n"
+    )
+    narrower = (
+        "  - Not all values of L['x'].size()[0] = L['x'].size()[0] in the specified range L['x'].size()[0] <= 20 satisfy the generated guard "
+        "5 <= L['x'].size()[0] and L['x'].size()[0] <= 20"
+    )
+    wrong: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+        (burnt, (rows(),), specialized + f'  File "{__file__}", line {burnt.__code__.co_firstlineno + 1}, in burnt\n'),
+        (lambda x: x.view(8, 3), (rows(),), specialized),
+        (lambda x, y: x + y, (rows(), torch.randn(8, 3)), specialized),
+        (more_than_four, (rows(min=2, max=20),), narrower),
+        (lambda x: x + 1, (rows(30, min=2, max=20),), "30 not in range [2, 20]"),
+    ]
+    for program, given, text in wrong:
+        with pytest.raises(ConstraintViolationError) as found:
+            torch.compile(program)(*given)
+        assert text in str(found.value)
+    right: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+        (more_than_four, (rows(),)),
+        (more_than_four, (rows(min=5, max=20),)),
+        (burnt, (rows(1),)),
+        (lambda x, y: x + y, (rows(), rows())),
+        (lambda x: sum(range(x.shape[0] % 2)) + x, (rows(),)),
+        (lambda x: F.fold(F.unfold(x.view(1, 1, -1, 3), (2, 2)), (x.shape[0], 3), (2, 2)), (rows(),)),
+    ]
+    for program, given in right:
+        assert torch.equal(torch.compile(program)(*given), program(*given))
+    for mark in (torch._dynamo.maybe_mark_dynamic, torch._dynamo.decorators.mark_unbacked):
+        x = torch.randn(8, 3)
+        mark(x, 0)
+        assert torch.equal(torch.compile(burnt)(x), x * 2)
+
+
+def test_a_range_is_a_guard() -> None:
+    x = torch.randn(8, 3)
+    torch._dynamo.mark_dynamic(x, 0, min=4, max=10)
+    compiled = torch.compile(lambda x: x * 2)
+    for n, count in ((8, 1), (4, 1), (10, 1), (11, 2)):
+        x = x if n == 8 else torch.randn(n, 3)
+        assert torch.equal(compiled(x), x * 2) and len(compiled._compiled.entry.sized) == count  # type: ignore[attr-defined]

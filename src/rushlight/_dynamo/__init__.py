@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._dynamo import compiled_autograd, config, eval_frame, exc, testing, utils
+from rushlight._dynamo import compiled_autograd, config, decorators, eval_frame, exc, testing, utils
 from rushlight._interface.base import absent_function
 from rushlight.compiler import OptimizedModule, is_compiling, reset
 from rushlight.compiler.backends import list_backends, lookup_backend, register_backend
@@ -21,6 +21,7 @@ from rushlight.compiler.marks import (
     mark_dynamic,
     mark_static,
     mark_static_address,
+    mark_unbacked,
     maybe_mark_dynamic,
     nonstrict_trace,
     skip_frame,
@@ -31,10 +32,10 @@ from rushlight.compiler.stances import set_stance
 from rushlight.compiler.strictness import error_on_graph_break, patch_dynamo_config
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "compiled_autograd", "config", "disable", "disallow_in_graph", "dont_skip_tracing",
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "compiled_autograd", "config", "decorators", "disable", "disallow_in_graph", "dont_skip_tracing",
     "error_on_graph_break", "eval_frame", "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling",
     "is_dynamo_disable_recursive", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic",
-    "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize", "optimize_assert", "patch_dynamo_config",
+    "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic", "nonstrict_trace", "optimize", "optimize_assert", "patch_dynamo_config",
     "register_backend", "replay", "reset", "run", "set_stance", "skip_frame", "step_unsupported", "substitute_in_graph", "testing", "utils",
 ]  # fmt: skip
 

@@ -27,11 +27,15 @@ from rushlight._types.symbols import (
     truncated,
 )
 
-__all__ = ["FOLLOWS", "LEAST", "ShapeEnv", "apart", "names_in"]
+__all__ = ["FOLLOWS", "LEAST", "ConstraintViolationError", "ShapeEnv", "apart", "names_in"]
 
 LEAST = 3  # lower bound of symbols: smaller sizes are constants of kernels
 FOLLOWS = 1 << 20  # in a layout without its sizes: the stride is that of another dim times its size
 _INF = math.inf
+
+
+class ConstraintViolationError(RuntimeError):
+    """A size is not what was said of it."""
 
 
 class ShapeEnv:
@@ -39,6 +43,7 @@ class ShapeEnv:
 
     small = 2  # numbers from -1 to this are constants of kernels
     watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
+    settled: Callable[[Terms], None] | None = None  # who is told of a sum that must have one value from now on
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes: tuple[int, ...] = tuple(sizes)
@@ -171,12 +176,29 @@ class ShapeEnv:
                 lo = max(lo, at)
         if [lo, hi] != known:
             self._ranges[rest] = [lo, hi]
+            if lo == hi and self.settled is not None:
+                self.settled(rest)
         return holds
 
     def is_pinned(self, number: int) -> bool:
         """Whether a symbol must have the value that it has."""
         ((atoms, _),) = self.symbols[number].terms
         return any(lo == hi and len(terms) == 1 and terms[0][0] == atoms for terms, (lo, hi) in self._ranges.items())
+
+    def narrow(self, number: int, least: float, most: float) -> None:
+        """A symbol is known to be in this range."""
+        ((atoms, _),) = self.symbols[number].terms
+        lo, hi = self._bounds[atoms[0]]
+        self._bounds[atoms[0]] = max(lo, least), min(hi, most)
+        for key in [key for key in self._known if type(key) is tuple and key[0] == "bounds"]:
+            del self._known[key]
+
+    def range_of(self, number: int) -> tuple[float, float]:
+        """The range in which all decisions on a symbol alone are as they were."""
+        terms = self.symbols[number].terms
+        least, most = self.bounds(terms)
+        lo, hi = self._ranges.get(terms, (least, most))
+        return max(lo, least), min(hi, most)
 
     def pin_all(self) -> None:
         """Require that all sizes are what they are: for what depends on them in ways that nothing records."""

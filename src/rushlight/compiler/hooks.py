@@ -121,7 +121,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.captures_elements = lambda: bool(settings("torch._dynamo.config").get("capture_scalar_outputs"))
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
-    HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
+    HOOKS.fatal = (*HOOKS.fatal, Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
     HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")

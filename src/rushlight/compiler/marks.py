@@ -23,7 +23,7 @@ from rushlight._interface.compiling import HOOKS
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "disallow_in_graph", "forbid_in_graph", "graph_break", "innermost_function",
-    "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nested_compile_region", "nonstrict_trace",
+    "mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic", "nested_compile_region", "nonstrict_trace",
     "skip_frame", "step_unsupported", "substitute_in_graph",
 ]  # fmt: skip
 
@@ -200,7 +200,11 @@ def mark_dynamic(
     max: int | None = None,
     specialize_on: Any = None,
 ) -> None:
-    """A dim (or several) of a tensor varies, between `min` and `max`: the compiler must not burn its size in."""
+    """A dim (or several) of a tensor varies, between `min` and `max`: the compiler must not burn its size in.
+
+    Where a program does so all the same, or asks for less than this range, compiling it is a ConstraintViolationError that
+    names the dim and the line.
+    """
     for dim in _each(index):
         if not hasattr(t, "_dynamo_dynamic_indices"):
             t._dynamo_dynamic_indices, t._dynamo_dynamic_range, t._dynamo_hint_overrides = set(), set(), {}
@@ -220,6 +224,19 @@ def maybe_mark_dynamic(t: Any, index: Any) -> None:
         if not hasattr(t, "_dynamo_weak_dynamic_indices"):
             t._dynamo_weak_dynamic_indices = set()
         t._dynamo_weak_dynamic_indices.add(dim)
+        t._has_dynamo_dim_marking = True
+
+
+def mark_unbacked(
+    t: Any, index: Any, hint_override: int | None = None, strict: bool = False, specialize_on: Any = None
+) -> None:
+    """A dim (or several) of a tensor varies; here as `maybe_mark_dynamic`, for each symbolic size has a value while it is
+    traced.
+    """
+    for dim in _each(index):
+        if not hasattr(t, "_dynamo_unbacked_indices"):
+            t._dynamo_unbacked_indices = set()
+        t._dynamo_unbacked_indices.add(dim)
         t._has_dynamo_dim_marking = True
 
 
@@ -249,5 +266,5 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
 
 for _function in (graph_break, skip_frame, step_unsupported):
     HOOKS.breaks[id(_function)] = (_function, _CALLED.format(name=_function.__name__))
-for _function in (mark_dynamic, maybe_mark_dynamic, mark_static_address):
+for _function in (mark_dynamic, maybe_mark_dynamic, mark_unbacked, mark_static_address):
     HOOKS.breaks[id(_function)] = (_function, f"calls {_function.__name__}(), which belongs before a compiled program")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rushlight._types.shape_env import ConstraintViolationError
+
 __all__ = ["HOOKS", "CompileSettings", "Hooks"]
 
 
@@ -63,7 +65,7 @@ class Hooks:
         self.opaque: Callable[[Any], Any] = lambda function: None
         self.fake: Callable[..., Any] | None = None
         self.unsupported: type[Exception] = RuntimeError
-        self.fatal: tuple[type[BaseException], ...] = ()
+        self.fatal: tuple[type[BaseException], ...] = (ConstraintViolationError,)
         self.breaks: dict[int, tuple[Any, str]] = {}
         self.constant: dict[int, Any] = {}
         self.replaced: dict[int, tuple[Any, Any]] = {}

@@ -22,6 +22,7 @@ from typing import Any
 from rushlight import SymInt
 from rushlight._capture.recording.dynamic.shape_env import Expression, ShapeEnv, ShapeGuard, SymNode
 from rushlight._interface.tensors import Spec
+from rushlight._types.shape_env import ConstraintViolationError
 from rushlight._types.symbols import is_symbolic
 
 __all__ = [
@@ -38,10 +39,6 @@ class GuardOnDataDependentSymNode(RuntimeError):
 
 class PendingUnbackedSymbolNotFound(RuntimeError):
     """An unknown size is in no result."""
-
-
-class ConstraintViolationError(RuntimeError):
-    """A size is not what was said of it."""
 
 
 class ValueRangeError(RuntimeError):

@@ -27,7 +27,7 @@ from rushlight._types.shape_env import LEAST, ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Integer, Real
 
-__all__ = ["MOST", "Sizes", "looked_up_by_value", "symbolic_strides"]
+__all__ = ["MOST", "Sizes", "looked_up_by_value", "symbolic_strides", "within_rooms"]
 
 MOST = 1 << 40  # no condition has to say that less than this many elements have fewer than 2**63 bytes
 
@@ -42,7 +42,12 @@ _FORMULAS = tuple(
 
 def looked_up_by_value() -> bool:
     """Whether the code that hashes a size knows of no formulas: that of a user, or of the interpreter for it."""
-    return not sys._getframe(2).f_code.co_filename.startswith(_FORMULAS)
+    return not within_rooms(sys._getframe(2).f_code.co_filename)
+
+
+def within_rooms(file: str) -> bool:
+    """Whether a file is that of an operator, or of what runs operators."""
+    return file.startswith(_FORMULAS)
 
 
 # Operators take sizes where they take numbers that each call passes on.

@@ -7,22 +7,24 @@ hold for; where they do not, another trace is made.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.recording.dynamic.sized import holds_sizes
-from rushlight._capture.recording.dynamic.sizes import MOST, Sizes
+from rushlight._capture.recording.dynamic.sizes import MOST, Sizes, within_rooms
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.segments.generated import functions
 from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.kinds.kinds import Kind
-from rushlight._types.shape_env import LEAST
+from rushlight._types.shape_env import LEAST, ConstraintViolationError
 from rushlight._types.spec import Spec
 
-__all__ = ["Changes", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
+__all__ = ["Changes", "Marked", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
 
 _VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
@@ -89,7 +91,7 @@ class Varying:
     `static` dims never vary, however they change.  With `all` every dim varies of tensors that are no parameters.
     """
 
-    __slots__ = ("all", "dims", "marks", "numbers", "static")
+    __slots__ = ("all", "dims", "marks", "names", "numbers", "static")
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class Varying:
         marks: bool = True,
     ) -> None:
         self.numbers, self.dims, self.static, self.all, self.marks = numbers, dims, static, all, marks
+        self.names: Sequence[str] = ()  # of the locals that a state begins with, for errors
 
     def tracing(self) -> Tracing:
         """What one trace knows of it."""
@@ -109,6 +112,98 @@ class Varying:
 NOTHING_VARIES = Varying(marks=False)
 
 
+class Marked:
+    """Dims that users marked as dynamic: what was said of their sizes, and what the trace found."""
+
+    def __init__(self, sizes: Sizes, names: Sequence[str]) -> None:
+        self._sizes, self._names = sizes, names
+        self._places: dict[int, tuple[str, int]] = {}
+        self._settled: dict[int, str] = {}  # by symbol: where the program burnt it in
+        self._wrong = ""
+        self.ranges: dict[int, tuple[float, float]] = {}
+        self.stack: Callable[[], str] = str  # the user's lines that run now
+
+    def add(self, number: int, x: Tensor, place: str, d: int) -> None:
+        """Note a dim of a tensor, if it is marked."""
+        if d not in x.__dict__.get("_dynamo_dynamic_indices", ()):
+            return
+        self._places.setdefault(number, (place, d))
+        self._sizes.env.settled = self._note
+        size = x._spec.shape[d]
+        for each in x.__dict__.get("_dynamo_dynamic_range", ()):
+            if each.dim != d or each.min is None and each.max is None:
+                continue
+            least, most = each.min or 0, MOST if each.max is None else each.max
+            if not least <= size <= most:
+                self._wrong = f"{size} not in range [{least}, {most if each.max is not None else 'int_oo'}]"
+            before = self.ranges.get(number, (LEAST, MOST))
+            self.ranges[number] = max(least, before[0]), min(most, before[1])
+            self._sizes.env.narrow(number, *self.ranges[number])
+
+    def _note(self, terms: Any) -> None:
+        """A sum has one value from now on: remember where, if it is a marked size and the program decided so."""
+        if len(terms) > 1:
+            return
+        number = next(
+            (k for k in self._places if [terms[0][0]] == [t[0] for t in self._sizes.env.symbols[k].terms]), None
+        )
+        if number is not None and number not in self._settled and _decided_by_program():
+            self._settled[number] = self.stack()
+
+    def check(self) -> None:
+        """ConstraintViolationError where the trace holds for fewer sizes than was said."""
+        if self._wrong:
+            raise ConstraintViolationError(self._wrong)
+        texts, places = [], []
+        for number, (place, d) in self._places.items():
+            name = f"{_named(place, self._names)}.size()[{d}]"
+            lo, hi = self._sizes.env.range_of(number)
+            least, most = self.ranges.get(number, (lo, hi))
+            if number in self._settled:
+                places.append(name)
+                texts.append(_BURNT.format(name=name, size=self._sizes.values[number], stack=self._settled[number]))
+            elif lo > max(least, LEAST) or hi < most:
+                places.append(name)
+                texts.append(
+                    _NARROWER.format(name=name, said=_between(name, least, most), found=_between(name, lo, hi))
+                )
+        if texts:
+            head = f'Constraints violated ({", ".join(places)})! For more information, run with TORCH_LOGS="+dynamic".'
+            raise ConstraintViolationError("\n".join([head, *texts]))
+
+
+_BURNT = (
+    "  - You marked {name} as dynamic but your code specialized it to be a constant ({size}). If you're using mark_dynamic, either remove it or use "
+    "maybe_mark_dynamic. If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO.\n\nUser stack:\n{stack}"
+)
+_NARROWER = "  - Not all values of {name} = {name} in the specified range {said} satisfy the generated guard {found}"
+
+
+def _between(name: str, lo: float, hi: float) -> str:
+    above, below = f"{int(lo)} <= {name}", f"{name} <= {int(hi)}"
+    return below if lo <= LEAST else above if hi >= MOST else f"{above} and {below}"
+
+
+def _named(place: str, names: Sequence[str]) -> str:
+    """A place as users know it: a local, or what lies in one."""
+    found = re.match(r"s\[(\d+)\]", place)
+    if found is None or int(found[1]) >= len(names):
+        return place
+    return f"L[{names[int(found[1])]!r}]{place[found.end() :]}"
+
+
+def _decided_by_program() -> bool:
+    """Whether the program itself compares a size, or needs its value: not an operator that cannot do without the number."""
+    frame, needed = sys._getframe(2), False
+    while frame is not None and frame.f_code.co_filename.endswith(_SYMBOLS):
+        needed = needed or frame.f_code.co_name == "pin"
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and not (needed and within_rooms(frame.f_code.co_filename))
+
+
+_SYMBOLS = (os.path.join("_types", "symbols.py"), os.path.join("_types", "shape_env.py"))
+
+
 class Tracing:
     """The symbolic sizes of one trace, and from where each call reads them."""
 
@@ -116,6 +211,7 @@ class Tracing:
         self.varying, self.sizes = varying, Sizes()
         self.places: dict[int, tuple[Source, int]] = {}  # of each symbol's size: the first tensor that has it
         self.dims: dict[int, list[tuple[str, int]]] = {}  # all that have it
+        self.marked = Marked(self.sizes, varying.names)
 
     def layout(self, x: Tensor, place: str, source: Source) -> Spec:
         """The spec of a tensor from outside, with symbols for the dims that vary."""
@@ -131,6 +227,8 @@ class Tracing:
                 number = self.sizes.values.index(spec.shape[d])
                 self.dims.setdefault(number, []).append((place, d))
                 self.places.setdefault(number, (source, d))
+                if self.varying.marks:
+                    self.marked.add(number, x, place, d)
         return layout
 
     def varies(self, x: Tensor, place: str, d: int) -> bool:
@@ -150,8 +248,10 @@ class Tracing:
         if not self.sizes:
             return None
         env = self.sizes.env
+        self.marked.check()
         found = SizesRead(env, reads, list(self.places.values()), space)
         fixed = [k for k in self.dims if env.is_pinned(k)]
+        found.ranges = self.marked.ranges
         found.pinned, found.all_pinned = [place for k in fixed for place in self.dims[k]], len(fixed) == len(self.dims)
         return found
 
@@ -162,12 +262,13 @@ class SizesRead:
     `pinned` lists places and dims whose sizes the trace needs to be what they are.
     """
 
-    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned")
+    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned", "ranges")
 
     def __init__(self, env: Any, reads: Reads, places: Sequence[tuple[Source, int]], space: Mapping[str, Any]) -> None:
         self.env, self._reads, self._places, self._space = env, reads, places, space
         self.pinned: list[tuple[str, int]] = []
         self.all_pinned = False
+        self.ranges: dict[int, tuple[float, float]] = {}  # that users gave to symbols
         self._now: Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None] | None = None
 
     def now(self, state: Sequence[Any]) -> tuple[tuple[int, ...], dict[str, Spec]] | None:
@@ -177,7 +278,9 @@ class SizesRead:
         if self._now is None:
             self._now = self._compiled()
         found = self._now(state)
-        return None if found is None or min(found[0]) < LEAST or max(found[0]) > MOST else found
+        if found is None or min(found[0]) < LEAST or max(found[0]) > MOST:
+            return None
+        return found if all(lo <= found[0][k] <= hi for k, (lo, hi) in self.ranges.items()) else None
 
     def _compiled(self) -> Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None]:
         entries, specs = [], {}

@@ -424,6 +424,7 @@ class CompiledFunction:
     ) -> Segment:
         """The segment of one trace; with `plain` sizes, or with symbols for those that vary."""
         varying = Varying(position.changing, marks=False) if plain else self._varying(position)
+        varying.names = self.target.__code__.co_varnames if position is self.entry else ()
         resume = self.resume if start.func is _enter else None
         again = functools.partial(self.again, start)
         made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -148,6 +149,7 @@ def trace(
         passed = Passed()
         tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
         tracer.outside.varying = varying.tracing()
+        tracer.outside.varying.marked.stack = functools.partial(user_stack, tracer)
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
         tracer.reads.check(held, "not {}.overrides_off")
@@ -179,6 +181,13 @@ def trace(
             tracer.release()
             rec.release()
     return written.segment(tracer.constants.space, program)
+
+
+def user_stack(tracer: Tracer) -> str:
+    """The lines of the program that run now, outermost first."""
+    frames = [frame for interpreter in tracer.interpreters for frame in interpreter.frames]
+    found = [traceback.FrameSummary(f.code.co_filename, f.line, f.code.co_name) for f in frames]
+    return "".join(traceback.format_list(found))
 
 
 def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
