@@ -169,13 +169,14 @@ class Runtime(Unit):
             ("ptr", 18, 16, 1), ("nbytes", 17, 24, 1), ("version", 11, 32, 0), ("relinked", 11, 36, 0),
             ("stamp", 17, 32, 0), ("owner", 6, 40, 1),
             ("__weaklistoffset__", 19, 56, 1), ("changed", 6, 64, 0), ("born", 17, 72, 0), ("lent", 17, 80, 0),
-            ("windows", 17, 88, 1),
+            ("windows", 17, 88, 1), ("open", 17, 96, 1),
         )  # fmt: skip
         doc = (
             "Memory with an owner: `ptr` (address), `nbytes`, `version` (counts in-place writes), `relinked` (counts "
             "what autograd must know of and no write is: `detach_()`, `.data` in another layout), `stamp` (both as one word), `owner` (None: the "
             "pool), `changed` (where in a program it was last written to), `born` (which function transform was the latest when it was made), "
-            "`lent` (whether an array looks at it, so that it may not move), `windows` (whether other storages show this one's memory).\n\n"
+            "`lent` (whether an array looks at it, so that it may not move), `windows` (how many other storages have shown this one's memory), `open` (how many do "
+            "now).\n\n"
             "The memory goes back to its owner when the last reference dies.  Supports the buffer protocol."
         )
         slots = {52: self._loaded["storage_dealloc"], 1: self._loaded["storage_buffer"], 56: self._text(doc)}

@@ -25,8 +25,8 @@ from rushlight._host.python_native import (
 from rushlight._native import call_ptr, native, ptr, u64
 
 # words of a Storage object, after its reference count and type
-S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_RELEASE, S_WEAK, S_CHANGED, S_BORN, S_LENT, S_WINDOWS = range(2, 12)
-STORAGE_BYTES = 96
+S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_RELEASE, S_WEAK, S_CHANGED, S_BORN, S_LENT, S_WINDOWS, S_OPEN = range(2, 13)
+STORAGE_BYTES = 104
 
 
 @native("ptr(ptr, i64, ptr, ptr)")
@@ -46,10 +46,12 @@ def storage_wrap(p, nbytes, owner, release):
         self.i64[S_BORN] = HOST.i64[BIRTH]
         self.i64[S_LENT] = 0
         self.i64[S_WINDOWS] = 0
+        self.i64[S_OPEN] = 0
         if owner is not None:
             if owner.ptr[1] == HOST.ptr[STORAGE_TYPE]:  # the same memory once more
                 self.i64[S_BORN] = owner.i64[S_BORN]
-                owner.i64[S_WINDOWS] = 1
+                owner.i64[S_WINDOWS] += 1
+                owner.i64[S_OPEN] += 1
     return self
 
 
@@ -87,6 +89,8 @@ def storage_dealloc(self):
     if changed is not None:
         Py_DecRef(changed)
     if owner is not None:
+        if owner.ptr[1] == HOST.ptr[STORAGE_TYPE]:
+            owner.i64[S_OPEN] -= 1
         Py_DecRef(owner)
 
 

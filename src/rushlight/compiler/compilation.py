@@ -93,6 +93,7 @@ class CompileContext:
             if mode is not None and mode.startswith("max-autotune"):
                 self.options.setdefault("allow_reordering", True)
                 self.options.setdefault("autotune", True)
+                self.options.setdefault("packed_weights", True)
         else:
             backends.lookup_backend(backend)
 

@@ -10,7 +10,7 @@ from rushlight._backends.cpu.conv.conv import conv_call
 from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
-from rushlight._backends.cpu.gemm.product_choice import product_call, product_note
+from rushlight._backends.cpu.gemm.product_choice import keeps_order_packed, product_call, product_note
 from rushlight._backends.cpu.gemm.product_choice import tuned as search_pieces
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
@@ -29,7 +29,7 @@ from rushlight._backends.cpu.sort.long_sort_native import LONG, MOST_ROWS, make_
 from rushlight._backends.cpu.sort.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.sort.topk_native import HOARE, ORDER, make_kth, make_topk
 
-__all__ = ["extern_call", "extern_note", "tuned"]
+__all__ = ["extern_call", "extern_note", "may_pin", "tuned"]
 
 
 def extern_call(step: ExternStep) -> list[Launch]:
@@ -45,7 +45,15 @@ def extern_call(step: ExternStep) -> list[Launch]:
 
 def _dot(step: ExternStep) -> list[Launch]:
     types, shape = _product_of(step)
-    return product_call(types, shape, Fusion(step.sizes, step.epilogue, step.prologues, len(step.words)))
+    pinned = step.params.get("pinned", False)
+    return product_call(types, shape, Fusion(step.sizes, step.epilogue, step.prologues, len(step.words), pinned))
+
+
+def may_pin(step: ExternStep) -> bool:
+    """Whether the second operand of a step may stay packed from call to call: the results keep their bits."""
+    if step.name != "dot" or any(step.prologues) or len(step.inputs[1].shape) != 2:
+        return False
+    return keeps_order_packed(*_product_of(step))
 
 
 def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:

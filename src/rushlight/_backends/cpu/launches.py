@@ -25,9 +25,12 @@ class Launch:
     `words` says what it takes: numbers from 0 on are words of the library call, -1, -2... buffers that earlier kernels
     of the call allocated, in order. The first `results` of its own buffers are results of the call (None: all); the
     others are for later kernels. `keep` keeps objects alive whose addresses are among the ints.
+
+    `pinned`, of a product whose second operand may stay packed: which of the ints is the address of its PINNED, and the
+    bytes that it takes packed.
     """
 
-    __slots__ = ("call", "ints", "keep", "results", "words")
+    __slots__ = ("call", "ints", "keep", "pinned", "results", "words")
 
     def __init__(
         self,
@@ -36,8 +39,10 @@ class Launch:
         words: Sequence[int],
         results: int | None = None,
         keep: Any = None,
+        pinned: tuple[int, int] | None = None,
     ) -> None:
         self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
+        self.pinned = pinned
 
     def constants(self) -> Constants:
         """The ints as an array.  RuntimeError for sizes beyond 63 bits."""

@@ -279,14 +279,14 @@ def _forms(kind: str, tiles: tuple[RegisterTile, ...]) -> tuple[Form, ...]:
     return with_narrow(tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles))
 
 
-def _least(library: Blas) -> int:
+def least_packed(library: Blas) -> int:
     """Multiplications from which a product is worth packing; fewer go to the library, where there is one."""
     return _LEAST if library.path is not None else 0
 
 
 def _around(forms: tuple[Form, ...], kind: str, library: Blas) -> NativeFunction:
     """The kernel around our own tiles, not compiled yet."""
-    wide, least = i64 if library.wide else i32, _least(library)
+    wide, least = i64 if library.wide else i32, least_packed(library)
     return make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
 
 
@@ -297,7 +297,7 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
         parts_ahead(forms)
-        name = f"{key} {library.wide} {library.gated} {_least(library)}"
+        name = f"{key} {library.wide} {library.gated} {least_packed(library)}"
         data = compile_named(name, lambda: [_around(forms, kind, library)], opt="quick")
         _LOADED.setdefault(key, jit.load(data, [symbol], {**_imports(forms), **library.symbols}))
     return _LOADED[key][symbol]

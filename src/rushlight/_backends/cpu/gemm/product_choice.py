@@ -22,6 +22,7 @@ from rushlight._backends.cpu.gemm.blas import (
     gemm_ints,
     gemm_kernel,
     host_forms,
+    least_packed,
     library_ahead,
     library_for,
     prefers_own,
@@ -29,9 +30,11 @@ from rushlight._backends.cpu.gemm.blas import (
     shared_addresses,
     shared_ahead,
 )
+from rushlight._backends.cpu.gemm.blas_native import TILE_M
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
-from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, PACK_CONSTANTS
+from rushlight._backends.cpu.gemm.gemm_native import LEAST_ROWS, is_declined
+from rushlight._backends.cpu.gemm.gemm_shared_native import LEAD, P_BEFORE, P_PINNED, PACK_CONSTANTS
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.launches import Launch, joined
@@ -42,7 +45,7 @@ from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["amx_maker", "product_call", "product_note", "products_ahead", "tuned"]
+__all__ = ["amx_maker", "keeps_order_packed", "product_call", "product_note", "products_ahead", "tuned"]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -55,6 +58,7 @@ SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
+PINNED = 1 << 12  # least elements of B for it to stay packed
 _CALLS: dict[str, Callable[..., Any]] = {}
 _UNFUSED = Fusion()
 
@@ -76,8 +80,9 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
     if any(fusion.prologues):
         forms = _product_forms(source, result, types.other)
-    if forms is not None and all(size == 1 for size in shape.batch) and (any(fusion.prologues) or _is_large(shape)):
-        return _shared(forms, shape, fusion)
+    if forms is not None and all(size == 1 for size in shape.batch):
+        if any(fusion.prologues) or _is_large(shape) or fusion.pinned:
+            return _shared(forms, shape, fusion)
     group = forms[0].tile.group if forms else 1
     ints = gemm_ints(kind or "f32", shape, itemsize=result.itemsize, at_once=group)
     ints = with_epilogue(ints, fusion.sizes, fusion.epilogue)
@@ -106,6 +111,26 @@ def _class_of(kind: str, shape: ProductShape) -> str:
     """The name of a product's class in the table of `choice`."""
     a_strides, b_strides, _ = shape.strides
     return name_of(kind, shape.sizes, a_strides, b_strides)
+
+
+def keeps_order_packed(types: ProductTypes, shape: ProductShape) -> bool:
+    """Whether a product whose B stays packed adds up as it does otherwise: by our own tiles, whole.
+
+    The library computes thin products, and thin pieces at the edges of others.
+    """
+    (m, n, k), kind = shape.sizes, KINDS_OF.get(types.source.name)
+    if types.source.kind != "f" or shape.strides[2][1] != 1 or any(types.conjugated):
+        return False
+    if any(size != 1 for size in shape.batch) or m < LEAST_ROWS or n * k < PINNED or _forms(types, shape) is None:
+        return False
+    if _is_large(shape) or kind not in CHOSEN:
+        return True
+    ints, least = gemm_ints(kind, shape), least_packed(library_for(kind))
+    sides = [
+        (min(tile, side), side % tile or min(tile, side))
+        for tile, side in zip(ints[TILE_M : TILE_M + 2], (m, n), strict=True)
+    ]
+    return not any(is_declined(rows, columns, k, least) for rows in sides[0] for columns in sides[1])
 
 
 def product_note(types: ProductTypes, shape: ProductShape) -> str:
@@ -252,21 +277,21 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
         -(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True)
     )
     constants = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
-             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
+             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along), 0]  # fmt: skip
     assert len(constants) == GEMM_CONSTANTS + PACK_CONSTANTS
     second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *constants]
     second = with_epilogue(second, fusion.sizes, fusion.epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
-    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (
-        k_words + -(-k // depth) * form.before
-    ) * size
+    panels = columns * (k_words + -(-k // depth) * form.before) * size
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + panels
+    pinned = (P_PINNED, panels) if fusion.pinned and not transposed else None
     pack, multiply = (_kernel(form, which) for which in (0, 1))
-    first = [pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *constants]
+    first = [pieces_m + pieces_n, 1, 1, packed + (LEAD if pinned else 0), 0, 0, 0, 0, *constants]
     first = with_prologues(first, P_BEFORE, len(fusion.sizes) or 1, before)
     operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + fusion.more)
-    packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0)
-    return [packing, Launch(multiply, second, (-1, -1, *rest))]  # replaces both operands
+    packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0, None, pinned)
+    return [packing, Launch(multiply, second, (-1, -1, *rest), None, None, pinned)]  # replaces both operands
 
 
 def tuned(types: ProductTypes, shape: ProductShape) -> bool | None:

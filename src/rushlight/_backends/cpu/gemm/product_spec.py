@@ -62,10 +62,12 @@ class ProductTypes(NamedTuple):
 class Fusion(NamedTuple):
     """The work fused with a product: an `epilogue` on its sums, and `prologues` that compute A and B.
 
-    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call.
+    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call; `pinned`: B may stay packed from
+    call to call.
     """
 
     sizes: Sequence[int] = ()
     epilogue: RectangleStep | None = None
     prologues: Sequence[RectangleStep | None] = ()
     more: int = 0
+    pinned: bool = False

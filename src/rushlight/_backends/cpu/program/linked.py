@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.compile import kernels_in
+from rushlight._backends.cpu.gemm.gemm_shared_native import PINNED
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
@@ -39,14 +40,37 @@ UNLOCKED_BYTES = 1 << 20
 Place = tuple[str, int, int]
 
 
+class _Pin:
+    """An operand that may stay packed: where its address comes from, how many bytes it takes packed, and the words of its
+    PINNED.
+    """
+
+    __slots__ = ("held", "nbytes", "place", "words")
+
+    def __init__(self, place: Place, nbytes: int) -> None:
+        self.place, self.nbytes = place, nbytes
+        self.words = array("q", [0] * len(PINNED))
+        self.held: tuple[Any, ...] = ()  # what its words point to
+
+    def fix(self, address: int, storage: Any) -> None:
+        """Let it stay packed while it is this memory, and its storage is not written to."""
+        panels = runtime().alloc(self.nbytes)
+        root = storage if storage.owner is None else storage.owner
+        self.held = storage, root, panels
+        words = {"storage": id(storage), "root": id(root), "panels": panels.ptr, "mark": -1, "weight": address}
+        for name, value in words.items():
+            self.words[PINNED.by_name[name].place] = value
+
+
 class _Launched:
     """A launch of the program: `words` are places, `fresh` the numbers of the buffers that it fills first."""
 
-    __slots__ = ("fresh", "launch", "moved", "step", "wave", "words", "written")
+    __slots__ = ("fresh", "launch", "moved", "pin", "step", "wave", "words", "written")
 
     def __init__(self, launch: Launch, words: list[Place], fresh: list[int], written: set[Any], step: int) -> None:
         self.launch, self.words, self.fresh, self.written, self.step = launch, words, fresh, written, step
         self.wave, self.moved = 0, 0
+        self.pin: _Pin | None = None
 
     @property
     def pieces(self) -> int:
@@ -139,6 +163,7 @@ class LinkedExecutable:
         for at, laid in part.laid():
             if at >= 0:
                 self.reports.append(part.steps[at])
+            pin: _Pin | None = None
             for launch, words, count, bytes_of in laid:
                 given = [places[w] for w in words]
                 fresh = list(range(len(self.buffers), len(self.buffers) + count))
@@ -149,6 +174,9 @@ class LinkedExecutable:
                 if launch is not None:
                     made = _Launched(launch, given, fresh, written, len(self.reports) - 1)
                     made.moved = self.reports[-1].moved // len(laid)
+                    if launch.pinned is not None:
+                        pin = pin or _Pin(given[1], launch.pinned[1])
+                        made.pin = pin if pin.place[0] == "word" else None
                     self.launches.append(made)
         fresh_results = iter(part.program.results)
         for j in range(cluster.results):
@@ -265,6 +293,21 @@ class LinkedExecutable:
         keep = (*self._keep, tuple(specs), tuple(spec for _, spec, _ in made))
         found: Callable[..., Any] = runtime().make_callable(address, b"program", keep, -1, runtime().over_tensors_stub)
         return found
+
+    @property
+    def pinnable(self) -> set[int]:
+        """The numbers of the arguments that may stay packed (see `pin`)."""
+        return {x.pin.place[1] for x in self.launches if x.pin is not None} if self.native else set()
+
+    def pin(self, number: int, address: int, storage: Any) -> None:
+        """Let an argument stay packed from call to call, as long as it is this address, which lies in `storage`.
+
+        It is packed again where the storage was written to since.  Where others may write unseen (an array, a second
+        storage over the memory), and where the argument is another address, each call packs it.
+        """
+        for x in self.launches:
+            if x.pin is not None and x.pin.place[1] == number and not x.pin.held:
+                x.pin.fix(address + x.pin.place[2], storage)
 
     def _kept(self, words: Sequence[int]) -> int:
         """The address of some words, which stay there."""
@@ -419,6 +462,9 @@ class _Table:
                 self.words += 1
             ints = x.launch.constants()
             self.executable._keep += [ints, x.launch.call]
+            if x.pin is not None and x.launch.pinned is not None:
+                ints[x.launch.pinned[0]] = x.pin.words.buffer_info()[0]
+                self.executable._keep.append(x.pin)
             address = runtime().kernel_address(x.launch.call.__self__)  # type: ignore[attr-defined]
             steps += [address, ints.buffer_info()[0], begin, first, x.pieces]
             first += x.pieces

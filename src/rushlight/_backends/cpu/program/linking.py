@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.conv.conv_descriptor import W
-from rushlight._backends.cpu.externs import extern_call, tuned
+from rushlight._backends.cpu.externs import extern_call, may_pin, tuned
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._codegen.order import orders_of
@@ -64,6 +64,18 @@ class Compiled:
                 orders += orders_of(part.step.kernel.sections)
         self.orders = tuple(orders)
         self.part: Any = None  # its launches, once they are known
+
+    def pinned(self, numbers: Sequence[int]) -> Compiled:
+        """The same, with products whose second operands may stay packed: steps with these numbers."""
+        program = self.program
+        steps = list(program.steps)
+        for k in numbers:
+            step = steps[k]
+            assert isinstance(step, ExternStep)
+            steps[k] = ExternStep(
+                step.name, step.inputs, step.outputs, step.sizes, {**step.params, "pinned": True}, step.epilogue, step.prologues, step.words
+            )  # fmt: skip
+        return Compiled(Program(program.graph, steps, program.results, program.n_inputs, program.n_args, program.notes))
 
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:
@@ -175,6 +187,8 @@ def _linked(
     clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written, late)
     into = _Aliases(graph, clusters, outputs, aliases, target, known, written if on["in_place"] else None)
     linked = into.run()
+    if on["packed_weights"]:
+        linked = _with_packed_weights(linked, graph, aliases, notes)
     if on["autotune"]:
         notes.append(_autotuned(linked))
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
@@ -191,6 +205,32 @@ def _autotuned(clusters: Sequence[LinkedCluster]) -> str:
             other += sum(map(bool, found))
             compiled.part = None  # its launches are made with them
     return f"autotune: {measured} large products, {other} of them in other pieces than usual"
+
+
+def _with_packed_weights(
+    clusters: Sequence[LinkedCluster], graph: Graph, aliases: Mapping[int, int], notes: list[str]
+) -> list[LinkedCluster]:
+    """The clusters whose products read inputs that nobody writes to, with these operands as such that may stay packed."""
+    written = {id(graph.inputs[k]) for k in aliases.values()}
+    inputs = {id(v) for v in graph.inputs} - written
+    made: dict[Any, Compiled] = {}
+    found, count = [], 0
+    for cluster in clusters:
+        tensors = [o for o in cluster.unit.operands if isinstance(o, Operand)]
+        places = frozenset(k for k, o in enumerate(tensors) if id(o.base) in inputs)
+        steps = cluster.compiled.program.steps
+        pinned = [
+            k for k, s in enumerate(steps) if isinstance(s, ExternStep) and s.inputs[1:2] and s.inputs[1].number in places and may_pin(s)
+        ]  # fmt: skip
+        if pinned:
+            key = id(cluster.compiled), *pinned
+            if key not in made:
+                made[key] = cluster.compiled.pinned(pinned)
+            cluster = cluster._replace(compiled=made[key])
+            count += len(pinned)
+        found.append(cluster)
+    notes.append(f"packed_weights: {count} products")
+    return found
 
 
 def compiled_unit(

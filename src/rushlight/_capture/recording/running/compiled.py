@@ -326,6 +326,8 @@ class CompiledProgram:
             if x._spec is not spec:
                 raise RuntimeError(f"input {i} of the program is {x._spec}, it was recorded for {spec}")
         self.compile()
+        if (self._options or {}).get("packed_weights") and self._backward is None:
+            self._pin(inputs)
         found = self._whole
         if not (
             self.draws
@@ -344,6 +346,17 @@ class CompiledProgram:
             found = updating(self) or found
         self._run = found
         return found(inputs)
+
+    def _pin(self, inputs: Sequence[Tensor]) -> None:
+        """Let parameters stay packed that only products read; memory of others may be written to unseen."""
+        wanted = getattr(self._exe, "pinnable", None)
+        if not wanted:
+            return
+        for word, (kind, number, step) in zip(self._exe.wiring.words, self._sources, strict=True):
+            x = inputs[number] if kind == "input" else None
+            lasting = word in wanted and (getattr(x, "_lasting", False) or getattr(x, "_is_param", False))
+            if x is not None and lasting and _own_memory(x._storage):
+                self._exe.pin(word, x._ptr + step, x._storage)
 
     @property
     def entry(self) -> Callable[[Sequence[Tensor]], list[Any]]:
@@ -631,6 +644,12 @@ class CompiledProgram:
 
 
 _FLAG = Spec.of(BOOL, CPU, ())
+
+
+def _own_memory(storage: Any) -> bool:
+    """Whether a storage has memory of the pool, or shows that of a storage which has: not an array's, nor a file's."""
+    owner = storage.owner
+    return owner is None or (type(owner) is type(storage) and owner.owner is None)
 
 
 def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:
