@@ -26,6 +26,8 @@ class CompileSettings:
     own_limit: bool = False
     """Whether the limit is this function's own, not the one of the settings."""
     suppress_errors: bool = True
+    budget: int = 1_000_000
+    """How many instructions a trace has at most."""
     source_names: dict[str, str] = field(default_factory=dict)
     """Other names of sources in fx graphs: a module's call has those of its `forward`."""
 

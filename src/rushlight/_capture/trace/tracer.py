@@ -102,7 +102,7 @@ class Tracer(Operations):
         self.made_functions: dict[int, Any] = {}
         self.made_classes: dict[int, type] = {}
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
-        self.budget = 1_000_000
+        self.budget = settings.budget
         self.begun_word = 0  # the dispatch state with which the trace began
         self.depth = 0
         self.unkept = ""  # why the trace is of no use to other processes

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rushlight._capture.bytecode import Interrupt
 
-__all__ = ["COUNTERS", "EVENTS", "Break", "Late", "Unbuildable", "tell"]
+__all__ = ["COUNTERS", "EVENTS", "Break", "Late", "Unbuildable", "silent", "tell"]
 
 COUNTERS: defaultdict[str, Counter[str]] = defaultdict(Counter)
 # Called with the kind of an event ("break", "recompile", "guards", "graph", "failure"), its text and its details.
@@ -46,8 +47,27 @@ class Late:
         return self.make()
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """The time in which nothing is told or counted."""
+    before = {key: Counter(counts) for key, counts in COUNTERS.items()}
+    _SILENT.append(True)
+    try:
+        yield
+    finally:
+        _SILENT.pop()
+        for key in list(COUNTERS):
+            COUNTERS[key].clear()
+            COUNTERS[key].update(before.get(key, {}))
+
+
+_SILENT: list[bool] = []
+
+
 def tell(kind: str, text: str | Late, **details: Any) -> None:
     """Log an event, and hand it to who listens."""
+    if _SILENT:
+        return
     log = logging.getLogger(f"rushlight.compile.{kind}")
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", text)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Interrupt
+from rushlight._capture.trace.reports.reducing import Fails, reduced
 from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["TracerError", "is_own", "reproduction"]
@@ -61,8 +62,15 @@ def is_own(error: BaseException) -> bool:
 # ***** what a report needs *****
 
 
-def reproduction(function: types.FunctionType, state: Sequence[Any], error: BaseException, place: Any) -> str:
-    """A program that shows a failure of the compiler: the function, and arguments like those of the call."""
+def reproduction(
+    function: types.FunctionType, state: Sequence[Any], error: BaseException, place: Any, fails: Fails | None = None
+) -> str:
+    """A program that shows a failure of the compiler: the function, and arguments like those of the call.
+
+    `fails`, if given, says whether a function of these parameters fails in the same way: the text is that of the
+    shortest one that could be found.
+    """
+    shorter = None if fails is None else reduced(function, fails)
     told = "".join(traceback.format_exception(error)).rstrip()
     where = "" if place is None else f" at {place[0].co_filename}:{_line(*place)}, in {place[0].co_qualname}"
     head = [
@@ -76,7 +84,8 @@ def reproduction(function: types.FunctionType, state: Sequence[Any], error: Base
         "",
         'warnings.simplefilter("error")  # the warning that it runs as it is',
     ]
-    body += ["", "", _source(function), "", ""]
+    body += ["", "", _source(function) if shorter is None else str(shorter.__doc__), "", ""]
+    function = shorter or function
     name = function.__name__ if function.__name__.isidentifier() else "function"
     given = [f"torch.compile({name})(", *_arguments(function.__code__, state), ")"]
     needed = sorted({n for n in function.__code__.co_names if n in function.__globals__ and n != "torch"})

@@ -7,6 +7,7 @@ search goes on at the next one.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
@@ -24,9 +25,10 @@ from rushlight._capture.trace.guards.guards import native_find
 from rushlight._capture.trace.guards.varying import Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
-from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, tell
+from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, silent, tell
 from rushlight._capture.trace.reports.failures import TracerError, reproduction
 from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes
+from rushlight._capture.trace.reports.reducing import alike
 from rushlight._capture.trace.segments.generated import functions
 from rushlight._capture.trace.segments.kept_segments import Shelf
 from rushlight._capture.trace.segments.rebuild import PLAIN
@@ -58,6 +60,7 @@ MAX_SIZES = 64  # segments at a place that are there because sizes differed, bes
 MAX_MADE = 64  # segments at a place that were made for single sizes from traces with symbols
 LOOKED_AT = 3  # of the latest segments it is asked which sizes differ now
 MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
+PROBED = 20_000  # instructions of a trace by which a failure is looked for in a shorter program
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 
 
@@ -409,9 +412,21 @@ class CompiledFunction:
             if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
                 raise error from None
             self._failed(f"{type(error).__name__}: {error}", error)
-            text = functools.partial(reproduction, self.target, [*state], error, place)
+            fails = functools.partial(self._fails_alike, [*state], error) if self.settings.backend is None else None
+            text = functools.partial(reproduction, self.target, [*state], error, place, fails)
             tell("reproduction", Late(text if start.func is _enter else functools.partial(self._shown_later, text)))
         return None
+
+    def _fails_alike(self, state: Sequence[Any], error: BaseException, function: types.FunctionType) -> bool:
+        """Whether compiling another function of the same parameters fails as this one did."""
+        settings = dataclasses.replace(self.settings, suppress_errors=False, fullgraph=False, budget=PROBED)
+        with silent():
+            try:
+                made = CompiledFunction(function, settings)
+                made._segment(Position(), state, functools.partial(_enter, function))
+            except (Exception, TracerError) as found:
+                return alike(found.error if isinstance(found, TracerError) else found, error)
+        return False
 
     def _traced_once(
         self,
