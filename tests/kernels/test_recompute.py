@@ -21,6 +21,7 @@ def everything(monkeypatch):
     limits = target.policy.recompute._replace(least_bytes=1, least_total=1)
     monkeypatch.setattr(kernels, "_TARGET", [target._replace(policy=target.policy._replace(recompute=limits))])
     monkeypatch.setattr(phases, "LEAST_BYTES", 1)
+    monkeypatch.setattr(phases, "LEAST_HOSTED", 1)
 
 
 def there_and_back(layers, activation=prim.tanh):
@@ -49,7 +50,8 @@ def test_activations_are_computed_again(everything):
     made = program.check(wanted)
     kept = program.check(wanted, options={"recompute": False})
     assert notes(made) and not notes(kept)
-    assert made.division.most < kept.division.most and len(made.division.ends) > 1
+    assert made.division.most < kept.division.most
+    assert len(made.division.ends) > 1 or min(block for block, _ in made.division.places) < 0
 
 
 def test_norms_read_the_sums_of_the_first_time(everything):
@@ -95,14 +97,18 @@ def test_blocks_of_phases_never_overlap(everything, seed):
     waves = rand.randrange(1, 80)
     spans = [sorted((rand.randrange(waves), rand.randrange(waves))) for _ in range(30)]
     buffers = [(rand.randrange(1, 5000), first, last) for first, last in spans]
-    results = [(rand.randrange(1, 5000), rand.randrange(waves)) for _ in range(5)]
+    results = [(rand.randrange(1, 20000), rand.randrange(waves)) for _ in range(5)]
     found = divided(buffers, results, waves)
     begins = [0, *found.ends]
     assert found.ends[-1] == waves and found.blocks[0][1:] == (0, len(found.ends) - 1)
     for k, (nbytes, first, last) in enumerate(buffers):
         block, offset = found.places[k]
-        size, begin, end = found.blocks[block]
-        assert offset + nbytes <= size and begins[begin] <= first and last < found.ends[end]
+        if block < 0:  # in the memory of a result, before that is written
+            size, since = results[-1 - block]
+            assert offset + nbytes <= size + 63 and last < since and len(found.ends) == 1
+        else:
+            size, begin, end = found.blocks[block]
+            assert offset + nbytes <= size and begins[begin] <= first and last < found.ends[end]
         for other, (more, since, until) in enumerate(buffers[:k]):
             if found.places[other][0] == block and since <= last and first <= until:
                 at = found.places[other][1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect, insort
 from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "planned"]
+__all__ = ["ALIGNMENT", "free_place", "planned"]
 
 ALIGNMENT = 64  # bytes: a cache line
 MOST_BY_SIZE = 512  # buffers up to which both orders are tried
@@ -34,18 +34,24 @@ def _largest_first(buffers: Sequence[tuple[int, int, int]]) -> tuple[list[int], 
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
     for k in sorted(range(len(buffers)), key=lambda k: (-buffers[k][0], buffers[k][1])):
         nbytes, first, last = buffers[k]
-        nbytes = _rounded(nbytes)
-        at = 0
-        for offset, end, begin, until in placed:
-            if until < first or begin > last:
-                continue
-            if offset >= at + nbytes:
-                break
-            at = max(at, end)
-        offsets[k] = at
-        size = max(size, at + nbytes)
-        insort(placed, (at, at + nbytes, first, last))
+        offsets[k] = at = free_place(placed, nbytes, first, last)
+        size = max(size, at + _rounded(nbytes))
+        insort(placed, (at, at + _rounded(nbytes), first, last))
     return offsets, size
+
+
+def free_place(placed: Sequence[tuple[int, int, int, int]], nbytes: int, first: int, last: int) -> int:
+    """The lowest offset that is free all the time from `first` to `last`; `placed` holds (offset, end, first, last), by
+    offset.
+    """
+    at = 0
+    for offset, end, begin, until in placed:
+        if until < first or begin > last:
+            continue
+        if offset >= at + _rounded(nbytes):
+            break
+        at = max(at, end)
+    return at
 
 
 def _first_come(buffers: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:

@@ -16,7 +16,7 @@ from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
-from rushlight._backends.cpu.program.phases import divided
+from rushlight._backends.cpu.program.phases import LEAST_BYTES, divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
 from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
 from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, PHASE, WAVE, WAVE_STEP
@@ -126,6 +126,11 @@ class LinkedExecutable:
             assert self._derive is not None
             self._linked, self._derive = self._derive(), None
         return self._linked
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a call takes so much memory that what the pool keeps for others matters."""
+        return self.division.most >= LEAST_BYTES
 
     @property
     def notes(self) -> list[str]:
@@ -409,8 +414,12 @@ class LinkedExecutable:
                 lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
         division = self.division
         begins = [0, *division.ends]
-        blocks, _ = planned([(n, begins[first], division.ends[last] - 1) for n, first, last in division.blocks])
-        return [(self.buffers[b], blocks[k] + offset, *lives[b]) for b, (k, offset) in self.offsets.items()]  # type: ignore[misc]
+        blocks, end = planned([(n, begins[first], division.ends[last] - 1) for n, first, last in division.blocks])
+        hosts = dict.fromkeys(k for k, _ in self.offsets.values() if k < 0)
+        for k in hosts:  # results are drawn behind the blocks
+            hosts[k], end = end, end + self.buffers[self.outputs[-1 - k][1]]
+        begin_of = [*blocks] + [hosts.get(k - len(division.results), 0) or 0 for k in range(len(division.results))]
+        return [(self.buffers[b], begin_of[k] + offset, *lives[b]) for b, (k, offset) in self.offsets.items()]  # type: ignore[misc]
 
     def explain(self, asm: bool = False) -> str:
         """Clusters, why others are apart, the memory plan, and the kernels."""
@@ -422,6 +431,9 @@ class LinkedExecutable:
             f"memory between kernels: {self.peak} bytes at the peak, {self.held} in all",
             f"memory with results: {self.division.most} bytes at the peak, in {len(self.division.ends)} phases",
         ]
+        hosted = sum(self.buffers[b] for b, (block, _) in self.offsets.items() if block < 0)
+        if hosted:
+            parts.append(f"memory of results before they are written: holds {hosted} bytes")
         parts += self.clusters()
         parts += [f"  {note}" for note in dict.fromkeys(linked.notes)]
         for k, compiled in enumerate(_different(linked.clusters)):
@@ -483,7 +495,7 @@ class _Table:
             base = self.results + self.slots[number]
         else:
             block, begin = self.executable.offsets[number]
-            base, offset = self.blocks + block, offset + begin
+            base, offset = self.blocks + block if block >= 0 else self.results - 1 - block, offset + begin
         self._fills.extend((self.words, base, offset))
 
 

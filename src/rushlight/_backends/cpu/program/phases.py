@@ -3,28 +3,36 @@
 A program that holds much for long gets its memory in several blocks: one for what is made in phase q and read last in
 phase p.  A block is there from q to p, and a result from the phase that writes it first.  So memory of activations is
 free again when the gradients of the layers before them need some.
+
+In one phase all results are there from the beginning: what is read last before a result is written first may lie in its
+memory.  That takes little more than several phases do, and fewer blocks of different sizes, each of which the pool
+keeps for itself.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rushlight._backends.cpu.program.arena import planned
+from rushlight._backends.cpu.program.arena import ALIGNMENT, free_place, planned
 
 __all__ = ["Division", "divided"]
 
 COUNTS = (4, 8, 16, 32, 64)  # phases to choose from
 LEAST_BYTES = 1 << 23  # memory up to which one phase is enough
-LEAST_SAVED = 0.97  # part of the memory of one phase that several may take
+LEAST_SAVED = 0.97  # part of the memory of fewer phases that more may take
+LEAST_PHASED = 0.75  # part of the memory of one phase with full results that several may take
+LEAST_HOSTED = 1 << 12  # bytes of what lies in a result
+MOST_HOSTED = 512  # buffers and results that are tried
 
 Buffer = tuple[int, int, int]  # bytes, first wave, last wave
 
 
 class Division(NamedTuple):
     """`ends` is the wave behind each phase; `blocks` are (bytes, first phase, last phase), the first there all the
-    time; `places` says for each buffer its block and the offset in it; `results` in which phase each result is made;
-    `most` is the greatest sum of blocks and results at a time.
+    time; `places` says for each buffer its block (-1 - k: result k) and the offset in it; `results` in which phase each
+    result is made; `most` is the greatest sum of blocks and results at a time.
     """
 
     ends: list[int]
@@ -49,18 +57,47 @@ def divided(
     >>> divided(forward, gradients, 8).most  # too little for several phases
     912
     """
-    if known is not None and known <= waves:
+    whole = found = _with_ends(buffers, results, [waves])
+    if known is not None and 1 < known <= waves:
         return _with_ends(buffers, results, _ends(waves, known))
-    found = _with_ends(buffers, results, [waves])
     if found.most < LEAST_BYTES:
         return found
+    if known == 1:
+        return _in_results(buffers, results, whole)
     for count in COUNTS:
         if 2 * count > waves:
             break
         other = _with_ends(buffers, results, _ends(waves, count))
         if other.most < LEAST_SAVED * found.most:
             found = other
-    return found
+    one = _in_results(buffers, results, whole)
+    return found if found.most < LEAST_PHASED * one.most else one
+
+
+def _in_results(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], whole: Division) -> Division:
+    """One phase, with large buffers in the memory of results that are written later."""
+    sizes = sorted((-(-nbytes // ALIGNMENT) * ALIGNMENT, k) for k, (nbytes, _) in enumerate(results))[-MOST_HOSTED:]
+    placed: dict[int, list[tuple[int, int, int, int]]] = {k: [] for _, k in sizes}
+    hosted: dict[int, tuple[int, int]] = {}
+    by_size = sorted(range(len(buffers)), key=lambda k: (-buffers[k][0], buffers[k][1]))
+    for b in by_size[:MOST_HOSTED]:
+        nbytes, first, last = buffers[b]
+        if nbytes < LEAST_HOSTED:
+            break
+        for size, k in sizes[bisect_left(sizes, (nbytes, 0)) :]:
+            if last < results[k][1]:
+                at = free_place(placed[k], nbytes, first, last)
+                if at + nbytes <= size:
+                    hosted[b] = -1 - k, at
+                    insort(placed[k], (at, -(-(at + nbytes) // ALIGNMENT) * ALIGNMENT, first, last))
+                    break
+    if not hosted:
+        return whole
+    rest = [k for k in range(len(buffers)) if k not in hosted]
+    offsets, size = planned([buffers[k] for k in rest])
+    places = hosted | {k: (0, at) for k, at in zip(rest, offsets, strict=True)}
+    most = size + sum(nbytes for nbytes, _ in results)
+    return whole._replace(blocks=[(size, 0, 0)], places=[places[k] for k in range(len(buffers))], most=most)
 
 
 def _ends(waves: int, count: int) -> list[int]:

@@ -11,6 +11,8 @@ here loads the runtime, so modules that are imported early should ask for them l
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from typing import Any
 
 from rushlight._backends.cpu.runtime import pool_native
@@ -52,8 +54,11 @@ def set_memory_limit(nbytes: int) -> None:
 
 
 def empty_cache() -> None:
-    """Give all freed memory that the pool keeps back to the system."""
+    """Give all freed memory that the pool keeps back to the system, and what the C library keeps of small blocks."""
     _runtime.runtime().empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # only the GNU library has it
+        trim(ctypes.c_size_t(0))
 
 
 def memory_stats() -> dict[str, int]:

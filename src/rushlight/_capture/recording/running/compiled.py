@@ -344,7 +344,10 @@ class CompiledProgram:
             found = self._over(self._plain()) if self._failed is None else self._over_checked()
         else:
             found = updating(self) or found
-        self._run = found
+        large = getattr(self._exe, "is_large", False)
+        if large:
+            backend_of(CPU).empty_cache(CPU)
+        self._run = _settling(found) if large else found
         return found(inputs)
 
     def _pin(self, inputs: Sequence[Tensor]) -> None:
@@ -641,6 +644,22 @@ class CompiledProgram:
         if kind == "draw":
             return make(drawn[number], spec, drawn[number].ptr)
         return self._held[number]
+
+
+def _settling(run: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequence[Tensor]], list[Any]]:
+    """The calls of a program of much memory after the first one: before they begin, what the pool keeps is given back.
+
+    That is what other programs used, as the first step of a training, and what the trace held on to.
+    """
+    first = [True]
+
+    def settled(inputs: Sequence[Tensor]) -> list[Any]:
+        if first:
+            first.clear()
+            backend_of(CPU).empty_cache(CPU)
+        return run(inputs)
+
+    return settled
 
 
 _FLAG = Spec.of(BOOL, CPU, ())
