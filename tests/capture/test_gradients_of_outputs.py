@@ -118,16 +118,23 @@ def test_what_no_eager_program_saves_may_change() -> None:
     def function(x: Any, v: Any) -> Any:
         return (torch.cat([x[:1], v[1:]]) + 1).std(), (v * 2 + x).exp() * 2
 
+    def leaves(x: Any, v: Any) -> Any:
+        return (v * 2).exp() * 2, x * (v + 1).exp()
+
     def outputs(x: Any, v: Any) -> Any:
         y = v * 2
         return y, (y + 1).exp() * 3
 
-    for f in (function, outputs):
+    for f in (function, leaves, outputs):
         seen = []
         for g in (f, torch.compile(f)):
             x, v = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3, requires_grad=True)
             first, second = g(x, v)
-            x.add_(1)
+            if f is leaves:
+                with torch.no_grad():
+                    v.add_(1)
+            else:
+                x.add_(1)
             if f is outputs:
                 with torch.no_grad():
                     first.mul_(2)

@@ -35,7 +35,7 @@ class ProgramBackwardSpec(BackwardSpec):
     which outputs have what they saved in common: backward from one frees that of the others.
     """
 
-    __slots__ = ("_lock", "_variant", "_variants", "inner", "joined", "latest_first", "several")
+    __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "several")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class ProgramBackwardSpec(BackwardSpec):
         self._variant, self._lock, self.several = variant, Lock(), tuple(several)
         self.inner: dict[int, tuple[int, ...]] = {}
         self.joined: dict[int, frozenset[int]] = {}
+        self.ends = False
         self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
         if several or sum(mask) > 1:
@@ -56,7 +57,7 @@ class ProgramBackwardSpec(BackwardSpec):
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
-        self.joined = of.joined
+        self.joined, self.ends = of.joined, of.ends
         if of.inner:
             self.let_in_stages(of.inner, of.latest_first)
 
@@ -68,12 +69,13 @@ class ProgramBackwardSpec(BackwardSpec):
 
     def run_once(self) -> None:
         """Let nodes run but once where the graph is not retained, also if they save nothing."""
-        if not self.sources and not self.several and not self.inner:
+        self.ends = True
+        if not self.sources and self.cls is node_class(NAME):
             self.cls = _node_of(EndingNode)
 
     def wanted(self, grads: Sequence[Tensor | None]) -> tuple[bool, ...]:
         """Which outputs have a gradient that goes anywhere."""
-        return tuple([g is not None and flag for g, flag in zip(grads, self.mask, strict=True)])
+        return tuple([g is not None and flag for g, flag in zip(grads, self.mask, strict=False)])
 
     def _from_results(
         self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
@@ -104,7 +106,7 @@ class ProgramBackwardSpec(BackwardSpec):
         up.
         """
         call, _, outputs = found
-        given = [g for g, flag in zip(grads, self.wanted(grads), strict=True) if flag]
+        given = [g for g, flag in zip(grads, self.wanted(grads), strict=False) if flag]
         results = call(*items, *given)
         return [tuple([results[o] for o in each]) or None for each in outputs]
 
@@ -129,11 +131,13 @@ class ProgramNode(OpNode):
             self._gone = self._gone.union(*[joined[j] for j in ran])
         if not ran or not joined or self._gone.issuperset(joined):
             super()._release()
+            if self.info.ends:
+                self.saved = None
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradients of the edges; of several for an edge all but the last are added to its buffer."""
         task, edges, info = STATE.task, self._edges, self.info
-        if self.saved is None:
+        if self.saved is None or len(grads) != len(info.mask):  # saved values have gradients too
             return super().apply(grads)
         mask = self._ran = info.wanted(grads)
         if self._gone and any(flag and j in self._gone for j, flag in enumerate(mask)):
@@ -185,6 +189,11 @@ class StagedNode(ProgramNode):
             seen.update(extra.tensor_hooks or (), extra.retain or ())
         if not any(grads[j] is not None for k in seen for j in info.inner.get(k, ())):
             return False
+        if len(grads) != len(info.mask):
+            raise RuntimeError(
+                "a second derivative through a value that a compiled program saved, together with the gradient of one of its outputs for another: "
+                "return them from two compiled functions"
+            )
         if self.saved is None or any(g is not None and k in self._gone for k, g in enumerate(grads)):
             self._refuse()
         self._ran = info.wanted(grads)

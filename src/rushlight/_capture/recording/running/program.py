@@ -17,7 +17,7 @@ from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, OpNode, Packed, split_edge
+from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
@@ -236,7 +236,7 @@ class _Build:
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
         self.several, self.inner = self._reached_by_several(), self._inner()
-        self.frees = any(getattr(node, "saved", None) for node in _history([self.outputs[j] for j in self.wanting]))
+        self.frees = any(_keeps(node) for node in _history([self.outputs[j] for j in self.wanting]))
 
     def _reached_by_several(self) -> list[int]:
         """The edges to inputs (numbers in `edges`) to which more than one edge of the recorded history leads."""
@@ -284,7 +284,7 @@ class _Build:
         """
         if len(self.wanting) < 2:
             return {}
-        saved = {j: {id(n) for n in _history([self.outputs[j]]) if getattr(n, "saved", None)} for j in self.wanting}
+        saved = {j: {id(n) for n in _history([self.outputs[j]]) if _keeps(n)} for j in self.wanting}
         found = {j: frozenset(k for k in saved if saved[k] & saved[j]) for j in saved}
         return {} if all(len(each) == len(saved) for each in found.values()) else found
 
@@ -472,9 +472,8 @@ class _Build:
         return int(self.recording.memory_at(x._ptr).address) if x._spec.numel else 0
 
     def _stays(self, given: Given, held: set[int] | None) -> bool:
-        """Whether an input holds until backward what it holds now: a leaf, and what an eager program saves too."""
-        x = self.standing[given.content]
-        return held is None or (x._rg and x._node is None) or self._address(x) in held
+        """Whether an input holds until backward what it holds now: what an eager program saves too."""
+        return held is None or self._address(self.standing[given.content]) in held
 
     def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
         """The graph's inputs that are the tensors with gradients; those that the graph does not have are added."""
@@ -570,6 +569,16 @@ def _history(tensors: Sequence[Any]) -> Iterator[Any]:
         seen.add(id(node))
         yield node
         todo += [edge[0] for edge in node.next_functions]
+
+
+def _keeps(node: Any) -> bool:
+    """Whether a node holds something that backward frees."""
+    inner = getattr(node, "function", None)  # of a node for an in-place change of a view
+    if inner is not None and isinstance(inner, Node):
+        return _keeps(inner)
+    return (
+        bool(getattr(node, "saved", None) or getattr(node, "_saved", None)) or getattr(node, "rule", None) is not None
+    )
 
 
 def _saved_by_user(node: Any) -> list[Tensor]:
