@@ -242,6 +242,7 @@ LAZY = {
     "rushlight.library.aten.kernels": "for the first operator of `torch.ops.aten`",
     "rushlight.library.aten.nodes": "of recorded calls that a mode sees",
     "rushlight.library.aten.tables": "with all formulas, for the first recorded call that a mode sees",
+    "rushlight.nn.parallel.batch_statistics": "most normalisation is of one process",
     "rushlight.nn.functional": "loaded with most programs, but not by `torch.ops`",
     "rushlight._backends.cpu.program.records": "plans that are found on disk need no schedule",
     "rushlight._backends.cpu.runtime.threads": "the native runtime is loaded by the first operation",

@@ -202,3 +202,87 @@ def hooks(rank: int, size: int) -> None:
         (model(row) * (1.0 + rank)).sum().backward()
         expected = torch.ones(64, 1) * row * (sum(range(1, size + 1)) / size)
         torch.testing.assert_close(model.module.weight.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+def batch_statistics(rank: int, size: int) -> None:
+    """SyncBatchNorm of batches of different sizes beside BatchNorm of the whole batch."""
+    for shape, momentum in (((6, 3), 0.1), ((5, 3, 4), None)):
+        rows = [torch.randn(k + 1, *shape[1:], generator=torch.Generator().manual_seed(k)) for k in range(size)]
+        weights = [torch.randn(k + 1, *shape[1:], generator=torch.Generator().manual_seed(50 + k)) for k in range(size)]
+        synced, alone = nn.SyncBatchNorm(3, momentum=momentum), nn.BatchNorm1d(3, momentum=momentum)
+        with torch.no_grad():
+            for layer in (synced, alone):
+                layer.weight.copy_(torch.tensor([1.0, 2.0, 3.0]))
+        for _ in range(2):
+            x, whole = rows[rank].clone().requires_grad_(), torch.cat(rows).requires_grad_()
+            y, expected = synced(x), alone(whole)
+            start = sum(range(1, rank + 1))
+            torch.testing.assert_close(y, expected[start : start + rank + 1], rtol=1e-5, atol=1e-5)
+            for layer in (synced, alone):
+                layer.zero_grad()
+            (y * weights[rank]).sum().backward()
+            (expected * torch.cat(weights)).sum().backward()
+            torch.testing.assert_close(x.grad, whole.grad[start : start + rank + 1], rtol=1e-4, atol=1e-5)
+            for p, q in zip(synced.parameters(), alone.parameters(), strict=True):
+                total = p.grad.clone()
+                dist.all_reduce(total)
+                torch.testing.assert_close(total, q.grad, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(synced.running_mean, alone.running_mean)
+            torch.testing.assert_close(synced.running_var, alone.running_var)
+        assert torch.equal(
+            synced.eval()(rows[0]),
+            F.batch_norm(rows[0], synced.running_mean, synced.running_var, synced.weight, synced.bias),
+        )
+
+
+def divided(rank: int, size: int) -> None:
+    """ZeroRedundancyOptimizer beside Adam: parameters, states that are brought together and loaded again."""
+    from rushlight.distributed.optim import ZeroRedundancyOptimizer
+
+    torch.manual_seed(0)
+    model = Net()
+    alone = copy.deepcopy(model)
+    zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    adam = torch.optim.Adam(alone.parameters(), lr=0.01)
+    assert sum(len(group["params"]) for group in zero.optim.param_groups) < len(list(model.parameters()))
+    for step in range(4):
+        for one, optimizer in ((model, zero), (alone, adam)):
+            optimizer.param_groups[0]["lr"] = 0.01 / (step + 1)
+            optimizer.zero_grad()
+            x, y = batch(0, step)
+            F.cross_entropy(one(x), y).backward()
+            optimizer.step()
+        for p, q in zip(model.parameters(), alone.parameters(), strict=True):
+            assert torch.equal(p, q)
+        if step == 1:
+            zero.consolidate_state_dict(to=1)
+            saved = [zero.state_dict() if rank == 1 else None]
+            dist.broadcast_object_list(saved, 1)
+            expected = adam.state_dict()
+            assert saved[0]["param_groups"][0]["params"] == expected["param_groups"][0]["params"]
+            for number, one in expected["state"].items():
+                assert torch.equal(saved[0]["state"][number]["exp_avg"], one["exp_avg"])
+            zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.5)
+            zero.load_state_dict(saved[0])
+    averaging(rank, size)
+
+
+def averaging(rank: int, size: int) -> None:
+    """Post-local SGD: local steps, then the mean of the parameters."""
+    from rushlight.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from rushlight.distributed.optim import PostLocalSGDOptimizer
+
+    model = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    optimizer = PostLocalSGDOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), PeriodicModelAverager(period=2, warmup_steps=1)
+    )
+    for step in range(2):
+        optimizer.zero_grad()
+        (model(torch.ones(1, 2)) * (rank + 1)).sum().backward()
+        optimizer.step()
+        moved = rank + 1 if step == 0 else rank + 1 + sum(range(1, size + 1)) / size - (rank + 1)
+    assert optimizer.state_dict()["step"] == 2 and moved
+    expected = 1.0 - 2 * sum(range(1, size + 1)) / size
+    assert torch.allclose(model.weight, torch.full((1, 2), expected))

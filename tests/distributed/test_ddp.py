@@ -14,7 +14,7 @@ def test_gradients_are_those_of_one_process(four: Ranks) -> None:
     assert four.run(programs.steps) == [36] * 4
 
 
-@pytest.mark.parametrize("program", ["accumulated", "buffers", "hooks"])
+@pytest.mark.parametrize("program", ["accumulated", "buffers", "hooks", "batch_statistics", "divided"])
 def test_four_ranks(four: Ranks, program: str) -> None:
     four.run(getattr(programs, program))
 

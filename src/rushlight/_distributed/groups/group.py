@@ -39,7 +39,7 @@ class Group:
         self.count = 0
         self.turn = threading.Lock()  # whoever has it runs an operation
         self.pending: deque[Operation] = deque()
-        self.block = Block() if self.size > 1 else None
+        self.block: Any = Block() if self.size > 1 else None
         self.broken: BaseException | None = None
         self.compare: Any = None  # steps that compare an operation among the ranks, in debug mode
         GROUPS[number] = self

@@ -58,7 +58,8 @@ class Operation:
         self.at = 0  # the next step
         self.number = 0
         self.began = self.warned = 0.0
-        self.done, self.error, self.noticed = False, None, False
+        self.done = self.noticed = False
+        self.error: BaseException | None = None
         self.block: Block | None = None  # while a call is in flight
         self.event: threading.Event | None = None
         self.callbacks: list[Callable[[Operation], None]] | None = None

@@ -212,7 +212,7 @@ def new_group(
     if here not in chosen:
         return GroupMember.NON_GROUP_MEMBER
     seconds = _seconds(timeout)
-    tag = int(hashlib.sha1(f"{WORLD.default.group_name} {name}".encode()).hexdigest(), 16) % 32000
+    tag = int(hashlib.sha1(f"{default.group_name} {name}".encode()).hexdigest(), 16) % 32000
     communicator = (
         SingleCommunicator() if len(chosen) == 1 else subset(default._group.communicator, chosen, tag, seconds)
     )

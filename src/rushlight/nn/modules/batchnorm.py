@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import LazyModule
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.lazy import LazyModuleMixin
@@ -15,6 +16,8 @@ from rushlight.nn.modules.normalization import add_affine
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "SyncBatchNorm",
 ]  # fmt: skip
+
+batch_statistics: Any = LazyModule("rushlight.nn.parallel.batch_statistics")
 
 
 class _NormBase(Module):
@@ -149,8 +152,7 @@ class BatchNorm3d(_BatchNorm):
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation of (N, C, *) whose statistics are those of the batches of all processes of a group.
 
-    In a single process it is `BatchNorm`; several processes are not supported yet: a `process_group` raises
-    NotImplementedError.
+    In a single process, and in evaluation, it is `BatchNorm`.  The processes may have batches of different sizes.
 
     Example: `nn.SyncBatchNorm(3)(torch.randn(8, 3, 5))`
     """
@@ -168,10 +170,21 @@ class SyncBatchNorm(_BatchNorm):
         *,
         bias: bool = True,
     ) -> None:
-        if process_group is not None:
-            raise NotImplementedError("SyncBatchNorm(process_group=...): statistics of several processes")
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
+
+    def forward(self, input: Any) -> Any:
+        """The normalised input."""
+        group = batch_statistics.group_of_several(self.process_group) if self.training else None
+        if group is None:
+            return super().forward(input)
+        self._check_input_dim(input)
+        running = None
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            momentum = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            running = (self.running_mean, self.running_var, momentum)
+        return batch_statistics.normalised(input, self.weight, self.bias, running, self.eps, group)
 
     def _check_input_dim(self, input: Any) -> None:
         if input.dim() < 2:
