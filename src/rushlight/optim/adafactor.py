@@ -107,7 +107,7 @@ class Adafactor(ElementwiseOptimizer):
             kept["variance"] = rushlight.zeros_like(grad, memory_format=rushlight.preserve_format)
 
     @classmethod
-    def _update_one(cls, change: Change, group: dict[str, Any]) -> None:
+    def _update_one(cls, change: Change, group: dict[str, Any], known: Any) -> None:
         param, grad, kept, _ = change
         if param.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")

@@ -243,9 +243,10 @@ class ElementwiseOptimizer(Optimizer):
         if not differentiable and not capturable:
             changes = cls._update_together(changes, group)
         if changes:
+            known: dict[tuple[bool, bool], tuple[Rule, tuple[Any, ...]]] = {}
             with rushlight.set_grad_enabled(differentiable):
                 for change in changes:
-                    cls._update_one(change, group)
+                    cls._update_one(change, group, known)
 
     @classmethod
     def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
@@ -286,8 +287,12 @@ class ElementwiseOptimizer(Optimizer):
         return rest
 
     @classmethod
-    def _update_one(cls, change: Change, group: dict[str, Any]) -> None:
-        """The same by tensor operations on one parameter."""
+    def _update_one(
+        cls, change: Change, group: dict[str, Any], known: dict[tuple[bool, bool], tuple[Rule, tuple[Any, ...]]]
+    ) -> None:
+        """The same by tensor operations on one parameter; `known` are rules and numbers of others, where nothing counts
+        the steps of each.
+        """
         param, grad, kept, fresh = change
         check_param(param, group)
         step = 0.0
@@ -295,7 +300,13 @@ class ElementwiseOptimizer(Optimizer):
             kept["step"] += 1
             step = kept["step"].item()
         names = cls._states(group)
-        rule, numbers = cls._rule_and_numbers(group, kept, step, fresh, names, param.is_complex())
+        kind = fresh, param.is_complex()
+        found = known.get(kind)
+        if found is None:
+            found = cls._rule_and_numbers(group, kept, step, fresh, names, param.is_complex())
+            if not cls._counters and not group.get("differentiable"):
+                known[kind] = found
+        rule, numbers = found
         tensors = [param, grad, *[kept[name] for name in names]]
         if param.is_complex():
             tensors = [rushlight.view_as_real(x) for x in tensors]
