@@ -79,11 +79,11 @@ def _stretch(lines: list[str], first: int) -> ast.Module | None:
                 break
             inside = text.startswith("def ")
         end += 1
+    before = "\n" * (first - 2) + "if True:\n" if indent else "\n" * (first - 1)
     try:
-        tree = ast.parse("if True:\n" * bool(indent) + "".join(lines[first - 1 : end - 1]))
+        return ast.parse(before + "".join(lines[first - 1 : end - 1]))
     except SyntaxError:
         return None
-    return ast.increment_lineno(tree, first - 1 - bool(indent))
 
 
 class Emitter:
