@@ -63,8 +63,11 @@ def check(model: Any, expected: list[Any], exact: bool, what: Any) -> None:
 def steps(rank: int, size: int) -> int:
     """Three steps with every setting: two ranks to the bit, four within a bound; parameters stay equal."""
     two, ranks = pair(rank, size)
+    three = dist.new_group([0, 1, 2])
     count = 0
-    for group, members in ((two, ranks), (dist.group.WORLD, list(range(size)))):
+    for group, members in ((two, ranks), (three, [0, 1, 2]), (dist.group.WORLD, list(range(size)))):
+        if rank not in members:
+            continue
         for settings in (
             {}, {"gradient_as_bucket_view": True}, {"find_unused_parameters": True}, {"static_graph": True}, {"bucket_cap_mb": 1e-4},
             {"static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 1e-4},

@@ -13,6 +13,7 @@ from rushlight._base.errors import describe_code, user_code, user_line
 from rushlight._distributed.engines.mpi import error_text, function_address, source_of
 from rushlight._distributed.engines.progress_native import BLOCK_WORDS, CODE, FIRST, FUNCTION, REQUEST, STATUS, TEST
 from rushlight._distributed.errors import DistBackendError
+from rushlight._distributed.groups.watch import WATCH
 
 __all__ = ["Block", "Operation"]
 
@@ -91,6 +92,7 @@ class Operation:
         """Be done, and tell those who wait."""
         if error is not None and self.block is not None:
             _UNFINISHED.append((self, self.block))
+            WATCH.failed = True
         with _CHANGING:
             self.error, self.done, self.block = error, True, None
             callbacks, self.callbacks = self.callbacks, None

@@ -34,6 +34,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.monitor: Any = None
+        self.failed = False  # an operation did not end: MPI cannot be ended in good order
 
     def check(self, operation: Any) -> None:
         """Raise the error of a dead rank, or of an operation that waits too long; warn of one that waits long."""

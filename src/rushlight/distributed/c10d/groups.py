@@ -73,7 +73,7 @@ class _Engine:
 
     def finish(self) -> None:
         """End MPI, where nothing has failed; with an end to waiting."""
-        if any(group.broken for group in GROUPS.values()):
+        if WATCH.failed:
             return
         try:
             apart(finish_mpi, _FINISHES_WITHIN, "end MPI")

@@ -197,14 +197,18 @@ class Reducer:
             bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
             if not isinstance(bucket.future, rushlight.futures.Future):
                 raise RuntimeError(f"callback must return a torch.futures.Future object, but got {type(bucket.future)}")
-        elif self.divisor is None:
-            bucket.work = dist.all_reduce(bucket.flat, dist.ReduceOp.AVG, group=self.group, async_op=True)
-        else:
-            factor = dist._make_nccl_premul_sum(1.0 / self.divisor)
-            bucket.work = dist.all_reduce(bucket.flat, factor, group=self.group, async_op=True)
+        elif bucket.number < len(self.buckets) - 1:
+            bucket.work = dist.all_reduce(bucket.flat, self._mean(), group=self.group, async_op=True)
+        # the last one has nothing left to overlap with: `_finish` reduces it without a change of threads
+
+    def _mean(self) -> Any:
+        """The reduction: the mean over the processes, or with another divisor while some have joined."""
+        return dist.ReduceOp.AVG if self.divisor is None else dist._make_nccl_premul_sum(1.0 / self.divisor)
 
     def _finish(self) -> None:
         """At the end of backward: wait for the reductions, and put the results into `.grad`."""
+        if self.hook is None:
+            dist.all_reduce(self.buckets[-1].flat, self._mean(), group=self.group)
         everywhere = self._used_anywhere()
         with no_grad():
             for bucket in self.buckets:
