@@ -289,3 +289,41 @@ def averaging(rank: int, size: int) -> None:
     assert optimizer.state_dict()["step"] == 2 and moved
     expected = 1.0 - 2 * sum(range(1, size + 1)) / size
     assert torch.allclose(model.weight, torch.full((1, 2), expected))
+
+
+def joined(rank: int, size: int) -> None:
+    """Batches of different numbers: those who have none left answer with zeros; all end with the same parameters."""
+    for by_all in (True, False):
+        for count in (lambda k: k + 1, lambda k: size - k, lambda k: 0 if k == 1 else 3):
+            torch.manual_seed(0)
+            model = DDP(nn.Sequential(Net(), nn.BatchNorm1d(3, affine=False)), bucket_cap_mb=1e-4)
+            alone = copy.deepcopy(model.module[0])
+            optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, alone)]
+            with model.join(divide_by_initial_world_size=by_all):
+                for step in range(count(rank)):
+                    x, y = batch(rank, step)
+                    optimizers[0].zero_grad()
+                    model(x)  # its hooks wait for gradients, which may come from any use of the parameters
+                    F.cross_entropy(model.module[0](x), y).backward()
+                    optimizers[0].step()
+            for step in range(max(count(k) for k in range(size))):
+                active = [k for k in range(size) if count(k) > step]
+                grads = means(alone, active, step)
+                for p, g in zip(alone.parameters(), grads, strict=True):
+                    p.grad = g * (len(active) / size) if by_all else g
+                optimizers[1].step()
+            for p, q in zip(model.module[0].parameters(), alone.parameters(), strict=True):
+                torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+            found = [torch.zeros(3) for _ in range(size)]
+            dist.all_gather(found, model.module[1].running_mean)
+            assert all(torch.equal(f, found[0]) for f in found)
+    model = DDP(Net())
+    try:
+        with model.join(throw_on_early_termination=True):
+            for step in range(1 + rank):
+                x, y = batch(rank, step)
+                F.cross_entropy(model(x), y).backward()
+    except RuntimeError as error:
+        assert "exhausted" in str(error)
+    else:
+        raise AssertionError("no error")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rushlight._interface.base import lazy_files
 
-__all__ = ["ddp_comm_hooks", "model_averaging"]
+__all__ = ["Join", "JoinHook", "Joinable", "ddp_comm_hooks", "join", "model_averaging"]
 
-__getattr__ = lazy_files(__name__, {}, ("ddp_comm_hooks", "model_averaging"))
+__getattr__ = lazy_files(
+    __name__, dict.fromkeys(("Join", "JoinHook", "Joinable"), "join"), ("ddp_comm_hooks", "join", "model_averaging")
+)

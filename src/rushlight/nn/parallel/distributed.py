@@ -9,6 +9,7 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
+from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parallel.buckets import GradBucket
 from rushlight.nn.parallel.reducer import Reducer
@@ -19,7 +20,7 @@ MEGABYTE = 1 << 20
 BUCKET_MB = 25
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """A module whose gradients are averaged over the processes of a group, while backward computes.
 
     Every process makes the same module and wraps it; parameters and buffers of the group's first process are sent to the
@@ -80,6 +81,8 @@ class DistributedDataParallel(Module):
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
         self.parameters_to_ignore = ignored
         self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self._join_config: Any = None
+        self._divides_by_all = True
         self.bucket_bytes_cap = int(MEGABYTE * (BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb))
         if init_sync:
             self._check_parameters(named)
@@ -114,9 +117,9 @@ class DistributedDataParallel(Module):
                 dist.broadcast(parameter.detach(), group=self.process_group, group_src=0)
         self._send_buffers()
 
-    def _send_buffers(self) -> None:
+    def _send_buffers(self, source: int = 0) -> None:
         works = [
-            dist.broadcast(buffer.detach(), group=self.process_group, group_src=0, async_op=True)
+            dist.broadcast(buffer.detach(), group=self.process_group, group_src=source, async_op=True)
             for name, buffer in self.module.named_buffers()
             if name not in self.parameters_to_ignore
         ]
@@ -129,15 +132,68 @@ class DistributedDataParallel(Module):
         """What `module` gives."""
         reduces = rushlight.is_grad_enabled() and self.require_backward_grad_sync
         self.reducer.sync = self.require_backward_grad_sync
+        joining = self._join_config is not None and self._join_config.enable
+        if joining and rushlight.is_grad_enabled():
+            self._begin_among_joined()
         if reduces:
             self.reducer.prepare()
         if self.broadcast_buffers and self.require_forward_param_sync and self.process_group.size() > 1:
-            self._send_buffers()
+            self._send_buffers(self._common_rank(True) if joining else 0)
+        if joining and rushlight.is_grad_enabled():
+            self._share_whether(reduces)
         outputs = self.module(*inputs, **kwargs)
         if reduces:
             self.reducer.arm(outputs)
         self.require_forward_param_sync = reduces or not rushlight.is_grad_enabled()
         return outputs
+
+    # ***** uneven inputs *****
+
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
+    ) -> Join:
+        """A context for loops whose number of batches differs among the processes.
+
+        A process without more batches answers the reductions of the others with zeros; in the end all get the parameters
+        of one that came last.  Gradients are divided by the number of processes, or of those that still have batches.
+        """
+        return Join(
+            [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a process without more batches does."""
+        self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
+        return _AnswerReductions(self)
+
+    @property
+    def join_device(self) -> Any:
+        """The device of the parameters."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The group that averages gradients."""
+        return self.process_group
+
+    def _begin_among_joined(self) -> None:
+        work = Join.notify_join_context(self)
+        if work is not None:
+            work.wait()
+            active = int(work.result()[0].item())
+            self.reducer.divisor = None if self._divides_by_all else active
+
+    def _share_whether(self, reduces: bool) -> bool:
+        """Whether the processes that still have batches reduce."""
+        flag = rushlight.tensor([reduces])
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.process_group)
+        return bool(flag.item())
+
+    def _common_rank(self, here: bool) -> int:
+        """The highest place in the group of a process that says it may be the source."""
+        place = rushlight.tensor([self.process_group.rank() if here else -1])
+        dist.all_reduce(place, dist.ReduceOp.MAX, group=self.process_group)
+        return int(place.item())
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -181,6 +237,33 @@ class DistributedDataParallel(Module):
 
     def __getstate__(self) -> dict[str, Any]:
         raise RuntimeError("a DistributedDataParallel module cannot be pickled: pickle `.module`, or its state_dict()")
+
+
+class _AnswerReductions(JoinHook):
+    """What a process without more batches does for every batch of the others."""
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.model, self.synced = model, True
+        model.reducer.armed = False
+
+    def main_hook(self) -> None:
+        model = self.model
+        if self.synced:
+            model.reducer.rebuild_once()
+        if model.broadcast_buffers and self.synced and model.process_group.size() > 1:
+            model._send_buffers(model._common_rank(False))
+        self.synced = model._share_whether(False)
+        if self.synced:
+            model.reducer.answer()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        model = self.model
+        source = model._common_rank(is_last_joiner)
+        with no_grad():
+            for parameter in model.module.parameters():
+                dist.broadcast(parameter.detach(), group=model.process_group, group_src=source)
+        model._send_buffers(source)
+        model.reducer.divisor = None
 
 
 def _refuse(**given: Any) -> None:

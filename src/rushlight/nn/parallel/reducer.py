@@ -39,6 +39,7 @@ class Reducer:
         self.buckets: list[Bucket] = []
         self.arrived: list[int] = []
         self.rebuilt = False
+        self.reductions = 0
         self.expected: list[int] | None = None  # of a static graph: how often each hook runs
         self.counts = [0] * len(self.parameters)
         self.divisor: int | None = None  # of `join`: None is the number of processes
@@ -63,7 +64,11 @@ class Reducer:
         """Before a forward call whose backward reduces: check that the last one did, and make buckets anew once."""
         if self.armed and self.began and not all(self.done):
             raise RuntimeError(self._unfinished())
-        if not self.rebuilt and self.arrived and (self.static or not self.find_unused):
+        self.rebuild_once()
+
+    def rebuild_once(self) -> None:
+        """After the first reduction: buckets in the order of gradients."""
+        if not self.rebuilt and self.reductions and (self.static or not self.find_unused):
             self._rebuild()
 
     def arm(self, outputs: Any) -> None:
@@ -193,6 +198,9 @@ class Reducer:
                     places.append(view)
             if grads:
                 rushlight._foreach_copy_(places, grads)
+        self._reduce(bucket)
+
+    def _reduce(self, bucket: Bucket) -> None:
         if self.hook is not None:
             bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
             if not isinstance(bucket.future, rushlight.futures.Future):
@@ -215,6 +223,22 @@ class Reducer:
                 self._wait(bucket)
                 self._put(bucket, everywhere)
         self.armed = False
+        self.reductions += 1
+
+    def answer(self) -> None:
+        """Take part in a reduction of the others, with zeros: this process has no more input."""
+        self.used = [False] * len(self.parameters)
+        with no_grad():
+            for bucket in self.buckets:
+                bucket.reset()
+                bucket.flat.zero_()
+                self._reduce(bucket)
+            if self.hook is None:
+                dist.all_reduce(self.buckets[-1].flat, self._mean(), group=self.group)
+            self._used_anywhere()
+            for bucket in self.buckets:
+                self._wait(bucket)
+        self.reductions += 1
 
     def _used_anywhere(self) -> Sequence[bool]:
         """Which parameters any process has used: the others keep the gradient that they had."""
