@@ -324,3 +324,68 @@ def test_a_range_is_a_guard() -> None:
     for n, count in ((8, 1), (4, 1), (10, 1), (11, 2)):
         x = x if n == 8 else torch.randn(n, 3)
         assert torch.equal(compiled(x), x * 2) and len(compiled._compiled.entry.sized) == count  # type: ignore[attr-defined]
+
+
+ONE_GRAPH: list[tuple[Callable[..., Any], list[tuple[int, ...]], list[str]]] = [
+    (lambda x: x * 2, [(4, 3), (5, 3), (9, 3)], ["s77", "l_x_", "mul(l_x_, 2)"]),
+    (lambda x: x * x.shape[0], [(4, 3), (5, 3), (9, 3)], ["s77", "l_x_", "mul(l_x_, s77)"]),
+    (lambda x: x.view(x.shape[0] * 3), [(4, 3), (5, 3), (9, 3)], ["s77", "l_x_", "mul(s77, 3)", "view(l_x_, mul)"]),
+    (
+        lambda x, y: torch.cat([x, y]).reshape(-1, x.shape[0]) + x.size(1), [(4, 3), (5, 3), (9, 3)],
+        ["s77", "l_x_", "s17", "l_y_", "cat([l_x_, l_y_])", "reshape(cat, -1, s77)", "add(reshape, 3)"],
+    ),
+    (lambda x: x[: x.shape[0] // 2], [(9, 5), (12, 5), (8, 5)], ["s77", "l_x_", "floordiv(s77, 2)", "getitem(l_x_, slice(None, floordiv, None))"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(ONE_GRAPH)))
+def test_a_backend_gets_one_graph_for_all_sizes(number: int) -> None:
+    """The nodes are PyTorch's, and example inputs say which are sizes."""
+    program, shapes, wanted = ONE_GRAPH[number]
+    graphs: list[Any] = []
+
+    def backend(gm: Any, examples: list[Any]) -> Any:
+        graphs.append(
+            (
+                gm,
+                [isinstance(e, torch.SymInt) for e in examples],
+                [str(e) for e in examples if isinstance(e, torch.SymInt)],
+            )
+        )
+        return gm.forward
+
+    compiled = torch.compile(program, backend=backend)
+    for shape in shapes:
+        given = [torch.randn(shape) for _ in range(program.__code__.co_argcount)]
+        assert torch.equal(compiled(*given), program(*given))
+    assert len(graphs) == 2
+    gm, symbolic, names = graphs[1]
+    nodes = [n for n in gm.graph.nodes if n.op != "output"]
+    texts = [n.name if n.op == "placeholder" else f"{_plain(n.name)}({', '.join(map(str, n.args))})" for n in nodes]
+    inputs = [n for n in nodes if n.op == "placeholder"]
+    assert (
+        texts == wanted
+        and symbolic == [n.type is torch.SymInt for n in inputs]
+        and names == [n.name for n in inputs if n.type]
+    )
+    at_once: list[Any] = []
+    torch.compile(program, backend=lambda gm, _: at_once.append(gm) or gm.forward, dynamic=True)(*given)  # type: ignore[func-returns-value]
+    assert "s77" in [n.name for n in at_once[0].graph.nodes]
+
+
+def _plain(name: str) -> str:
+    return name.rstrip("_0123456789")
+
+
+def test_a_backend_without_symbols_gets_a_graph_for_each_shape() -> None:
+    graphs = []
+
+    def backend(gm: Any, examples: list[Any]) -> Any:
+        graphs.append(gm)
+        assert all(isinstance(e, torch.Tensor) for e in examples)
+        return gm.forward
+
+    compiled = torch.compile(lambda x: x * x.shape[0], backend=backend)
+    for n in (4, 5, 6, 7, 5):
+        assert torch.equal(compiled(torch.ones(n)), torch.full((n,), float(n)))
+    assert len(graphs) == 5  # one with symbols, which it did not take

@@ -43,6 +43,7 @@ class ShapeEnv:
 
     small = 2  # numbers from -1 to this are constants of kernels
     watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
+    asked_by_backend = False  # whether text is for a backend, which names symbols
     settled: Callable[[Terms], None] | None = None  # who is told of a sum that must have one value from now on
 
     def __init__(self, sizes: Sequence[int]) -> None:

@@ -22,8 +22,14 @@ __all__ = ["register"]
 def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
     """The fx graph of a trace as a module, the tensors it takes, and where they come from."""
     tracer.document.output(outputs)
-    made = import_whole("rushlight.fx._document").graph_module(tracer.document.calls)
-    known = [tracer.outside.tensors[id(stand_in)] for stand_in in made.inputs]
+    made = import_whole("rushlight.fx._document").graph_module(tracer.document.calls, tracer.document.numbers)
+    varying = tracer.outside.varying
+    known = [
+        (value, varying.places[varying.number_of(value)])
+        if isinstance(value, rushlight.SymInt)
+        else tracer.outside.tensors[id(value)]
+        for value in made.inputs
+    ]
     return made.module, [real for real, _ in known], [source for _, source in known]
 
 

@@ -7,8 +7,9 @@ import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from rushlight import _C, Tensor
+from rushlight import _C, SymFloat, SymInt, Tensor
 from rushlight._interface.compiling import CallRecord, placeholder_name
+from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
@@ -34,12 +35,20 @@ class _Builder:
         self.kept_alive: list[Any] = []
         self.named: set[Node] = set()
         self.inputs: list[Node] = []
+        self.sizes: set[str] = set()
+        self.numbers = SizedNodes(self.graph, self.argument)
         self.before: tuple[Any, Node | None] = (None, None)  # the last value that was bound, and its node before
 
     def argument(self, value: Any) -> Any:
         """A value as an argument of a node: nodes for tensors, containers with nodes in them, anything else as it is."""
         if id(value) in self.nodes:
             return self.nodes[id(value)]
+        if isinstance(value, (SymInt, SymFloat)):
+            known = value.shape_env.symbols_in(value)
+            for symbol in value.shape_env.symbols:
+                if symbol.shape_env.shown(symbol) in known:
+                    self.size(symbol)
+            return self.numbers.node(value)
         if isinstance(value, Tensor):
             raise RuntimeError(
                 f"a tensor of shape {tuple(value.shape)} is used in a graph that has no record of where it comes from"
@@ -87,6 +96,19 @@ class _Builder:
         self.named.add(node)
         self.bind(record.result, node)
 
+    def size(self, symbol: Any) -> None:
+        """A symbolic size stands before the tensor that has it."""
+        text = symbol.shape_env.shown(symbol)
+        if symbol.shape_env.decided(symbol) is not None or text in self.sizes:
+            return
+        place = self.inputs[-1] if self.inputs else None
+        with self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(None):
+            node = self.graph.placeholder(text, type_expr=SymInt)
+        node.meta["example_value"] = symbol
+        self.sizes.add(text)
+        self.inputs.append(node)
+        self.numbers.stand(symbol, node)
+
     def call(self, record: CallRecord) -> None:
         args = tuple(self.argument(each) for each in record.args)
         kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
@@ -120,7 +142,7 @@ class _Builder:
         """The graph without items that nobody takes, and without inputs that nobody reads."""
         for node in reversed(list(self.graph.nodes)):
             taken_apart = node.op == "get_attr" or (node.op == "call_function" and node.target is operator.getitem)
-            if not node.users and (taken_apart or node.op == "placeholder"):
+            if not node.users and (taken_apart or node.op == "placeholder" and node.type is not SymInt):
                 self.graph.erase_node(node)
         kept = [node for node in self.inputs if not node._erased]
         made = GraphModule(self.root, self.graph)
@@ -141,12 +163,19 @@ def _nameable(function: Any) -> Any:
     return method
 
 
-def graph_module(records: Iterable[CallRecord]) -> Documented:
-    """The fx graph of a program's records, as a module.  RuntimeError for a tensor that no record gives."""
+def graph_module(records: Iterable[CallRecord], numbers: Iterable[Any] = ()) -> Documented:
+    """The fx graph of a program's records, as a module.  RuntimeError for a tensor that no record gives.
+
+    `numbers` lists what was computed of symbolic sizes: function, arguments and result.
+    """
     builder = _Builder()
+    for made in numbers:
+        builder.numbers.note(*made)
     for record in records:
         if record.kind == "placeholder":
             builder.placeholder(record)
+        elif record.kind == "size":
+            builder.size(record.result)
         elif record.kind == "name":
             builder.name(record)
         elif record.kind == "dropped":

@@ -48,6 +48,7 @@ class Document:
 
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
+        self.numbers: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []  # symbolic ones, as they were computed
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
@@ -57,6 +58,10 @@ class Document:
         """An input, when the program first uses it."""
         self.calls.append(CallRecord("placeholder", source, (), {}, tensor))
         return tensor
+
+    def size(self, symbol: Any) -> None:
+        """A symbolic size that is an input."""
+        self.calls.append(CallRecord("size", "", (), {}, symbol))
 
     def function(
         self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any], result: Any, name: str = ""

@@ -20,6 +20,7 @@ from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
+from rushlight._types.symbols import is_symbolic
 
 __all__ = ["DocumentingTracer", "NamingInterpreter", "source_text", "state_names"]
 
@@ -127,6 +128,12 @@ class DocumentingTracer(Tracer):
         self.names, self.cells = state_names(start)
         self.aliases = self.settings.source_names
 
+    def watch_sizes(self) -> None:
+        """Write down what is computed of symbolic sizes."""
+        varying = self.outside.varying
+        varying.text = functools.partial(source_text, self)
+        varying.sizes.env.watch = lambda *made: self.document.numbers.append(made)
+
     def interpreter(self) -> Interpreter:
         """An interpreter for this trace."""
         return NamingInterpreter(self)
@@ -146,6 +153,9 @@ class DocumentingTracer(Tracer):
             known = self.outside.tensors.get(id(value))
             if known is not None and id(value) not in self.seen:
                 self.seen.add(id(value))
+                for size in value._spec.shape:
+                    if is_symbolic(size):
+                        self.document.size(size)
                 self.document.placeholder(source_text(self, known[1]), value)
         elif isinstance(value, (list, tuple)):
             for each in value:

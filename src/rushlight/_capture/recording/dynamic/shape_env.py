@@ -22,13 +22,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from rushlight._capture.recording.dynamic.sizes import MOST, looked_up_by_value, symbolic_strides
+from rushlight._capture.recording.dynamic.sizes import MOST, Sizes, looked_up_by_value, symbolic_strides
 from rushlight._engine.core.state import STATE, SYMBOLIC
 from rushlight._types import shape_env
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Integer, Real, Terms, is_symbolic, watch_arithmetic
 
-__all__ = ["Expression", "ShapeEnv", "ShapeGuard", "SymNode"]
+__all__ = ["Expression", "NamedSizes", "ShapeEnv", "ShapeGuard", "SymNode"]
 
 
 class Expression(str):
@@ -406,6 +406,34 @@ class ShapeEnv(shape_env.ShapeEnv):
         found = [known.get(symbol.terms, symbol.value) for symbol in self.symbols]
         bounds = [self._bounds[symbol.terms[0][0][0]] for symbol in self.symbols]
         return found if all(lo <= n <= hi for n, (lo, hi) in zip(found, bounds, strict=True)) else None
+
+
+class _TraceEnv(ShapeEnv):
+    """The sizes of a compiled program: its text is that of their values, which is recorded, unless a backend asks."""
+
+    small = shape_env.ShapeEnv.small
+
+    def __init__(self) -> None:
+        super().__init__(duck_shape=False)
+        self.specs = {}
+
+    def said(self, number: Integer | Real) -> Any:
+        """The formula for backends, else the value."""
+        return self.shown(number) if self.asked_by_backend else number.pin()
+
+
+class NamedSizes(Sizes):
+    """The symbols of a trace whose graph a backend gets: one for each dim, with PyTorch's names."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.env = _TraceEnv()
+
+    def symbol_of(self, size: int, source: str) -> Any:
+        """A symbol for this dim alone."""
+        return self.env.create_symbol(size, source, shape_env.LEAST)  # type: ignore[attr-defined]
 
 
 class _Layouts(dict[Any, Any]):

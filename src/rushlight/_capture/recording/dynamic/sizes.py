@@ -81,13 +81,17 @@ class Sizes:
             self._known[size] = self.add(size)
         return self._known[size]
 
+    def symbol_of(self, size: int, source: str) -> Any:
+        """The symbol for a size that comes from `source`: here the same for equal sizes."""
+        return self.symbol(size)
+
     def add(self, size: int) -> Any:
         """A further symbol, whether a size of this value has one or not."""
         return self.env.symbol(size, MOST)
 
-    def layout(self, spec: Spec, dims: Collection[int]) -> Spec:
+    def layout(self, spec: Spec, dims: Collection[int], source: str = "") -> Spec:
         """A spec with symbols for some of its dims; itself where there is nothing to vary."""
-        shape = [self.symbol(n) if d in dims else n for d, n in enumerate(spec.shape)]
+        shape = [self.symbol_of(n, f"{source}.size()[{d}]") if d in dims else n for d, n in enumerate(spec.shape)]
         if all(type(n) is int for n in shape):
             return spec
         strides = None if spec.plain else symbolic_strides(spec, shape)

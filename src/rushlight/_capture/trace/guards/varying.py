@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from rushlight._capture.recording.dynamic.shape_env import NamedSizes
 from rushlight._capture.recording.dynamic.sized import holds_sizes
 from rushlight._capture.recording.dynamic.sizes import MOST, Sizes, within_rooms
 from rushlight._capture.trace.guards.sources import Reads, Source
@@ -91,7 +92,7 @@ class Varying:
     `static` dims never vary, however they change.  With `all` every dim varies of tensors that are no parameters.
     """
 
-    __slots__ = ("all", "dims", "marks", "names", "numbers", "static")
+    __slots__ = ("all", "dims", "marks", "named", "names", "numbers", "static")
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class Varying:
         marks: bool = True,
     ) -> None:
         self.numbers, self.dims, self.static, self.all, self.marks = numbers, dims, static, all, marks
+        self.named = False  # whether a backend gets a graph with the symbols
         self.names: Sequence[str] = ()  # of the locals that a state begins with, for errors
 
     def tracing(self) -> Tracing:
@@ -197,7 +199,7 @@ def _decided_by_program() -> bool:
     frame, needed = sys._getframe(2), False
     while frame is not None and frame.f_code.co_filename.endswith(_SYMBOLS):
         needed = needed or frame.f_code.co_name == "pin"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame is not None and not (needed and within_rooms(frame.f_code.co_filename))
 
 
@@ -208,7 +210,8 @@ class Tracing:
     """The symbolic sizes of one trace, and from where each call reads them."""
 
     def __init__(self, varying: Varying) -> None:
-        self.varying, self.sizes = varying, Sizes()
+        self.varying, self.sizes = varying, NamedSizes() if varying.named else Sizes()
+        self.text: Callable[[Source], str] = str  # a source as backends know it
         self.places: dict[int, tuple[Source, int]] = {}  # of each symbol's size: the first tensor that has it
         self.dims: dict[int, list[tuple[str, int]]] = {}  # all that have it
         self.marked = Marked(self.sizes, varying.names)
@@ -221,15 +224,19 @@ class Tracing:
         dims = [d for d in range(spec.ndim) if self.varies(x, place, d)]
         if not dims:
             return spec
-        layout = self.sizes.layout(spec, dims)
+        layout = self.sizes.layout(spec, dims, self.text(source))
         for d, size in enumerate(layout.shape):
             if type(size) is not int:
-                number = self.sizes.values.index(spec.shape[d])
+                number = self.number_of(size)
                 self.dims.setdefault(number, []).append((place, d))
                 self.places.setdefault(number, (source, d))
                 if self.varying.marks:
                     self.marked.add(number, x, place, d)
         return layout
+
+    def number_of(self, size: Any) -> int:
+        """Which symbol a size is."""
+        return next(k for k, symbol in enumerate(self.sizes.env.symbols) if symbol.terms == size.terms)
 
     def varies(self, x: Tensor, place: str, d: int) -> bool:
         """Whether a dim of a tensor is a symbol."""

@@ -293,7 +293,7 @@ class CompiledFunction:
         """The segment of a trace with symbols for the sizes of a state, compiled; None where there is none."""
         try:
             made = sized.at(state)
-            if made is not None and made.program is not None:
+            if made is not None and hasattr(made.program, "compile"):
                 made.program.compile()
         except Exception as error:  # another trace may do better
             if isinstance(error, HOOKS.fatal):
@@ -339,7 +339,7 @@ class CompiledFunction:
             return True
         COUNTERS["recompiles"][reason] += 1
         tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
-        if tells_of_sizes(reason) and self.settings.backend is None and position.sizes < MAX_SIZES:
+        if tells_of_sizes(reason) and position.sizes < MAX_SIZES:
             position.sizes += 1
             return True
         if position.traced < self.settings.recompile_limit:
@@ -356,16 +356,16 @@ class CompiledFunction:
 
     def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
         """Take dims that do not have the sizes that they had as symbols, from now on."""
-        if HOOKS.dynamic(self.settings.dynamic) is not False and self.settings.backend is None:
+        if HOOKS.dynamic(self.settings.dynamic) is not False:
             for segment in position.segments[:LOOKED_AT]:
                 position.dims |= {*segment.changes.resized(state)} - position.static
 
     def _varying(self, position: Position) -> Varying:
         """What the next trace takes as numbers and sizes of each call."""
         dynamic = HOOKS.dynamic(self.settings.dynamic)
-        if self.settings.backend is not None:
-            return Varying(position.changing, marks=False)
-        return Varying(position.changing, position.dims, position.static, dynamic is True)
+        varying = Varying(position.changing, position.dims, position.static, dynamic is True)
+        varying.named = self.settings.backend is not None
+        return varying
 
     def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
         stop_at, reason, plain = None, "", False
@@ -395,6 +395,9 @@ class CompiledFunction:
                     if plain or isinstance(error, HOOKS.fatal):
                         raise
                     self._no_symbols(f"{type(error).__name__}: {error}")
+                    if self.settings.backend is not None:  # it is not asked again for each size
+                        position.static |= {*position.dims}
+                        position.dims.clear()
                     plain, stop_at = True, None
                     continue
                 if hasattr(made.program, "compile"):  # here its errors let the function run as it is

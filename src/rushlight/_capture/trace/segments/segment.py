@@ -36,6 +36,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
+from rushlight._types.symbols import SpecializationError, is_symbolic
 
 __all__ = ["ERRORS", "MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
 
@@ -149,6 +150,8 @@ def trace(
         passed = Passed()
         tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
         tracer.outside.varying = varying.tracing()
+        if varying.named and isinstance(tracer, DocumentingTracer):
+            tracer.watch_sizes()
         tracer.outside.varying.marked.stack = functools.partial(user_stack, tracer)
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
@@ -384,8 +387,23 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     if not rebuild.outputs and not tracer.document.has_calls():
         return None, None, []
     graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
-    compiled = tracer.settings.backend(graph_module, examples)
-    return (lambda inputs: compiled(*inputs)), graph_module, [tracer.reads.variable(source) for source in sources]
+    env = tracer.outside.varying.sizes.env
+    env.watch, env.asked_by_backend = None, True
+    try:
+        compiled = tracer.settings.backend(graph_module, examples)
+    except Exception as error:
+        if not any(map(is_symbolic, examples)):
+            raise
+        raise SpecializationError(f"the backend takes no symbolic sizes: {error}") from error
+    finally:
+        env.asked_by_backend = False
+    inputs = [tracer.reads.variable(s) if isinstance(s, Source) else _size_of(tracer, *s) for s in sources]
+    return (lambda inputs: compiled(*inputs)), graph_module, inputs
+
+
+def _size_of(tracer: Tracer, source: Source, d: int) -> str:
+    """The expression for a size of a tensor."""
+    return tracer.reads.variable(tracer.reads.source(f"{{}}._spec.shape[{d}]", source))
 
 
 def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
@@ -565,7 +583,7 @@ class SizedSegment:
         env = sizes.env
         varying = {name: value for name, value in constants.items() if holds_sizes(value)}
         self._varying = SizedValues(varying, env)
-        self._program = None if program is None else SizedProgram(program, env)
+        self._program = SizedProgram(program, env) if isinstance(program, CompiledProgram) else None
         self.conditions = env.conditions()
         self.used = 0
 
@@ -587,7 +605,7 @@ class SizedSegment:
         found = self._varying.at(sizes)
         if found is None or any(found[name] is not spec for name, spec in specs.items()):
             return None
-        program = None if self._program is None else self._program.at(sizes)
+        program = self.program if self._program is None else self._program.at(sizes)
         segment = self._written.segment({**self._constants, **found}, program)
         segment.origin, segment.unkept = self, "it is made for sizes"
         return segment
