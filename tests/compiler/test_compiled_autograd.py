@@ -6,6 +6,7 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._engine.core.hooks import HOOKS
 
 counters = torch._dynamo.utils.counters
 compiled_autograd = torch._dynamo.compiled_autograd
@@ -168,3 +169,59 @@ def test_the_setting_switches_it():
     assert counters["compiled_autograd"]["captures"] == 1
     (weight * weight * 2).sum().backward()
     assert counters["compiled_autograd"]["captures"] == 1 and weight.grad.tolist() == [6.0, 6.0]
+
+
+def test_structures_are_recognised_and_told_apart():
+    """Calls of a plain structure are found without walking; a history that differs in one place is not taken for it."""
+    torch.manual_seed(0)
+    x, w, v = torch.randn(4, 3), torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    frozen = torch.randn(3, 3)
+
+    def two(a, b):
+        return ((x @ a).relu() @ b).sum()
+
+    def hooked(a, b):
+        y = (x @ a).relu()
+        y.register_hook(lambda g: g * 3)
+        return (y @ b).sum()
+
+    def changed(a, b):
+        y = (x @ a).relu()
+        loss = (y @ b).sum()
+        with torch.no_grad():
+            y.mul_(2)
+        return loss
+
+    def gradients(make, a, b):
+        w.grad = v.grad = None
+        try:
+            make(a, b).backward()
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return [None if p.grad is None else p.grad.clone() for p in (w, v)]
+
+    cases = [
+        (two, w, v),
+        (two, w, v),
+        (two, w, w),
+        (two, v, w),
+        (two, w, frozen),
+        (hooked, w, v),
+        (changed, w, v),
+        (two, w, v),
+    ]
+    expected = [gradients(*case) for case in cases]
+    with compiled_autograd._enable(torch.compile):
+        walks = HOOKS.walk
+        found = [gradients(*case) for case in cases]
+        before = counters["compiled_autograd"]["captures"]
+        w.register_hook(lambda g: g * 2)
+        doubled = gradients(two, w, v)
+    for a, b in zip(found, expected, strict=True):
+        assert (
+            a == b
+            if isinstance(b, str)
+            else all((p is None and q is None) or torch.equal(p, q) for p, q in zip(a, b, strict=True))
+        )
+    assert torch.equal(doubled[0], 2 * expected[0][0]) and counters["compiled_autograd"]["captures"] == before + 1
+    assert walks._plain and torch.equal(expected[0][0], found[1][0])

@@ -8,11 +8,13 @@ those of a `Function` and those with packed tensors run as the engine runs them,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from threading import Lock
 from typing import Any
 
 from rushlight._capture.autograd import steps
+from rushlight._capture.autograd.matching import Found, matcher
 from rushlight._capture.trace.reports.events import COUNTERS
 from rushlight._capture.trace.segments.generated import functions
 from rushlight._capture.trace.settings import HOOKS
@@ -25,6 +27,7 @@ from rushlight._engine.functorch.transformed import LEVELS
 __all__ = ["Walks"]
 
 MOST_KEPT = 256
+MOST_PLAIN = 8  # structures that begin with one sort of node
 _ELSEWHERE = ANOMALY | FUNCTION_MODE | OBSERVED | RECORDING
 
 HOOKS.breaks[id(steps.run_as_it_is)] = (
@@ -39,6 +42,8 @@ class Walks:
     def __init__(self, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self.compile, self._lock = compile, Lock()
         self._known: dict[Any, tuple[Callable[..., Any], Any]] = {}
+        # By what their first node is: functions that recognise a structure, and the function of the walk.
+        self._plain: dict[Any, list[tuple[Callable[[Any, Any], Found | None], Callable[..., Any]]]] = {}
 
     @staticmethod
     def switch(walks: Walks | None) -> None:
@@ -59,15 +64,54 @@ class Walks:
                 COUNTERS["compiled_autograd"]["captures"] += 1
                 if len(self._known) >= MOST_KEPT:
                     self._known.clear()
+                    self._plain.clear()
                 walk = _Walk(task, heap, True)
                 walk.gather()
                 known = self._known[key] = self.compile(walk.function()), walk.kept
+                self._recognise(walk, known[0])
         task.results[:] = known[0](walk.values, walk.hooks, walk.nodes)
         if not task.keep:
             for node in walk.order:
                 if node._edges:
                     node._release()
         return True
+
+    def _recognise(self, walk: _Walk, compiled: Callable[..., Any]) -> None:
+        """Let later calls of a plain structure be recognised (see `matching`)."""
+        if walk.task.needed is not None or walk.hooks or walk.nodes or len(walk.task.buffers) != 1:
+            return
+        root = walk.order[0]
+        buffer = walk.task.buffers.get(root)
+        if buffer is None or sum(grad is not None for grad in buffer) != 1:
+            return
+        number = next(k for k, grad in enumerate(buffer) if grad is not None)
+        match = matcher(walk.order, number)
+        if match is not None:
+            held = self._plain.setdefault((type(root), number), [])
+            held.insert(0, (match, compiled))
+            del held[MOST_PLAIN:]
+
+    def recognised(self, task: Any, edge: Any, grad: Any) -> Callable[[], None] | None:
+        """The backward call from one edge, where its structure is known and plain; None for other calls."""
+        root, number = edge if type(edge) is tuple else (edge, 0)
+        held = self._plain.get((type(root), number))
+        if held is None or task.create_graph or task.apart is not None or STATE.word & _ELSEWHERE or LEVELS.stack:
+            return None
+        if type(grad) not in plain_classes:
+            return None
+        for match, compiled in held:
+            found = match(root, grad)
+            if found is not None:
+                return partial(_run_plain, compiled, found, task.keep)
+        return None
+
+
+def _run_plain(compiled: Callable[..., Any], found: Found, keep: bool) -> None:
+    values, nodes = found
+    compiled(values, [], [])
+    if not keep:
+        for node in nodes:
+            node._release()
 
 
 class _Walk:

@@ -7,7 +7,7 @@ ready.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from threading import RLock
@@ -275,6 +275,11 @@ def run_backward(
         task.run = observed_node(task.run)
     roots = [root_edge(t) for t in tensors]
     nodes = [e[0] if type(e) is tuple else e for e in roots]
+    if HOOKS.walk is not None and inputs is None and len(roots) == 1 and not task.ends and STATE.task is None:
+        known = HOOKS.walk.recognised(task, roots[0], grads[0])
+        if known is not None:
+            _execute(task, [], known)
+            return task.results
     task.count(nodes)
     if inputs is not None:
         _capture(task, nodes, inputs, accumulate)
@@ -299,14 +304,18 @@ def run_backward(
     return task.results
 
 
-def _execute(task: _Task, heap: list[Any]) -> None:
-    """Run ready nodes until none is left, then the callbacks that hooks queued, and those that callbacks queue."""
+def _execute(task: _Task, heap: list[Any], known: Callable[[], None] | None = None) -> None:
+    """Run ready nodes until none is left, or what does all that they do (`known`), then the callbacks that hooks queued,
+    and those that callbacks queue.
+    """
     state = STATE
     before, outer, hooks = state.word, state.task, state.saved_hooks
     state.saved_hooks = list(hooks)  # contexts entered by hooks do not leak out
     state.word, state.task = before | GRAD if task.create_graph else before & ~GRAD, task
     try:
-        if HOOKS.walk is None or not HOOKS.walk(task, heap):
+        if known is not None:
+            known()
+        elif HOOKS.walk is None or not HOOKS.walk(task, heap):
             _loop(task, heap)
         for callback in task.after:  # grows while callbacks ask for more
             callback()
