@@ -144,6 +144,20 @@ def test_what_no_eager_program_saves_may_change() -> None:
         assert seen[0] == seen[1]
 
 
+def test_hooks_of_outputs_without_a_gradient() -> None:
+    def function(x: Any) -> Any:
+        return x.sin(), x.exp()
+
+    for f in (function, torch.compile(function)):
+        x, seen = torch.ones(3, requires_grad=True), list[Any]()
+        first, second = f(x)
+        first.register_hook(seen.append)
+        second.sum().backward()
+        assert not seen
+        assert torch.equal(torch.autograd.grad(first.sum(), first)[0], torch.ones(3))
+        assert len(seen) == 1
+
+
 def test_outputs_that_save_nothing_in_common_are_freed_one_by_one() -> None:
     def function(x: Any) -> Any:
         return x.sin(), x.exp(), x.exp().cos(), x + 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import pytest
 from tests.kernels.call_programs import Calls, Stored, bytes_of
 
+import rushlight
 from rushlight._backends.cpu.program.arena import planned
 from rushlight._backends.registry import backend_of
 from rushlight._graph.core import GraphBuilder
@@ -53,6 +55,13 @@ def normalized(x):
 
 
 # ***** what becomes one *****
+
+
+def test_a_product_over_nothing_is_zeros():
+    empty = rushlight.zeros(3, 0), rushlight.zeros(0, 3)
+    product = rushlight.compile(lambda a, b: a @ b)
+    with warnings.catch_warnings(action="error"):
+        assert rushlight.equal(product(*empty), rushlight.zeros(3, 3))
 
 
 def test_a_chain_of_calls_is_one_kernel():

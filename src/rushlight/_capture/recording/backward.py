@@ -120,7 +120,7 @@ class ProgramNode(OpNode):
     """
 
     __slots__ = ()
-    _quick = False
+    _quick, _staged = False, True
     _gone: frozenset[int] = frozenset()  # outputs whose history was freed
     _ran: tuple[bool, ...] = ()  # the outputs that had gradients when it ran
 
@@ -148,6 +148,33 @@ class ProgramNode(OpNode):
             return super().apply(grads)
         return [None if g is None else g[0] for g in self._of_some(mask, grads, False)]
 
+    def in_stages(self, task: Any, grads: list[Tensor | None]) -> bool:
+        """Whether hooks were called and gradients kept: those of outputs without a gradient, whose eager nodes would not
+        run, are not called.
+        """
+        if self in task.notes:
+            return True
+        extra = self._extra
+        hooked = {*(extra.tensor_hooks or ()), *(extra.retain or ())} if extra is not None else ()
+        if all(grads[k] is not None for k in hooked):
+            return False
+        captured, runs = self._captured(task)
+        for k, _ in captured if runs else ():
+            _keep(task, captured, k, grads[k])
+        for k in sorted(hooked):
+            if grads[k] is not None:
+                run_tensor_hooks(_of_one(extra, k), grads)
+        for k, _ in () if runs else captured:
+            _keep(task, captured, k, grads[k])
+        task.notes[self] = None
+        return True
+
+    def _captured(self, task: Any) -> tuple[Sequence[tuple[int, int]], bool]:
+        """Which gradients of its outputs a backward call asks for, and whether it goes on behind them."""
+        if task.needed is None:
+            return (), True
+        return task.captures.get(self, ()), self in task.needed
+
     def _of_some(
         self, mask: tuple[bool, ...], grads: Sequence[Tensor | None], apart: bool, points: tuple[int, ...] = ()
     ) -> list[tuple[Tensor, ...] | None]:
@@ -174,7 +201,6 @@ class StagedNode(ProgramNode):
     """
 
     __slots__ = ()
-    _staged = True
 
     def in_stages(self, task: Any, grads: list[Tensor | None]) -> bool:
         """Whether the gradients of the outputs were shown to those who look at them, and those of the inputs found:
@@ -183,12 +209,12 @@ class StagedNode(ProgramNode):
         if self in task.notes:
             return True
         extra, info = self._extra, self.info
-        captured = task.captures.get(self, ()) if task.needed is not None else ()
+        captured, _ = self._captured(task)
         seen = {k for k, _ in captured}
         if extra is not None:
             seen.update(extra.tensor_hooks or (), extra.retain or ())
         if not any(grads[j] is not None for k in seen for j in info.inner.get(k, ())):
-            return False
+            return super().in_stages(task, grads)
         if len(grads) != len(info.mask):
             raise RuntimeError(
                 "a second derivative through a value that a compiled program saved, together with the gradient of one of its outputs for another: "
@@ -204,7 +230,7 @@ class StagedNode(ProgramNode):
         self, task: Any, grads: list[Tensor | None], captured: Sequence[tuple[int, int]], points: tuple[int, ...]
     ) -> list[list[Tensor]]:
         """The gradients of each edge, in the order in which they come."""
-        runs = task.needed is None or self in task.needed
+        _, runs = self._captured(task)
         parts: list[list[Tensor]] = [[] for _ in self._edges]
         rest = [None if k in points else g for k, g in enumerate(grads)]
         arrived = {p: grads[p] for p in points}
@@ -233,8 +259,8 @@ class StagedNode(ProgramNode):
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """As that of other programs, or what the stages have found."""
         task = STATE.task
-        if task is not None and self in task.notes:
-            found: list[Tensor | None] = task.notes[self]
+        found: list[Tensor | None] | None = None if task is None else task.notes.get(self)
+        if found is not None:
             return found
         return super().apply(grads)
 

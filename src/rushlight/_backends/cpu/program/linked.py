@@ -170,8 +170,8 @@ class LinkedExecutable:
                 self.reports.append(part.steps[at])
             pin: _Pin | None = None
             for launch, words, count, bytes_of in laid:
-                given = [places[w] for w in words]
                 fresh = list(range(len(self.buffers), len(self.buffers) + count))
+                given = [places[w] if w >= 0 else _nowhere(fresh) for w in words]
                 self.buffers += bytes_of
                 places += [("buffer", b, 0) for b in fresh]
                 written = {_key(p) for p in given} & mine
@@ -502,6 +502,11 @@ class _Table:
 def _different(clusters: Sequence[LinkedCluster]) -> list[Compiled]:
     """The programs of clusters, each once."""
     return list(dict.fromkeys(c.compiled for c in clusters))
+
+
+def _nowhere(fresh: list[int]) -> Place:
+    """Where an operand without elements is: a kernel reads nothing there."""
+    return ("buffer", fresh[0], 0) if fresh else ("word", 0, 0)
 
 
 def _key(place: Place) -> tuple[str, int]:
