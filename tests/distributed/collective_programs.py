@@ -356,3 +356,43 @@ def differentiable(rank: int, size: int) -> None:
         plain.permute_tensor(x, [(k + 1) % size for k in range(size)], dist.group.WORLD)[0, 0].item()
         == (rank - 1) % size
     )
+
+
+def meshes(rank: int, size: int) -> None:
+    """A mesh of two rows: groups, parts, sums along each dim."""
+    mesh = dist.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "tp"))
+    columns = size // 2
+    place = (rank // columns, rank % columns)
+    assert repr(mesh) == f"DeviceMesh((dp=2, tp={columns}), 'cpu', stride=({columns}, 1))"
+    assert mesh.get_coordinate() == place and mesh.size() == size and mesh.shape == (2, columns)
+    assert dist.get_process_group_ranks(mesh.get_group("dp")) == [place[1], place[1] + columns]
+    assert dist.get_process_group_ranks(mesh["tp"].get_group()) == [place[0] * columns + k for k in range(columns)]
+    assert mesh["dp"].get_local_rank() == place[0] and mesh["tp"].mesh.tolist() == [
+        place[0] * columns + k for k in range(columns)
+    ]
+    for name, ranks in (
+        ("dp", [place[1], place[1] + columns]),
+        ("tp", [place[0] * columns + k for k in range(columns)]),
+    ):
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x, group=mesh.get_group(name))
+        assert x.item() == sum(ranks)
+    assert dist.get_world_size(mesh._flatten("all").get_group()) == size and mesh["all"].mesh.tolist() == list(
+        range(size)
+    )
+    one = dist.init_device_mesh("cpu", (size,))
+    assert one.get_group() is dist.group.WORLD and one.get_local_rank() == rank
+    part = dist.DeviceMesh("cpu", [0, 1])
+    assert part.get_coordinate() == ((rank,) if rank < 2 else None)
+    for wrong, error in (
+        (lambda: mesh["xx"], KeyError),
+        (mesh.get_group, RuntimeError),
+        (lambda: dist.init_device_mesh("cpu", (2 * size,)), RuntimeError),
+    ):
+        try:
+            wrong()
+        except error:
+            continue
+        raise AssertionError("no error")
+    after = dist.new_group(range(size))  # named alike on all ranks, though not all made the same groups before
+    dist.barrier(after)

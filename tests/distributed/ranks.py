@@ -34,8 +34,14 @@ class Ranks:
     """`size` processes that are one job."""
 
     def __init__(self, size: int, **environment: str) -> None:
+        from rushlight._distributed.engines.progress_native import bound
+        from rushlight._distributed.launch.monitor import start_beat
+        from rushlight._host.stubs import bind
         from rushlight.distributed import TCPStore
 
+        for name in ("start", "test", "wait", "run", "poll"):  # compiled here once, and found by the ranks
+            bound(name)
+        bind(start_beat)
         self.size = size
         self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -48,6 +54,7 @@ class Ranks:
             )
             for rank in range(size)
         ]  # fmt: skip
+        self._collect(time.monotonic() + 120)
 
     def run(self, function: Any, *arguments: Any, timeout: float = 40.0, fails: bool = False) -> list[Any]:
         """The results of a function on every rank.  RankError for what raised, unless `fails`: then the text of each
@@ -116,6 +123,7 @@ def serve(rank: int, size: int, port: int) -> None:
 
     store = torch.distributed.TCPStore("127.0.0.1", port)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    _write(answers, pickle.dumps(None))
     while (message := _read(given)) is not None:
         module, name, arguments = message
         try:

@@ -9,7 +9,18 @@ from tests.distributed.ranks import Ranks
 
 @pytest.mark.parametrize(
     "program",
-    ["reductions", "moves", "uneven", "layouts", "asynchronous", "messages", "objects", "groups", "differentiable"],
+    [
+        "reductions",
+        "moves",
+        "uneven",
+        "layouts",
+        "asynchronous",
+        "messages",
+        "objects",
+        "groups",
+        "differentiable",
+        "meshes",
+    ],
 )
 def test_four_ranks(four: Ranks, program: str) -> None:
     four.run(getattr(programs, program))

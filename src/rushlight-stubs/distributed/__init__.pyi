@@ -14,6 +14,7 @@ from rushlight.distributed.c10d.options import BackendConfig as BackendConfig
 from rushlight.distributed.c10d.options import BarrierOptions as BarrierOptions
 from rushlight.distributed.c10d.options import BroadcastOptions as BroadcastOptions
 from rushlight.distributed.c10d.options import DebugLevel as DebugLevel
+from rushlight.distributed.device_mesh import DeviceMesh as DeviceMesh
 from rushlight._distributed.errors import DistBackendError as DistBackendError
 from rushlight._distributed.errors import DistError as DistError
 from rushlight._distributed.errors import DistNetworkError as DistNetworkError
@@ -68,6 +69,7 @@ from rushlight.distributed.c10d.groups import get_process_group_ranks as get_pro
 from rushlight.distributed.c10d.groups import get_rank as get_rank
 from rushlight.distributed.c10d.groups import get_world_size as get_world_size
 from rushlight.distributed.c10d.world import group as group
+from rushlight.distributed.device_mesh import init_device_mesh as init_device_mesh
 from rushlight.distributed.c10d.groups import init_process_group as init_process_group
 from rushlight.distributed.c10d.messages import irecv as irecv
 def is_available() -> _bool: ...

@@ -48,7 +48,7 @@ _C10D = (
 
 __all__ = [
     "register_rendezvous_handler", "rendezvous",
-    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError",
+    "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError", "DeviceMesh", "init_device_mesh",
     "Store", "TCPStore", "is_available",
     "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
     "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
@@ -65,7 +65,7 @@ __all__ = [
 
 __getattr__ = lazy_files(
     __name__,
-    dict.fromkeys(_C10D, "distributed_c10d"),
+    {**dict.fromkeys(_C10D, "distributed_c10d"), "DeviceMesh": "device_mesh", "init_device_mesh": "device_mesh"},
     (
         "_composable",
         "_tensor",

@@ -1,7 +1,272 @@
-"""`torch.distributed.device_mesh`: there are no process groups to arrange."""
+"""`DeviceMesh`: the processes of a job as a grid, with a group for each row and column.
+
+>>> import rushlight as torch
+>>> import rushlight.distributed as dist
+>>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+>>> mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+>>> mesh, mesh["tp"], mesh.get_coordinate()
+(DeviceMesh((dp=1, tp=1), 'cpu', stride=(1, 1)), DeviceMesh((tp=1), 'cpu', stride=(1,)), (0, 0))
+>>> dist.destroy_process_group()
+"""
 
 from __future__ import annotations
 
-from rushlight.distributed.tensor import DeviceMesh, init_device_mesh
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import rushlight
+import rushlight.distributed as dist
+from rushlight import Tensor
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
+
+
+class DeviceMesh:
+    """Ranks as a grid: `mesh` is a tensor (or nested list) of ranks, `mesh_dim_names` names its dims.
+
+    Each process gets a group for each dim, of the ranks that differ from it in that dim alone: its members make it by
+    themselves.  `mesh["tp"]` is the part with the dims of these names to which this process belongs.
+    """
+
+    def __init__(
+        self, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None, backend_override: Any = None,
+        _init_backend: bool = True, _rank: int | None = None, _groups: list[Any] | None = None, _root: DeviceMesh | None = None,
+    ) -> None:  # fmt: skip
+        self.device_type = device_type
+        ranks = mesh.tolist() if isinstance(mesh, Tensor) else mesh
+        self.mesh = rushlight.tensor(ranks, dtype=rushlight.int32)
+        self.mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
+        self._root_mesh = _root
+        self._flattened: dict[str, DeviceMesh] = {}
+        self._rank = (dist.get_rank() if dist.is_initialized() else 0) if _rank is None else _rank
+        flat = self.mesh.reshape(-1).tolist()
+        if len(set(flat)) != len(flat):
+            raise RuntimeError(f"a rank is in a mesh once, got {flat}")
+        self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
+        self._groups = _groups
+        if _groups is None and _init_backend:
+            self._make_groups(flat)
+
+    def _make_groups(self, flat: list[int]) -> None:
+        if not dist.is_initialized():
+            dist.init_process_group()
+            self._rank = dist.get_rank()
+            self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
+        if len(flat) > dist.get_world_size():
+            raise RuntimeError(
+                f"Mesh should not be bigger than default world size {dist.get_world_size()}, but found {len(flat)} ranks!"
+            )
+        self._groups = []
+        if self._coordinate is None:
+            return
+        world = list(range(dist.get_world_size()))
+        for dim in range(self.ndim):
+            index = [slice(None) if k == dim else place for k, place in enumerate(self._coordinate)]
+            ranks = self.mesh[tuple(index)].tolist()
+            whole = sorted(ranks) == world and ranks == world
+            self._groups.append(
+                dist.group.WORLD if whole else dist.new_group(ranks, use_local_synchronization=True, sort_ranks=False)
+            )
+
+    # ***** what it is *****
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims."""
+        return tuple(self.mesh.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return self.mesh.ndim
+
+    def size(self, mesh_dim: int | None = None) -> int:
+        """The number of ranks, or the size of a dim."""
+        return math.prod(self.shape) if mesh_dim is None else self.shape[mesh_dim]
+
+    def get_rank(self) -> int:
+        """This process's rank in the job."""
+        return self._rank
+
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """This process's place in the grid; None where it is not in it."""
+        return self._coordinate
+
+    def _dim(self, mesh_dim: int | str | None, more: tuple[str, ...] = ()) -> int:
+        if mesh_dim is None:
+            if self.ndim > 1:
+                raise RuntimeError(
+                    f"Found the DeviceMesh have {self.ndim} dimensions",
+                    "Optional kwarg `mesh_dim` needs to be specified when device_mesh.ndim > 1.",
+                    *more,
+                )
+            return 0
+        if isinstance(mesh_dim, str):
+            if self.mesh_dim_names is None or mesh_dim not in self.mesh_dim_names:
+                raise KeyError(
+                    f"Mesh dimension '{mesh_dim}' does not exist.",
+                    f"Available mesh dimensions are: mesh_dim_names={self.mesh_dim_names}",
+                )
+            return self.mesh_dim_names.index(mesh_dim)
+        return mesh_dim
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """This process's place along a dim."""
+        dim = self._dim(mesh_dim)
+        if self._coordinate is None:
+            raise AssertionError(f"rank {self._rank} is not in {self!r}")
+        return self._coordinate[dim]
+
+    def get_group(self, mesh_dim: int | str | None = None) -> Any:
+        """The group of the ranks along a dim."""
+        advice = "If you want to get the list of all the ProcessGroups in the DeviceMesh,please use `get_all_groups()` instead."
+        dim = self._dim(mesh_dim, (advice,))
+        if not self._groups:
+            raise RuntimeError("DeviceMesh process groups not initialized!")
+        return self._groups[dim]
+
+    def get_all_groups(self) -> list[Any]:
+        """The groups of all dims."""
+        return [self.get_group(dim) for dim in range(self.ndim)]
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        return self if self._root_mesh is None else self._root_mesh
+
+    def _get_mesh_dim_by_name(self, name: str) -> int:
+        return self._dim(name)
+
+    # ***** parts *****
+
+    def __getitem__(self, mesh_dim_names: str | Sequence[str]) -> DeviceMesh:
+        """The part with these dims to which this process belongs."""
+        if self.mesh_dim_names is None:
+            raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
+        names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else tuple(mesh_dim_names)
+        if names == self.mesh_dim_names:
+            return self
+        root = self._get_root_mesh()
+        if len(names) == 1 and names[0] in root._flattened:
+            return root._flattened[names[0]]
+        if any(name not in self.mesh_dim_names for name in names):
+            raise KeyError(
+                f"Invalid mesh_dim_names {names} specified. Valid mesh_dim_names are {list(self.mesh_dim_names)}."
+            )
+        dims = [self.mesh_dim_names.index(name) for name in names]
+        others = [dim for dim in range(self.ndim) if dim not in dims]
+        moved = self.mesh.permute([*others, *dims])
+        place = tuple((self._coordinate or (0,) * self.ndim)[dim] for dim in others)
+        groups = [self._groups[dim] for dim in dims] if self._groups else []
+        return DeviceMesh(
+            self.device_type, moved[place], mesh_dim_names=names, _rank=self._rank, _groups=groups, _root=root
+        )
+
+    def _flatten(self, mesh_dim_name: str | None = None, backend_override: Any = None) -> DeviceMesh:
+        """The same ranks along one dim, which the whole mesh then knows by its name."""
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
+        root = self._get_root_mesh()
+        if self.ndim == 1 and self.mesh_dim_names == (name,):
+            return self
+        if name not in root._flattened:
+            made = DeviceMesh(
+                self.device_type, self.mesh.reshape(-1), mesh_dim_names=(name,), _rank=self._rank, _root=root
+            )
+            root._flattened[name] = made
+        return root._flattened[name]
+
+    @staticmethod
+    def from_group(
+        group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None
+    ) -> DeviceMesh:
+        """A mesh over groups that exist: one, or one for each dim of `mesh`."""
+        if isinstance(group, dist.ProcessGroup):
+            ranks = dist.get_process_group_ranks(group)
+            if mesh is not None and list(mesh.tolist() if isinstance(mesh, Tensor) else mesh) != ranks:
+                raise ValueError(f"Invalid mesh {mesh} for ProcessGroup with ranks {ranks}")
+            return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names, _groups=[group])
+        groups = list(group)
+        if not groups:
+            raise ValueError("Expects at least one ProcessGroup to be passed")
+        if len(groups) == 1:
+            return DeviceMesh.from_group(groups[0], device_type, mesh, mesh_dim_names=mesh_dim_names)
+        if mesh is None:
+            raise ValueError("Must pass mesh if passing multiple ProcessGroups")
+        made = DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names, _groups=groups)
+        if made.ndim != len(groups):
+            raise ValueError(
+                "Expects mesh with ndim equal to number of ProcessGroups but got mesh {mesh} and {len(groups)} ProcessGroups"
+            )
+        return made
+
+    # ***** as a value *****
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.device_type, self.shape, tuple(self.mesh.reshape(-1).tolist()), self.mesh_dim_names
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DeviceMesh) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        names = self.mesh_dim_names
+        sizes = ", ".join(f"{names[k]}={n}" if names else str(n) for k, n in enumerate(self.shape))
+        if not names and self.ndim == 1:
+            sizes += ","
+        flat = self.mesh.reshape(-1).tolist()
+        strides = tuple(_stride(self.mesh, dim) if len(flat) > 1 else 1 for dim in range(self.ndim))
+        return f"DeviceMesh(({sizes}), '{self.device_type}', stride={strides})"
+
+    def __enter__(self) -> DeviceMesh:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        return None
+
+
+def _stride(mesh: Tensor, dim: int) -> int:
+    """How far ranks are apart along a dim."""
+    if mesh.shape[dim] > 1:
+        first = mesh.select(dim, 0).reshape(-1)[0].item()
+        return int(mesh.select(dim, 1).reshape(-1)[0].item() - first)
+    return math.prod(mesh.shape[dim + 1 :])
+
+
+def _place_of(index: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The place of a row-major index."""
+    place = []
+    for size in reversed(shape):
+        place.append(index % size)
+        index //= size
+    return tuple(reversed(place))
+
+
+def init_device_mesh(
+    device_type: str,
+    mesh_shape: Sequence[int],
+    *,
+    mesh_dim_names: Sequence[str] | None = None,
+    backend_override: Any = None,
+) -> DeviceMesh:
+    """The ranks 0, 1, ... of the job as a grid, the last dim fastest; begins the default group where there is none.
+
+    RuntimeError for names of another number or that repeat, or a grid that is larger than the job.
+    """
+    if mesh_dim_names is not None:
+        if len(set(mesh_dim_names)) != len(mesh_dim_names):
+            raise RuntimeError(
+                "Each mesh_dim_name must be unique.", f"Found repeated mesh_dim_name in mesh_dim_names {mesh_dim_names}"
+            )
+        if len(mesh_shape) != len(mesh_dim_names):
+            raise RuntimeError(
+                "mesh_shape and mesh_dim_names should have same length!",
+                f"Found len(mesh_dim_names): {len(mesh_dim_names)} and len(mesh_shape):{len(mesh_shape)}.",
+            )
+    if device_type and not device_type.isalpha():
+        raise RuntimeError(
+            f"Device type with index is not supported but got {device_type}. ",
+            "If you maintained a 'torch.device' object, it's recommended to pass in 'device.type'.",
+        )
+    ranks = rushlight.arange(math.prod(mesh_shape), dtype=rushlight.int32).view(tuple(mesh_shape))
+    return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)

@@ -37,7 +37,7 @@ class Buffer(NamedTuple):
     """`count` elements of a dtype, one behind the other."""
 
     address: int
-    count: int
+    count: int  # type: ignore[assignment]  # (tuples have a method of this name)
     dtype: str
     itemsize: int
 

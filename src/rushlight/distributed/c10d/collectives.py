@@ -127,7 +127,7 @@ def reduce(
     return issue(pg, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
 
 
-def _check_parts(name: str, parts: Sequence[Tensor], pg: ProcessGroup, what: str) -> None:
+def _check_parts(name: str, parts: Sequence[Any], pg: ProcessGroup, what: str) -> None:
     if len(parts) != pg.size():
         raise RuntimeError(f"{name}: invalid {what} tensor list (expected length {pg.size()}, got {len(parts)})")
 

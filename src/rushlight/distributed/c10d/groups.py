@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from rushlight._interface.distributed import (
-    GROUPS,
     WATCH,
     Group,
     Monitor,
@@ -38,6 +37,8 @@ __all__ = [
 
 _SERVED = (Backend.GLOO, Backend.MPI)
 _FINISHES_WITHIN = 10.0
+_TAGS = 32000  # MPI has at least so many
+_FIRST_LOCAL = 1 << 20  # numbers of groups that only their members know of
 
 
 class _Engine:
@@ -203,21 +204,26 @@ def new_group(
     _check_ranks(chosen, size)
     if use_local_synchronization and here not in chosen:
         return None
-    WORLD.count += 1
-    name = str(WORLD.count)
-    if use_local_synchronization:
-        name = hashlib.sha1(
-            f"{chosen} {sum(chosen == list(g._group.ranks) for g in WORLD.groups)}".encode()
-        ).hexdigest()
+    if use_local_synchronization:  # the count is that of calls which all processes make
+        same = sum(chosen == list(other._group.ranks) for other in WORLD.groups)
+        name = f"{_digest(f'{chosen} {same}'):x}"
+    else:
+        WORLD.count += 1
+        name = str(WORLD.count)
     if here not in chosen:
         return GroupMember.NON_GROUP_MEMBER
     seconds = _seconds(timeout)
-    tag = int(hashlib.sha1(f"{default.group_name} {name}".encode()).hexdigest(), 16) % 32000
+    tag = _digest(f"{default.group_name} {name}") % _TAGS
     communicator = (
         SingleCommunicator() if len(chosen) == 1 else subset(default._group.communicator, chosen, tag, seconds)
     )
-    number = max(GROUPS, default=0) + 1 if use_local_synchronization else WORLD.count
+    number = _FIRST_LOCAL + _digest(name) if use_local_synchronization else WORLD.count
     return _process_group(number, name, chosen, communicator, seconds, asked, config, group_desc or "undefined")
+
+
+def _digest(text: str) -> int:
+    """A number of 48 bits that all processes derive alike."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def _check_ranks(ranks: list[int], size: int) -> None:
@@ -285,13 +291,13 @@ def split_group(
     parent: ProcessGroup = group_of(parent_pg)
     mine = next((sorted(part) for part in split_ranks if parent.rank() in part), None)
     seconds = parent._group.timeout if timeout is None else _seconds(timeout)
-    WORLD.count += 1
+    parent.splits += 1
     if mine is None:
         return None
     if len(set(mine)) != len(mine):
         raise ValueError("the split group cannot have duplicate ranks")
-    name = f"{parent.group_name}:split:{hashlib.sha1(str(mine).encode()).hexdigest()[:8]}:{WORLD.count}"
-    tag = int(hashlib.sha1(name.encode()).hexdigest(), 16) % 32000
+    name = f"{parent.group_name}:split:{parent.splits}:{_digest(str(mine)):x}"
+    tag = _digest(name) % _TAGS
     communicator = SingleCommunicator() if len(mine) == 1 else subset(parent._group.communicator, mine, tag, seconds)
     ranks = [parent._group.ranks[place] for place in mine]
     config = BackendConfig(backend) if backend else parent._config

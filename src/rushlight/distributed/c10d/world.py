@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import device
 from rushlight._interface.base import warn_user
 from rushlight._interface.distributed import GROUPS, Group
 
@@ -23,6 +24,7 @@ class ProcessGroup:
         self.group_name, self.group_desc = group.name, description
         self.bound_device_id: Any = None
         self._coalescing: list[Any] | None = None
+        self.splits = 0  # how often it was split
 
     def rank(self) -> int:
         """This process's place in the group."""
@@ -41,8 +43,7 @@ class ProcessGroup:
 
     @property
     def _device_types(self) -> list[Any]:
-        from_rushlight = __import__("rushlight")
-        return [from_rushlight.device("cpu")]
+        return [device("cpu")]
 
     def _get_sequence_number_for_group(self) -> int:
         return self._group.count

@@ -43,7 +43,7 @@ class PostLocalSGDOptimizer(Optimizer):
             )
             self.averager.step = 0
 
-    def step(self) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """A step, then the average."""
         self.optim.step()
         self.averager.average_parameters(params=self.param_groups)

@@ -72,7 +72,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                 parts[self._owner[id(parameter)]].append(parameter)
         return parts
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this process's part, and exchange the parts; the loss where there is a closure."""
         for ours, theirs in zip(self.param_groups, self.optim.param_groups, strict=True):
             theirs.update({key: value for key, value in ours.items() if key != "params"})  # learning rates that changed

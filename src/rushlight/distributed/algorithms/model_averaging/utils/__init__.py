@@ -32,7 +32,7 @@ def average_parameters(params: Iterator[Parameter], process_group: Any) -> None:
 
 def get_params_to_average(params: Iterable[Parameter] | Iterable[dict[str, Any]]) -> list[Parameter]:
     """The parameters that have gradients, of a list of parameters or of groups of them."""
-    found = []
+    found: list[Parameter] = []
     for one in params:
         found += [one] if isinstance(one, Tensor) else one["params"]
     return [parameter for parameter in found if parameter.grad is not None]
