@@ -96,3 +96,10 @@ def test_without_the_setting_item_breaks() -> None:
     with torch._dynamo.config.patch(capture_scalar_outputs=False):
         assert torch.compile(step)(torch.ones(2000))[0] == 1.0
         assert any("element of a tensor" in reason for reason in COUNTERS["graph_break"])
+
+
+def test_a_known_number_prints_as_on_the_cpu() -> None:
+    def function() -> str:
+        return str(torch.tensor(1.5) * 0 + 2.0)
+
+    assert torch.compile(function)() == function() == "tensor(2.)"
