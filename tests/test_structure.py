@@ -164,7 +164,7 @@ DOORS = {
     "cpu/__init__.py": "is about the CPU's backend",
 }
 INTERFACE = "rushlight._interface"
-NAMES_OF_THE_INTERFACE = 192
+NAMES_OF_THE_INTERFACE = 194
 
 
 def shown_names(path: Path) -> set[str]:
@@ -250,6 +250,10 @@ LAZY = {
     "rushlight._codegen.llvm_function": "kernels that are found on disk need no text",
     "rushlight._codegen.scalar.emitter": "kernels that are found on disk need no text",
     "rushlight._codegen.scalar.writer": "kernels that are found on disk need no text",
+    "rushlight._distributed.launch.failures": "only workers of a launcher leave files of errors",
+    "rushlight._distributed.launch.monitor": "agents of one machine watch no others",
+    "rushlight._host.stubs": "agents of launchers run no native code",
+    "rushlight": "`torchrun` counts GPUs on demand",
     "rushlight._engine.autograd.anomaly": "anomaly mode is rare",
     "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
     "rushlight._engine.core.describe": "a program may print nothing",

@@ -54,6 +54,7 @@ default_pg_timeout: _timedelta
 from rushlight.distributed.c10d.groups import destroy_process_group as destroy_process_group
 from rushlight.distributed import device_mesh as device_mesh
 from rushlight.distributed import distributed_c10d as distributed_c10d
+from rushlight.distributed import elastic as elastic
 from rushlight.distributed import fsdp as fsdp
 from rushlight.distributed.c10d.collectives import gather as gather
 from rushlight.distributed.c10d.objects import gather_object as gather_object
@@ -82,6 +83,8 @@ from rushlight.distributed.c10d.groups import is_torchelastic_launched as is_tor
 is_ucc_available = _is_nccl_available
 is_xccl_available = _is_nccl_available
 from rushlight.distributed.c10d.messages import isend as isend
+from rushlight.distributed import launch as launch
+from rushlight.distributed import launcher as launcher
 from rushlight.distributed.c10d.messages import monitored_barrier as monitored_barrier
 from rushlight.distributed.c10d.groups import new_group as new_group
 from rushlight.distributed.c10d.groups import new_subgroups as new_subgroups
@@ -98,6 +101,7 @@ from rushlight.distributed.c10d.collectives import reduce_scatter_tensor as redu
 from rushlight._distributed.launch.rendezvous import register_rendezvous_handler as register_rendezvous_handler
 from rushlight._distributed.launch.rendezvous import rendezvous as rendezvous
 from rushlight.distributed import rpc as rpc
+from rushlight.distributed import run as run
 from rushlight.distributed.c10d.collectives import scatter as scatter
 from rushlight.distributed.c10d.objects import scatter_object_list as scatter_object_list
 from rushlight.distributed.c10d.messages import send as send

@@ -12,12 +12,18 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._base.alias import OURS, THEIRS, install
+from rushlight._base.lazy import LazyModule
 from rushlight._base.naming import absent_name
 
 __all__ = ["load_main", "run_module", "run_script", "run_text"]
+
+if TYPE_CHECKING:
+    from rushlight._distributed.launch import failures
+else:
+    failures = LazyModule("rushlight._distributed.launch.failures")
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _INTERRUPTED = 130
@@ -113,9 +119,12 @@ def _guarded(program: Callable[[], Any]) -> int:
 def _report(error: BaseException) -> None:
     if isinstance(error, ImportError):
         _name_what_is_missing(error)
+    error = error.with_traceback(_from_program(error.__traceback__))
+    if "TORCHELASTIC_ERROR_FILE" in os.environ:
+        failures.write_error(error)
     # As the interpreter does: functions of `atexit` see that the program failed.
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    sys.excepthook(type(error), error.with_traceback(_from_program(error.__traceback__)), error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _name_what_is_missing(error: ImportError) -> None:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from rushlight._base.knobs import Knob
 from rushlight._distributed.errors import DistBackendError, DistNetworkError
 from rushlight._distributed.launch.pmi import JOINED
+from rushlight._distributed.launch.segments import SHM, remove_own_segments
 from rushlight._distributed.launch.store_process import LOOPBACK, StoreProcess, listen
 from rushlight._distributed.stores.prefix_store import PrefixStore
 from rushlight._distributed.stores.store import Store, seconds_of
@@ -35,7 +36,6 @@ _NODE = Knob(
 # What launchers of MPI tell their processes: rank and size.
 _LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 _OURS = ("PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_DEBUG")
-_SHM = "/dev/shm/"
 _SIOCGIFADDR = 0x8915
 
 
@@ -61,11 +61,7 @@ class World:
             return
         for name in _OURS:
             os.environ.pop(name, None)
-        for path in _mapped_segments():
-            try:
-                os.unlink(path)
-            except OSError:
-                pass  # another rank was faster
+        remove_own_segments()
 
 
 def connect(store: Store, rank: int, world_size: int, timeout: timedelta | float) -> World:
@@ -105,7 +101,7 @@ def host_identity() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
-        return f"{boot}/{os.stat(_SHM).st_dev}/{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}/{os.stat(SHM).st_dev}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return socket.gethostname()
 
@@ -184,10 +180,3 @@ def _interface_of(address: str) -> str:
             if socket.inet_ntoa(found[20:24]) == plain:
                 return "" if name == "lo" else name
     return ""
-
-
-def _mapped_segments() -> list[str]:
-    """Files of MPI's shared memory that this process has mapped."""
-    with open("/proc/self/maps") as file:
-        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if f"{_SHM}mpich_shm_" in line}
-    return [path for path in sorted(paths) if not path.endswith("(deleted)")]

@@ -25,12 +25,14 @@ from rushlight._distributed.launch.pmi import named
 from rushlight._distributed.launch.watch import Event, Sign
 from rushlight._distributed.stores.tcp_store import Client
 from rushlight._distributed.stores.wire import LONGEST_NOTICE, MOST_RANKS, Query, as_integer_field, as_text
-from rushlight._host.stubs import bind
 
 if TYPE_CHECKING:
     import ctypes
+
+    from rushlight._host import stubs
 else:
     ctypes = LazyModule("ctypes")
+    stubs = LazyModule("rushlight._host.stubs")
 
 __all__ = ["STORE", "Monitor"]
 
@@ -46,10 +48,11 @@ class Monitor:
     """Watches the other ranks of a job for this rank, and lets it be watched.
 
     `address` and `job` are those of `connect`'s World. Close it before the process ends well; a process that ends
-    without is a rank that died.
+    without is a rank that died. Without `native` a Python thread gives the signs of life: for processes that never hold
+    the interpreter for long, and need no native code otherwise.
     """
 
-    def __init__(self, address: tuple[str, int], job: str, rank: int, world_size: int) -> None:
+    def __init__(self, address: tuple[str, int], job: str, rank: int, world_size: int, native: bool = True) -> None:
         self.rank, self.world_size = rank, world_size
         self.failed: RankFailedError | None = None
         self.left: set[int] = set()  # ranks that have ended, and said so
@@ -63,7 +66,8 @@ class Monitor:
         place = as_integer_field(rank) + as_integer_field(world_size)
         self._client.send(bytes([Query.WATCH]) + as_text(job.encode()) + place)
         self._client.socket.settimeout(None)
-        self._beat = _start_beating(self._client.socket, _PERIOD if world_size < _MANY else _SLOW_PERIOD)
+        beat = _start_beating if native else _start_beating_in_python
+        self._beat = beat(self._client.socket, _PERIOD if world_size < _MANY else _SLOW_PERIOD)
         threading.Thread(target=_listen, args=(weakref.ref(self), self._client), daemon=True, name="monitor").start()
         _ALIVE.add(self)
 
@@ -196,11 +200,28 @@ def _start_beating(connection: socket.socket, seconds: float) -> Any:
     state = (ctypes.c_int64 * WORDS)()
     state[DESCRIPTOR], state[PERIOD], state[STOP] = os.dup(connection.fileno()), int(1e6 * seconds), 0
     state[BYTE] = Sign.ALIVE
-    start = bind(start_beat)
+    start = stubs.bind(start_beat)
     for used in (start, state):  # by a thread that outlives the interpreter: never freed
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(used))
     if start(ctypes.addressof(state)):
         raise RankFailedError("no thread can be started that gives signs of life", STORE)
+    return state
+
+
+def _start_beating_in_python(connection: socket.socket, seconds: float) -> Any:
+    """The same by a Python thread."""
+    state = [os.dup(connection.fileno()), 0, 0, 0]
+
+    def beat() -> None:
+        with socket.socket(fileno=state[DESCRIPTOR]) as own:
+            while not state[STOP]:
+                try:
+                    own.send(bytes([Sign.ALIVE]))
+                except OSError:
+                    return
+                time.sleep(seconds)
+
+    threading.Thread(target=beat, daemon=True, name="signs of life").start()
     return state
 
 

@@ -101,7 +101,7 @@ def by_environment(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **kwargs: Any
 def _agent_store(host: str, port: int, rank: int, size: int, timeout: timedelta) -> Store:
     """The store of the launcher's agent, a part of it for each round of an elastic job; else one that rank 0 starts."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        attempt = os.environ.get("RUSHLIGHT_ROUND") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return PrefixStore(f"/worker/attempt_{attempt}", TCPStore(host, port, size, False, timeout))
     return _own_store(host, port, rank, size, timeout)
 

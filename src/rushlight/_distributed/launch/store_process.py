@@ -68,7 +68,9 @@ class StoreProcess:
         files = (listener.fileno(), read)
         command = [sys.executable, "-I", "-S", "-c", BARE, _PACKAGE, *map(str, files)]
         try:
-            self._process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, pass_fds=files, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+            )
         finally:
             os.close(read)
             listener.close()
