@@ -12,6 +12,7 @@ import pytest
 from tests.dispatch.programs import PROGRAMS, function_of, inputs, sized_lines
 
 import rushlight as torch
+from rushlight._functorch.aot_autograd import aot_export_module
 from rushlight._subclasses.fake_tensor import FakeTensorMode
 from rushlight.fx.experimental.proxy_tensor import make_fx
 from rushlight.fx.experimental.symbolic_shapes import (
@@ -159,3 +160,44 @@ def test_what_becomes_of_each_dim() -> None:
         [x], [torch.ones(7, 4)]
     )
     assert not env.evaluate_guards_for_args([x], [torch.ones(7, 5)])
+
+
+class _Changing(torch.nn.Module):
+    """Views, a change of a view of an argument, a size in arithmetic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 4)
+
+    def forward(self, x: Any, y: Any) -> tuple[Any, ...]:
+        h = self.inner(x).view(x.shape[0], 2, 2).flatten(1) + y.sum() * x.shape[0]
+        y[1:].mul_(2)
+        return h.relu(), x.expand(2, *x.shape).reshape(-1, 3), x.shape[0] * 2 + 1
+
+
+@pytest.mark.parametrize("given", ["fake", "real"])
+def test_modules_are_exported_with_symbolic_sizes(given: str) -> None:
+    """Functional graphs: views that are changed take sizes from the inputs."""
+    module, x, y = _Changing(), torch.randn(5, 3), torch.randn(7)
+    args: Any = (x, y)
+    if given == "fake":
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        args = mode.from_tensor(x), mode.from_tensor(y)
+    graph, signature = aot_export_module(module, args, trace_joint=False, dynamic_shapes=given == "real")
+    assert signature.user_inputs_to_mutate == {"slice_scatter": "arg3_1"}
+    text = graph.code
+    assert (
+        "sym_size_int = torch.ops.aten.sym_size.int(arg2_1, 0)" in text
+        and "view.default(addmm, [sym_size_int, 2, 2])" in text
+    )
+    assert "expand.default(arg2_1, [2, sym_size_int, 3])" in text and "mul_1 * 2" not in text
+    for x, y in ((torch.randn(5, 3), torch.randn(7)), (torch.randn(2, 3), torch.randn(4))):
+        changed = y.clone()
+        wanted = module(x, changed)
+        got = graph(*module.parameters(), x, y)
+        assert (
+            torch.equal(got[0], changed)
+            and torch.equal(got[1], wanted[0])
+            and torch.equal(got[2], wanted[1])
+            and got[3] == wanted[2]
+        )

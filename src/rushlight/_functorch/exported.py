@@ -12,7 +12,9 @@ import rushlight
 from rushlight import Tensor
 from rushlight._functorch.functional_graphs import Functional, functionalized
 from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight._subclasses.fake_tensor import FakeTensorMode, is_fake
 from rushlight.fx.experimental.proxy_tensor import make_fx
+from rushlight.fx.experimental.symbolic_shapes import ShapeEnv
 from rushlight.fx.graph_module import GraphModule
 from rushlight.nn.modules.module import Module
 
@@ -52,6 +54,15 @@ class GraphSignature:
 
 def _fresh(t: Any) -> Any:
     return t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t
+
+
+def _symbolic(leaves: Sequence[Any]) -> list[Any]:
+    """Fake tensors with symbolic sizes in the place of real ones."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    return [
+        mode.from_tensor(leaf, source=f"input{n}") if isinstance(leaf, Tensor) and not is_fake(leaf) else leaf
+        for n, leaf in enumerate(leaves)
+    ]
 
 
 def _traced(
@@ -138,13 +149,10 @@ def aot_export_module(
     """The graph of a module's forward as a function of (*parameters, *buffers, *args), and what its inputs and results
     are; with `trace_joint` also the gradients of the result number `output_loss_index`, which must be one number.
 
-    New values of buffers and arguments that are changed come before the results.  NotImplementedError for
-    `dynamic_shapes`; RuntimeError where parameters are changed, and for a loss that is no single number.
+    New values of buffers and arguments that are changed come before the results.  Sizes are symbols for fake tensors with
+    symbolic sizes among the arguments, and with `dynamic_shapes` for all arguments.  RuntimeError where parameters are
+    changed, and for a loss that is no single number.
     """
-    if dynamic_shapes:
-        raise NotImplementedError(
-            "aot_export_module(dynamic_shapes=True): rushlight traces with the sizes of the arguments"
-        )
     if pre_dispatch and trace_joint:
         raise RuntimeError("aot_export_module: pre_dispatch goes without trace_joint")
     if trace_joint and output_loss_index is None:
@@ -154,6 +162,8 @@ def aot_export_module(
     parameters, buffers = dict(mod.named_parameters()), dict(mod.named_buffers())
     names = [*parameters, *buffers]
     leaves, in_spec = tree_flatten((list(args), kwargs or {}))
+    if dynamic_shapes:
+        leaves = _symbolic(leaves)
     shape: list[Any] = []
 
     def call(*flat: Any) -> list[Any]:

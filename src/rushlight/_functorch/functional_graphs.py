@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rushlight
+from rushlight import SymFloat, SymInt, Tensor
+from rushlight._interface.base import tree_map
+from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Namespace
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node, map_arg
@@ -83,6 +86,11 @@ class Functional:
     aliases: dict[int, tuple[int, tuple[ViewStep, ...]]]  # results that are views of placeholders: (placeholder, steps)
 
 
+def is_number(node: Node) -> bool:
+    """Whether a node gives a symbolic number: a size, or what is computed of some."""
+    return node.op == "call_function" and isinstance(node.meta.get("val"), (SymInt, SymFloat))
+
+
 class _Rewrite:
     """One graph on its way to a functional one."""
 
@@ -93,12 +101,14 @@ class _Rewrite:
         self.memories: dict[Node, _Cell] = {}  # of placeholders
         self.spots: list[Node] = []  # before which new nodes go
         self.replaced: list[Node] = []  # nodes that nothing reads any more
+        self.numbers = SizedNodes(self.graph, self._sized)
 
     # ***** nodes *****
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A new node, with the value that stands for it."""
         with self.graph.inserting_before(self.spots[-1]):
+            args, kwargs = tree_map(self._sized, args), tree_map(self._sized, kwargs)
             node = self.graph.create_node(
                 "call_function", target, args, kwargs,
                 name="getitem" if target is operator.getitem else self.graph._target_to_str(target._opname),
@@ -109,6 +119,10 @@ class _Rewrite:
         with rushlight.no_grad():
             node.meta["val"] = target(*given, **named)
         return node
+
+    def _sized(self, value: Any) -> Any:
+        """The node of a symbolic size; other values as they are."""
+        return self.numbers.node(value) if isinstance(value, (SymInt, SymFloat)) else value
 
     def view(self, source: Node, step: ViewStep) -> Node:
         """A view of a node's value."""
@@ -147,6 +161,10 @@ class _Rewrite:
                 self.cells[node] = _Cell(node)
                 if node.op == "placeholder":
                     self.memories[node] = self.cells[node]
+                    if isinstance(node.meta.get("val"), Tensor):
+                        self.numbers.note_tensor(node.meta["val"], node)
+                    elif isinstance(node.meta.get("val"), SymInt):
+                        self.numbers.stand(node.meta["val"], node)
                 continue
             self._node(node)
 
@@ -155,6 +173,10 @@ class _Rewrite:
         source = node.args[0] if node.args and isinstance(node.args[0], Node) else None
         if op is operator.getitem:
             self._item(node)
+            return
+        if is_number(node):
+            self._map(node)
+            self.cells[node] = _Cell(node)
             return
         name = op._opname
         step = ViewStep(op, tuple(node.args[1:]), dict(node.kwargs)) if source is not None else None
@@ -359,7 +381,8 @@ def _named_anew(graph: Any) -> None:
         elif node.target is operator.getitem and (node.args[0], node.args[1]) in items:
             node.name = items[node.args[0], node.args[1]]
         else:
-            base = "getitem" if node.target is operator.getitem else graph._target_to_str(node.target._opname)
+            target = node.target if is_number(node) else node.target._opname
+            base = "getitem" if node.target is operator.getitem else graph._target_to_str(target)
             node.name = space.create_name(base, node)
             made = node.meta.get("val")
             for place in range(len(made) if isinstance(made, (tuple, list)) else 0):

@@ -250,7 +250,7 @@ def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args
             node = mode.graph.placeholder(f"{name}_1" if whole else f"{name}_{place + 1}")
             if isinstance(leaf, Tensor):
                 if fake is not None:
-                    leaf = fake.from_tensor(leaf, source=f"input{count}")
+                    leaf = fake.from_tensor(leaf, static_shapes=None if symbolic else True, source=f"input{count}")
                 mode.track(leaf, node)
             elif symbolic and type(leaf) is int:
                 leaf = fake.shape_env.create_symbol(leaf, f"input{count}")
