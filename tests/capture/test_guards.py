@@ -785,3 +785,14 @@ def test_callers_search_in_native_code():
     assert name != "find" and type(space[name]) is type(len)
     compiled._compiled.forget()
     assert torch.equal(compiled(x, x, x, x), step(x, x, x, x))
+
+
+def test_programs_without_a_result_run_in_native_code():
+    def step(x, n):
+        x.add_(n)
+
+    compiled, x = torch.compile(step), torch.zeros(3)
+    for _ in range(4):
+        assert compiled(x, 1) is None
+    (segment,) = compiled._compiled.entry.segments
+    assert type(segment.run) is type(len) and x.tolist() == [4.0] * 3

@@ -327,7 +327,7 @@ SEGMENT_RUN = Record(
     "segment_run",
     ("table", ptr, "a list whose first item `guarded` takes"),
     ("program", ptr, "a list whose first item is called with the values that the table gives"),
-    ("chosen", i64, "which item of its list is the result; -1: all of them, as a tuple"),
+    ("chosen", i64, "which item of its list is the result; -1: all of them, as a tuple; -2: None"),
     ("miss", ptr, "the result where the conditions do not hold"),
     ("again", ptr, "called with the state where the program raises an Exception; None: that is raised"),
 )
@@ -369,7 +369,9 @@ def segment_stub(self, args, count):
         Py_DecRef(again)
         return out
     Py_DecRef(again)
-    if segment[SEGMENT_RUN.chosen] < 0:
+    if segment[SEGMENT_RUN.chosen] == -2:
+        out = kept(Py_None)
+    elif segment[SEGMENT_RUN.chosen] < 0:
         out = PyList_AsTuple(results)
     else:
         out = kept(sequence_items(results).ptr[segment[SEGMENT_RUN.chosen]])

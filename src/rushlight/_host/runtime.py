@@ -53,7 +53,8 @@ _ROOTS = (
     plan_native.py_cast, plan_native.py_plan, plan_native.py_kernel_address, plan_native.plan_dealloc,
     tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_data, tensor_native.size_item, tensor_native.py_over_array,
     tensor_native.py_array_form, numbers_native.py_measure, node_native.py_quick_backward,
-    guard_native.py_guarded, guard_native.dict_changed, guard_native.use_dict_places, guard_native.py_own_table, guard_native.segment_stub, guard_native.find_stub,
+    guard_native.py_guarded, guard_native.dict_changed, guard_native.use_dict_places, guard_native.py_own_table, guard_native.segment_stub,
+    guard_native.find_stub,
 )  # fmt: skip
 
 # what bound native functions of any unit may call in the host

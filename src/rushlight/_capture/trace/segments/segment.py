@@ -463,7 +463,9 @@ _ONE = re.compile(r"o\[(\d+)\]")
 
 
 def _chosen(result: str, program: Any) -> int | None:
-    """Which output of the program a result is; -1 for the tuple of all in their order, None for others."""
+    """Which output of the program a result is; -1 for the tuple of all in their order, -2 for None, None for others."""
+    if result == "None":
+        return -2
     found = _ONE.fullmatch(result)
     if found:
         return int(found[1])
