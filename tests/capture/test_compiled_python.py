@@ -262,3 +262,20 @@ def test_errors_of_the_tracer_are_no_errors_of_the_program(monkeypatch: pytest.M
         exec(compile(text, "<reproduction>", "exec"), {})  # noqa: S102 - the text is a program
     with pytest.raises(AttributeError, match="no_such_thing"):
         compile_function(go, CompileSettings(suppress_errors=False))(torch.ones(2))
+
+
+def test_a_break_among_the_arguments_of_a_method_of_an_object_dictionary() -> None:
+    class Held: ...
+
+    held = Held()
+
+    def asked() -> str:
+        torch._dynamo.graph_break()
+        return "name"
+
+    def function() -> Any:
+        held.__dict__.setdefault(asked(), 3)
+        method = held.__dict__.pop
+        return method(asked()), len(held.__dict__.keys())
+
+    assert function() == torch.compile(function)() == (3, 0)

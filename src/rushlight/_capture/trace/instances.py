@@ -11,7 +11,7 @@ from rushlight._capture.trace.outside import ABSENT
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["DELETED", "InstanceDict"]
+__all__ = ["DELETED", "InstanceDict", "name_in_dict"]
 
 DELETED: Any = types.SimpleNamespace(name="deleted")
 """What a write that waits holds for an attribute that is to be deleted."""
@@ -96,3 +96,12 @@ class InstanceDict:
 
     def __len__(self) -> int:
         return len(self.names())
+
+
+def name_in_dict(function: Any) -> str | None:
+    """The name of the method of dictionaries in whose place a method of `InstanceDict` is; None for other functions."""
+    return _NAMES.get(function) if isinstance(function, types.FunctionType) else None
+
+
+_NAMES = {found: name for name, found in vars(InstanceDict).items() if isinstance(found, types.FunctionType)}
+_NAMES[InstanceDict.names] = "keys"

@@ -19,7 +19,7 @@ from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.calls import Followed
-from rushlight._capture.trace.instances import DELETED, InstanceDict
+from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -167,6 +167,8 @@ class Rebuild:
         kind = type(value)
         if isinstance(value, InstanceDict):
             return f"{self.value(value.owner)}.__dict__"
+        if kind is types.MethodType and isinstance(value.__self__, InstanceDict):
+            return f"{self.value(value.__self__)}.{name_in_dict(value.__func__)}"
         if kind in (list, set, deque):
             return self.mutable(value, kind)
         if kind in (tuple, frozenset):
@@ -187,7 +189,8 @@ class Rebuild:
         if kind is types.MethodType:
             return f"{self.constant(types.MethodType)}({self.value(value.__func__)}, {self.value(value.__self__)})"
         if kind is types.FunctionType:
-            return self.function(value)
+            name = name_in_dict(value)
+            return self.function(value) if name is None else self.constant(getattr(dict, name))
         if kind is types.CellType:
             return self.cell(value)
         if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
