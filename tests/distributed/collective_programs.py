@@ -396,3 +396,37 @@ def meshes(rank: int, size: int) -> None:
         raise AssertionError("no error")
     after = dist.new_group(range(size))  # named alike on all ranks, though not all made the same groups before
     dist.barrier(after)
+
+
+def methods(rank: int, size: int) -> None:
+    """Collectives as methods of a group."""
+    pg, total = dist.group.WORLD, float(sum(range(size)))
+    x = torch.full((2,), float(rank))
+    assert pg.allreduce([x]).wait() and x.tolist() == [total] * 2
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    x = torch.full((2,), float(rank))
+    pg.allreduce([x], options).wait()
+    assert x.tolist() == [size - 1.0] * 2
+    pg.broadcast(x.fill_(rank), 1).wait()
+    assert x.tolist() == [1.0] * 2
+    rows = [torch.empty(2) for _ in range(size)]
+    pg.allgather([rows], [torch.full((2,), float(rank))]).wait()
+    assert [r[0].item() for r in rows] == list(range(size))
+    whole = torch.empty(2 * size)
+    pg._allgather_base(whole, torch.full((2,), float(rank))).wait()
+    part = torch.empty(2)
+    pg._reduce_scatter_base(part, whole).wait()
+    assert part.tolist() == [float(size * rank)] * 2
+    pg.reduce_scatter([part], [list(whole.chunk(size))]).wait()
+    out = torch.empty(size)
+    pg.alltoall_base(out, torch.full((size,), float(rank)), [], []).wait()
+    assert out.tolist() == list(range(size))
+    got = torch.empty(1)
+    work = pg.recv([got], (rank - 1) % size)
+    pg.send([torch.tensor([float(rank)])], (rank + 1) % size).wait()
+    work.wait()
+    assert got.item() == (rank - 1) % size
+    pg.barrier().wait()
+    pg.monitored_barrier()
+    assert pg.rank() == rank and pg.size() == size and pg.name() == "gloo" and pg.group_name == "0"

@@ -327,3 +327,21 @@ def joined(rank: int, size: int) -> None:
         assert "exhausted" in str(error)
     else:
         raise AssertionError("no error")
+
+
+def compiled(rank: int, size: int) -> None:
+    """Compiled around and inside of the wrapper: the gradients of the eager one."""
+    found = []
+    for around, inside in ((False, False), (True, False), (False, True)):
+        torch.manual_seed(0)
+        net = Net()
+        model = DDP(torch.compile(net) if inside else net)
+        call = torch.compile(model) if around else model
+        for step in range(3):
+            model.zero_grad()
+            x, y = batch(rank, step)
+            F.cross_entropy(call(x), y).backward()
+        found.append([p.grad.clone() for p in net.parameters()])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a, b)

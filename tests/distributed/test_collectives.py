@@ -20,6 +20,7 @@ from tests.distributed.ranks import Ranks
         "groups",
         "differentiable",
         "meshes",
+        "methods",
     ],
 )
 def test_four_ranks(four: Ranks, program: str) -> None:

@@ -14,7 +14,9 @@ def test_gradients_are_those_of_one_process(four: Ranks) -> None:
     assert four.run(programs.steps) == [54, 54, 54, 36]
 
 
-@pytest.mark.parametrize("program", ["accumulated", "buffers", "hooks", "batch_statistics", "divided", "joined"])
+@pytest.mark.parametrize(
+    "program", ["accumulated", "buffers", "hooks", "batch_statistics", "divided", "joined", "compiled"]
+)
 def test_four_ranks(four: Ranks, program: str) -> None:
     four.run(getattr(programs, program))
 

@@ -26,7 +26,7 @@ class GroupName: ...
 from rushlight._distributed.stores.hash_store import HashStore as HashStore
 from rushlight.distributed.c10d.messages import P2POp as P2POp
 from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
-from rushlight.distributed.c10d.world import ProcessGroup as ProcessGroup
+from rushlight.distributed.c10d.methods import ProcessGroup as ProcessGroup
 from rushlight._distributed.errors import QueueEmptyError as QueueEmptyError
 from rushlight.distributed.c10d.options import ReduceOp as ReduceOp
 from rushlight.distributed.c10d.options import ReduceOptions as ReduceOptions

@@ -56,6 +56,7 @@ from rushlight.distributed.c10d.groups import (
     split_group,
 )
 from rushlight.distributed.c10d.messages import P2POp, batch_isend_irecv, irecv, isend, monitored_barrier, recv, send
+from rushlight.distributed.c10d.methods import ProcessGroup, ProcessGroupGloo
 from rushlight.distributed.c10d.objects import (
     all_gather_object,
     broadcast_object_list,
@@ -89,12 +90,12 @@ from rushlight.distributed.c10d.options import (
 )
 from rushlight.distributed.c10d.work import Work
 from rushlight.distributed.c10d.world import WORLD as _world
-from rushlight.distributed.c10d.world import GroupMember, ProcessGroup, group
+from rushlight.distributed.c10d.world import BaseGroup, GroupMember, group
 from rushlight.distributed.c10d.world import default_group as _get_default_group
 
 __all__ = [
     "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
-    "BroadcastOptions", "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
+    "BroadcastOptions", "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ProcessGroupGloo", "ReduceOp", "ReduceOptions",
     "ReduceScatterOptions", "ScatterOptions", "Store", "Work", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
     "all_gather_object", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
     "batch_isend_irecv", "broadcast", "broadcast_object_list", "default_pg_timeout", "destroy_process_group", "gather", "gather_object",
@@ -125,7 +126,7 @@ def _get_pg_default_device(group: Any = None) -> Any:
     return _get_default_group()._device_types[0] if group is None else group._device_types[0]
 
 
-def _resolve_process_group(group_name: str) -> ProcessGroup:
+def _resolve_process_group(group_name: str) -> BaseGroup:
     """The group of a name; ValueError for none."""
     if group_name not in _world.names:
         raise ValueError(f"Could not resolve the process group registered under the name {group_name}")

@@ -24,7 +24,7 @@ from rushlight.distributed.c10d.checks import (
 )
 from rushlight.distributed.c10d.options import ReduceOp
 from rushlight.distributed.c10d.work import Work
-from rushlight.distributed.c10d.world import ProcessGroup, member, place_in
+from rushlight.distributed.c10d.world import BaseGroup, member, place_in
 
 __all__ = [
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def issue(
-    pg: ProcessGroup,
+    pg: BaseGroup,
     name: str,
     steps: list[Any],
     tensors: Sequence[Tensor],
@@ -127,7 +127,7 @@ def reduce(
     return issue(pg, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
 
 
-def _check_parts(name: str, parts: Sequence[Any], pg: ProcessGroup, what: str) -> None:
+def _check_parts(name: str, parts: Sequence[Any], pg: BaseGroup, what: str) -> None:
     if len(parts) != pg.size():
         raise RuntimeError(f"{name}: invalid {what} tensor list (expected length {pg.size()}, got {len(parts)})")
 
@@ -211,7 +211,7 @@ def all_gather_into_tensor(
 all_gather_single = all_gather_into_tensor
 
 
-def _check_whole(name: str, whole: Tensor, part: Tensor, pg: ProcessGroup) -> None:
+def _check_whole(name: str, whole: Tensor, part: Tensor, pg: BaseGroup) -> None:
     """A tensor of everybody's parts has their dtype and size."""
     if whole.dtype is not part.dtype:
         raise RuntimeError(
@@ -363,7 +363,7 @@ def all_to_all_single(
     return issue(pg, "all_to_all_single", steps + staging.after, (input,), async_op, output, (sent, out))
 
 
-def _split_counts(x: Tensor, sizes: Sequence[int] | None, pg: ProcessGroup) -> list[int]:
+def _split_counts(x: Tensor, sizes: Sequence[int] | None, pg: BaseGroup) -> list[int]:
     """The numbers of elements of the pieces of a tensor along its first dim."""
     rows = x.shape[0] if x.ndim else 1
     if not sizes:

@@ -24,8 +24,9 @@ from rushlight._interface.distributed import (
     start_mpi,
     subset,
 )
+from rushlight.distributed.c10d.methods import ProcessGroup
 from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
-from rushlight.distributed.c10d.world import WORLD, GroupMember, ProcessGroup, default_group, group_of
+from rushlight.distributed.c10d.world import WORLD, BaseGroup, GroupMember, default_group, group_of
 from rushlight.distributed.rendezvous import rendezvous
 
 __all__ = [
@@ -152,7 +153,7 @@ def _meet(init_method: str, rank: int, world_size: int, seconds: float) -> tuple
 
 def _process_group(
     number: int, name: str, ranks: Sequence[int], communicator: Any, seconds: float, *rest: Any
-) -> ProcessGroup:
+) -> BaseGroup:
     backend, config, description = rest
     group = Group(number, name, ranks, communicator, seconds)
     if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
@@ -288,7 +289,7 @@ def split_group(
     """
     if not split_ranks:
         raise ValueError("split_ranks cannot be None or empty")
-    parent: ProcessGroup = group_of(parent_pg)
+    parent: BaseGroup = group_of(parent_pg)
     mine = next((sorted(part) for part in split_ranks if parent.rank() in part), None)
     seconds = parent._group.timeout if timeout is None else _seconds(timeout)
     parent.splits += 1

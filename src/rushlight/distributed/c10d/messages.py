@@ -12,20 +12,20 @@ from rushlight import Tensor
 from rushlight._interface.distributed import DistBackendError, Operation
 from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, describe
 from rushlight.distributed.c10d.work import Work
-from rushlight.distributed.c10d.world import ProcessGroup, group_of, member, place_in
+from rushlight.distributed.c10d.world import BaseGroup, group_of, member, place_in
 
 __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send"]
 
 _BARRIER = 30001  # the tag of tokens of monitored barriers
 
 
-def _message(pg: ProcessGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
+def _message(pg: BaseGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
     operation = Operation(pg._group, name, [*step, *staging.after], lambda: describe([tensor]), tensor._spec.nbytes)
     operation.keep = (tensor, held)
     return operation
 
 
-def _sending(tensor: Any, pg: ProcessGroup, dst: int | None, tag: int, group_dst: int | None) -> Operation:
+def _sending(tensor: Any, pg: BaseGroup, dst: int | None, tag: int, group_dst: int | None) -> Operation:
     check_tensor(tensor, "tensor")
     to = place_in(pg, dst, group_dst)
     if to == pg.rank():
@@ -39,7 +39,7 @@ def _sending(tensor: Any, pg: ProcessGroup, dst: int | None, tag: int, group_dst
     )
 
 
-def _receiving(tensor: Any, pg: ProcessGroup, src: int | None, tag: int, group_src: int | None) -> Operation:
+def _receiving(tensor: Any, pg: BaseGroup, src: int | None, tag: int, group_src: int | None) -> Operation:
     check_tensor(tensor, "tensor")
     anyone = src is None and group_src is None
     source = -1 if anyone else place_in(pg, src, group_src)
@@ -51,7 +51,7 @@ def _receiving(tensor: Any, pg: ProcessGroup, src: int | None, tag: int, group_s
     return _message(pg, name, pg._group.communicator.receive(buffer(held), source, tag), tensor, staging, held)
 
 
-def _issued(pg: ProcessGroup, operation: Operation, tensor: Tensor) -> Work:
+def _issued(pg: BaseGroup, operation: Operation, tensor: Tensor) -> Work:
     work = Work(pg._group.start_message(operation), tensor)
     if pg._coalescing is not None:
         pg._coalescing.append(work)

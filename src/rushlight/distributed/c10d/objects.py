@@ -14,7 +14,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight.distributed.c10d.collectives import all_gather, all_gather_into_tensor, broadcast, gather, scatter
 from rushlight.distributed.c10d.messages import recv, send
-from rushlight.distributed.c10d.world import ProcessGroup, member, place_in
+from rushlight.distributed.c10d.world import BaseGroup, member, place_in
 
 __all__ = [
     "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list", "send_object_list",
@@ -33,7 +33,7 @@ def _as_object(data: Tensor, size: int) -> Any:
     return pickle.loads(bytes(memoryview(data[:size].numpy())))
 
 
-def _sizes(own: int, pg: ProcessGroup) -> list[int]:
+def _sizes(own: int, pg: BaseGroup) -> list[int]:
     """How many bytes each process has."""
     found = rushlight.empty(pg.size(), dtype=rushlight.int64)
     all_gather_into_tensor(found, rushlight.tensor([own]), group=pg)

@@ -8,16 +8,13 @@ from rushlight import device
 from rushlight._interface.base import warn_user
 from rushlight._interface.distributed import GROUPS, Group
 
-__all__ = ["WORLD", "GroupMember", "ProcessGroup", "group", "group_of", "member", "place_in", "warn_not_in_group"]
+__all__ = ["WORLD", "GroupMember", "BaseGroup", "group", "group_of", "member", "place_in", "warn_not_in_group"]
 
 NO_GROUP = "Default process group has not been initialized, please make sure to call init_process_group."
 
 
-class ProcessGroup:
-    """Processes that work together; `init_process_group` and `new_group` make them.
-
-    Its methods are those of PyTorch's class: they take lists of tensors and give `Work`.
-    """
+class BaseGroup:
+    """What a process group knows: its operations below tensors, its name, the backend that was asked for."""
 
     def __init__(self, group: Group, backend: str, config: Any, description: str) -> None:
         self._group, self._backend, self._config = group, backend, config
@@ -74,19 +71,19 @@ class _World:
     """What `torch.distributed` knows in this process."""
 
     def __init__(self) -> None:
-        self.default: ProcessGroup | None = None
-        self.groups: list[ProcessGroup] = []
+        self.default: BaseGroup | None = None
+        self.groups: list[BaseGroup] = []
         self.store: Any = None
         self.count = 0  # groups that were asked for, in this world
-        self.names: dict[str, ProcessGroup] = {}
+        self.names: dict[str, BaseGroup] = {}
 
-    def add(self, made: ProcessGroup) -> ProcessGroup:
+    def add(self, made: BaseGroup) -> BaseGroup:
         """Remember a group."""
         self.groups.append(made)
         self.names[made.group_name] = made
         return made
 
-    def remove(self, gone: ProcessGroup) -> None:
+    def remove(self, gone: BaseGroup) -> None:
         """Forget a group."""
         self.groups.remove(gone)
         del self.names[gone.group_name]
@@ -98,12 +95,12 @@ WORLD = _World()
 
 class _GroupMeta(type):
     @property
-    def WORLD(cls) -> ProcessGroup | None:
+    def WORLD(cls) -> BaseGroup | None:
         """The default group; None before `init_process_group`."""
         return WORLD.default
 
     @WORLD.setter
-    def WORLD(cls, value: ProcessGroup | None) -> None:
+    def WORLD(cls, value: BaseGroup | None) -> None:
         WORLD.default = value
 
 
@@ -117,7 +114,7 @@ class GroupMember(metaclass=_GroupMeta):
     NON_GROUP_MEMBER = -100
 
 
-def default_group() -> ProcessGroup:
+def default_group() -> BaseGroup:
     """The default group; ValueError before `init_process_group`."""
     if WORLD.default is None:
         raise ValueError(NO_GROUP)
@@ -129,14 +126,14 @@ def group_of(given: Any) -> Any:
     return default_group() if given is None else given
 
 
-def member(given: Any, name: str) -> ProcessGroup | None:
+def member(given: Any, name: str) -> BaseGroup | None:
     """The group that a collective runs in; None, with a warning, where this process is not in it."""
     if given is None:
         return default_group()
     if given is GroupMember.NON_GROUP_MEMBER or given == GroupMember.NON_GROUP_MEMBER:
         warn_not_in_group(name)
         return None
-    if not isinstance(given, ProcessGroup):
+    if not isinstance(given, BaseGroup):
         raise TypeError(f"Invalid type for argument group: expected ProcessGroup or None, got {type(given)}")
     return given
 
@@ -147,7 +144,7 @@ def warn_not_in_group(name: str) -> None:
     warn_user(f"Running {name} on global rank {rank} which does not belong to the given group.", UserWarning)
 
 
-def place_in(pg: ProcessGroup, rank: int | None, place: int | None) -> int:
+def place_in(pg: BaseGroup, rank: int | None, place: int | None) -> int:
     """A rank's place in a group, from its rank in the whole job or from the place itself."""
     if rank is not None and place is not None:
         raise ValueError("Can't specify both group_rank and global_rank")
