@@ -162,6 +162,53 @@ def attempt_compiled(sample: Any, grads: bool) -> tuple[str, str]:
     return "same", ""
 
 
+def attempt_graph(sample: Any, grads: bool) -> tuple[str, str]:
+    """(kind, words) of one sample as a graph with symbolic sizes: "same" where sizes are symbols, "burnt" where none is
+    left.
+    """
+    import op_samples
+
+    import rushlight as torch
+    from rushlight._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from rushlight.fx.experimental.proxy_tensor import make_fx
+    from rushlight.fx.experimental.symbolic_shapes import has_free_symbols
+
+    args, kwargs = in_slots((sample.args, sample.kwargs), iter(range(len(sample.tensors))))
+    function, flat = sample.mine_op, op_samples.flat
+
+    def go(*tensors: Any) -> Any:
+        return flat(function(*filled(args, tensors), **filled(kwargs, tensors)))
+
+    given = [op_samples.to_mine(t) for t in sample.tensors]
+    try:
+        torch.manual_seed(3)
+        eager = go(*[t.clone() for t in given])
+    except Exception as error:
+        return "eager", f"{type(error).__name__}: {error}"[:150]
+    try:
+        graph = make_fx(go, tracing_mode="symbolic")(*given)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        return "data", f"{error}"
+    except RuntimeError as error:
+        if "value out of a tracing tensor" in str(error):
+            return "data", f"{error}"[60:120]
+        raise
+    torch.manual_seed(3)
+    found = flat(graph(*[t.clone() for t in given]))
+    words = [w for a, b in zip(eager, found, strict=True) if (w := difference(a, b)) and not w.startswith("strides")]
+    if words:
+        return "differs", words[0]
+    sizes = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    left = [t for t in sizes if any(is_left(n) for n in t.shape)]
+    could = any(n > 1 for t in given for n in t.shape)
+    return ("same" if left or not could or not has_free_symbols(sizes) else "burnt"), ""
+
+
+def is_left(size: Any) -> bool:
+    """Whether a size is a symbol still."""
+    return hasattr(size, "terms") and size.shape_env.decided(size) is None
+
+
 def compared(
     eager: list[Any], found: list[Any], eager_in: list[Any], mine_in: list[Any], grads: bool
 ) -> tuple[str, str]:
@@ -217,9 +264,9 @@ def child(first: int, options: Any) -> None:
                 continue
             for k, drawn in enumerate(samples):
                 try:
-                    kind, words = (attempt_compiled if options.compile else attempt)(
-                        op_samples.Sample(info, drawn, mine), grads
-                    )
+                    kind, words = (
+                        attempt_compiled if options.compile else attempt_graph if options.graphs else attempt
+                    )(op_samples.Sample(info, drawn, mine), grads)
                 except Exception as error:
                     kind, words = "error", f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
                 print(f"GOT {kind}|{name}[{dtype_name} {k}] {words}", flush=True)
@@ -234,6 +281,7 @@ def main() -> None:
     parser.add_argument(
         "--compile", action="store_true", help="samples as compiled functions, bytecode and guards included"
     )
+    parser.add_argument("--graphs", action="store_true", help="samples as graphs of aten operators with symbolic sizes")
     parser.add_argument("--child", type=int, default=-1)
     parser.add_argument("--show", default="differs,error,crash")
     options = parser.parse_args()

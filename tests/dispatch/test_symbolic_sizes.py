@@ -59,6 +59,9 @@ OTHER_SIZES: list[tuple[Callable[..., Any], list[list[tuple[int, ...]]]]] = [
     (lambda x: torch.nn.functional.interpolate(x, scale_factor=2), [[(2, 3, 5, 7)], [(3, 2, 4, 6)]]),
     (lambda x: torch.zeros(torch.sym_max(x.shape[0], 5), torch.sym_min(x.shape[1], 5)), [[(4, 6)], [(9, 3)]]),
     (lambda x, w: torch.nn.functional.conv2d(x, w, padding=1).relu().mean((2, 3)), [[(4, 3, 8, 8), (5, 3, 3, 3)], [(2, 3, 9, 9), (5, 3, 3, 3)]]),
+    (lambda x: torch.slice_scatter(x, x[1:-1] * 2, 0, 1, -1), [[(5, 6)], [(9, 3)]]),
+    (lambda x: torch.select_scatter(x, x[0] * 2, 0, -1), [[(5, 6)], [(9, 3)]]),
+    (lambda x: torch.cat(x.chunk(3)[::-1]) + x.tensor_split(2, 1)[0].sum(), [[(9, 6)], [(12, 8)]]),
     (lambda x, w: torch.autograd.grad((x @ w).sin().sum(), x)[0], [[(4, 6), (6, 3)], [(7, 2), (2, 5)]]),
     (lambda x: x.transpose(0, 1)[1:].contiguous().stride(0) + x.storage_offset() + x, [[(4, 6)], [(7, 3)]]),
 ]  # fmt: skip

@@ -22,11 +22,12 @@ from rushlight._types.dtype import (
 )
 from rushlight._types.layout import dense_strides, memory_order, numel, preserved, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
+from rushlight._types.symbols import is_symbolic
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
     "check_range", "given_dtype", "in_order_of_input", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "logistic", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
-    "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
+    "refuse", "rounded", "slice_bounds", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
@@ -296,6 +297,22 @@ def iota_like(x: Any, dim: int, dtype: DType = INT64) -> Any:
 def flat(x: Any) -> Any:
     """All elements in one dim."""
     return build.reshape(x, (numel(x.shape),))
+
+
+def slice_bounds(start: int | None, stop: int | None, size: int) -> tuple[int, int]:
+    """Where a slice with a positive step begins and ends, as `slice(start, stop).indices(size)`; sizes stay formulas."""
+    if not any(map(is_symbolic, (start, stop, size))):
+        return slice(start, stop).indices(size)[:2]
+    return _bound(start, 0, size), _bound(stop, size, size)
+
+
+def _bound(at: int | None, default: int, size: int) -> int:
+    if at is None:
+        return default
+    if at < 0:
+        at = at + size
+        return at if at > 0 else 0
+    return size if at >= size else at
 
 
 def take_slice(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from operator import ge, le
 from typing import Any
 
-from rushlight._ops.bodies import along, check_range, common, like_input, not_implemented, pad_dim, take_slice, wrap
+from rushlight._ops.bodies import (
+    along,
+    check_range,
+    common,
+    like_input,
+    not_implemented,
+    pad_dim,
+    slice_bounds,
+    take_slice,
+    wrap,
+)
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
@@ -565,7 +575,7 @@ def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any
 
 def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> Any:
     """`x` with src at start:stop:step along dim."""
-    count = len(range(start, stop, step))
+    count = (stop - start + step - 1) // step
     wanted = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     if src.shape != wanted:
         raise RuntimeError(
@@ -591,7 +601,7 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
         raise IndexError(
             f"select_scatter(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}"
         )
-    index %= x.shape[at]
+    index = index + x.shape[at] if index < 0 else index
     wanted = (*x.shape[:at], *x.shape[at + 1 :])
     if src.shape != wanted:
         raise RuntimeError(
@@ -607,8 +617,10 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
 )
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
     """out[..., start:end:step, ...] = src, `input` elsewhere."""
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
     at = wrap(dim, x)
-    first, last, _ = slice(start, end, step).indices(x.shape[at])
+    first, last = slice_bounds(start, end, x.shape[at])
     return _patched(x, src, at, first, max(first, last), step)
 
 

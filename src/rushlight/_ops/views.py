@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import take_slice, wrap
+from rushlight._ops.bodies import slice_bounds, take_slice, wrap
 from rushlight._ops.table import view
 from rushlight._prims import build, prim
 from rushlight._types.layout import infer_size, numel, wrap_dim
@@ -215,7 +215,7 @@ def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> A
     if step <= 0:
         raise RuntimeError("slice step must be positive")
     dim = wrap(dim, x)
-    first, last, _ = slice(start, end, step).indices(x.shape[dim])
+    first, last = slice_bounds(start, end, x.shape[dim])
     return _part(x, dim, first, max(first, last), step)
 
 
@@ -417,7 +417,7 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
     bounds = []
     start = 0
     for stop in [*where, size]:
-        low, high, _ = slice(start, stop).indices(size)
+        low, high = slice_bounds(start, stop, size)
         bounds.append((low, max(low, high)))
         start = stop
     return bounds
