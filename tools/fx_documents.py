@@ -53,12 +53,19 @@ def argument_text(node: Any) -> str:
     return f"{node.args!r} {dict(node.kwargs)!r}"
 
 
+def with_parts(gm: Any) -> list[Any]:
+    """A graph's module, and those of the parts that it chooses from (`cond`)."""
+    parts = [child for _, child in gm.named_children() if hasattr(child, "graph")]
+    return [gm, *[each for part in parts for each in with_parts(part)]]
+
+
 def documents(torch: Any, name: str) -> list[list[list[str]]]:
     """The graphs of a program: of each node op, target, name, arguments."""
     graphs: list[Any] = []
 
     def backend(gm: Any, example_inputs: Any) -> Any:
-        graphs.append([[n.op, target_text(torch, n.target), n.name, argument_text(n)] for n in gm.graph.nodes])
+        for each in with_parts(gm):
+            graphs.append([[n.op, target_text(torch, n.target), n.name, argument_text(n)] for n in each.graph.nodes])
         return gm.forward
 
     torch._dynamo.reset()

@@ -41,4 +41,8 @@ def load_library(path: Any) -> None:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
+    if name == "higher_order":
+        from importlib import import_module
+
+        import_module("rushlight._higher_order_ops.operators")
     return _namespace(name)

@@ -457,3 +457,57 @@ def transformer_block(torch: Any) -> Any:
             return x + self.mlp(x)
 
     return Block(), (torch.ones(1, 3, 4),)
+
+
+@program
+def cond_of_operands(torch: Any) -> Any:
+    def f(x: Any, y: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a, b: a + b, lambda a, b: a - b, (x, y))
+
+    return f, (torch.ones(2, 3), torch.ones(2, 3))
+
+
+@program
+def cond_of_a_closure(torch: Any) -> Any:
+    inner = torch.nn.Linear(3, 3)
+
+    def f(x: Any, y: Any) -> Any:
+        z = y * 2
+
+        def true_fn(a: Any) -> Any:
+            return inner(a) + z
+
+        def false_fn(a: Any) -> Any:
+            return a.sin() * y + z
+
+        r = torch.cond(x.sum() > 0, true_fn, false_fn, (x,))
+        return r + 1
+
+    return f, (torch.ones(2, 3), torch.ones(2, 3))
+
+
+@program
+def cond_in_a_cond(torch: Any) -> Any:
+    def f(x: Any, y: Any) -> Any:
+        a = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+        return torch.cond(
+            y.sum() > 9,
+            lambda a: torch.cond(a.sum() > 1, lambda q: q * 2, lambda q: q * 3, (a,)),
+            lambda a: a - 1,
+            (a,),
+        )
+
+    return f, (torch.ones(2, 3), torch.ones(2, 3))
+
+
+@program
+def cond_of_two_results(torch: Any) -> Any:
+    def f(x: Any) -> Any:
+        def true_fn() -> Any:
+            b = x + 1
+            return b, b * 2
+
+        u, v = torch.cond(x.sum() > 0, true_fn, lambda: (x - 1, x.sin()))
+        return u + v
+
+    return f, (torch.ones(2),)

@@ -20,7 +20,7 @@ from rushlight.fx._document import graph_module
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "compiler")]
-from fx_documents import PROGRAMS, argument_text, target_text  # noqa: E402
+from fx_documents import PROGRAMS, argument_text, target_text, with_parts  # noqa: E402
 
 STORED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "fx_documents.json.gz").read_bytes()))
 F = torch.nn.functional
@@ -60,7 +60,7 @@ def test_graphs_have_the_nodes_of_pytorchs(name: str) -> None:
     graphs: list[Any] = []
 
     def backend(gm: Any, example_inputs: Any) -> Any:
-        graphs.append(gm)
+        graphs.extend(with_parts(gm))
         assert [x.shape for x in example_inputs] == [
             n.meta["example_value"].shape for n in gm.graph.find_nodes(op="placeholder")
         ]
@@ -86,6 +86,20 @@ def test_graphs_have_the_nodes_of_pytorchs(name: str) -> None:
     expected = copies[0](*copies[1])
     for mine, other in zip(leaves((result, arguments)), leaves((expected, copies[1])), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_a_graph_that_chooses_can_be_compiled_again() -> None:
+    def function(x, y):
+        return torch.cond(x.sum() > 0, lambda x: (x * y, x + 1), lambda x: (x - y, x.sin()), (x,))
+
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        return torch.compile(gm, fullgraph=True)
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    for scale in (1.0, -1.0):
+        x, y = torch.arange(3.0) * scale, torch.ones(3)
+        for mine, other in zip(compiled(x, y), function(x, y), strict=True):
+            assert torch.equal(mine, other)
 
 
 # ***** from records to graphs *****

@@ -129,6 +129,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (*HOOKS.fatal, Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
     HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
+    HOOKS.handled["rushlight._higher_order_ops.operators", "cond"] = "cond"
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
     checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}

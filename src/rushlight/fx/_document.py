@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from rushlight import _C, SymFloat, SymInt, Tensor
@@ -14,6 +15,7 @@ from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
+from rushlight.ops import higher_order
 
 __all__ = ["Documented", "graph_module"]
 
@@ -28,7 +30,10 @@ class Documented(NamedTuple):
 class _Builder:
     """Makes nodes of records; values are known by identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: _Builder | None = None) -> None:
+        self.outer = outer
+        self.captured: dict[int, tuple[Any, Node]] = {}  # of a part: tensors that it takes from outside of it
+        self.conds: Iterator[int] = itertools.count() if outer is None else outer.conds
         self.graph = Graph()
         self.root = Module()
         self.nodes: dict[int, Node] = {}
@@ -49,6 +54,8 @@ class _Builder:
                 if symbol.shape_env.shown(symbol) in known:
                     self.size(symbol)
             return self.numbers.node(value)
+        if isinstance(value, Tensor) and self.outer is not None:
+            return self.capture(value)
         if isinstance(value, Tensor):
             raise RuntimeError(
                 f"a tensor of shape {tuple(value.shape)} is used in a graph that has no record of where it comes from"
@@ -116,6 +123,78 @@ class _Builder:
         target = _nameable(record.target) if record.kind == "call_function" else record.target
         self.bind(record.result, self.graph.create_node(record.kind, target, args, kwargs, name=name))
 
+    # ***** cond *****
+
+    def capture(self, value: Any) -> Node:
+        """The input of a part for a tensor from outside of it."""
+        with self.graph.inserting_before(next(iter(self.graph.nodes), None)):
+            node = self.graph.placeholder(f"captured_{len(self.captured)}")
+        self.captured[id(value)] = value, node
+        self.bind(value, node)
+        self.named.add(node)
+        return node
+
+    def cond(self, record: CallRecord) -> None:
+        """Two graphs as attributes, and a node that chooses; what they take from outside becomes operands of both."""
+        pred, operands, *parts = record.args
+        outer = [self.argument(x) for x in operands]
+        built = []
+        for part in parts:
+            inner = _Builder(self)
+            inner.operands(operands, outer)
+            inner.records(part.calls)
+            inner.output(part.results)
+            built.append(inner)
+        number, taken = next(self.conds), [{**inner.captured} for inner in built]
+        shared = [key for key in taken[0] if key in taken[1]]
+        captured: list[tuple[Any, str]] = []
+        for keys, source, suffix in (
+            (shared, 0, ""),
+            ([key for key in taken[0] if key not in shared], 0, "_true_branch"),
+            ([key for key in taken[1] if key not in shared], 1, "_false_branch"),
+        ):
+            found = [(self.argument(taken[source][key][0]), taken[source][key][0]) for key in keys]
+            captured += [
+                (value, f"{node.name}{suffix}") for node, value in sorted(found, key=lambda each: each[0].name)
+            ]
+        graphs = []
+        for inner, word in zip(built, ("true", "false"), strict=True):
+            inner.close(captured)
+            setattr(self.root, name := f"cond_{word}_{number}", GraphModule(inner.root, inner.graph))
+            graphs.append(self.graph.get_attr(name))
+        more = [self.argument(value) for value, _ in captured]
+        operator_of_cond = higher_order.cond
+        node = self.graph.call_function(operator_of_cond, (self.argument(pred), *graphs, (*outer, *more)))
+        self.bind(record.result, node)
+
+    def operands(self, values: Iterable[Any], nodes: Iterable[Node]) -> None:
+        """The first inputs of a part."""
+        for value, outer in zip(values, nodes, strict=True):
+            inside = outer.op == "placeholder" and self.outer is not None and self.outer.outer is not None
+            name = str(outer.target) if inside else outer.name
+            node = self.graph.placeholder(name)
+            node._rename(f"{name}_1")
+            self.inputs.append(node)
+            self.named.add(node)
+            self.bind(value, node)
+
+    def close(self, captured: Iterable[tuple[Any, str]]) -> None:
+        """Give a part inputs for all that it or the other part takes from outside, in this order, behind its operands."""
+        first = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
+        for value, name in captured:
+            with self.graph.inserting_before(first):
+                node = self.graph.placeholder(name)
+            if not name.endswith("_branch"):
+                node._rename(f"{name}_1")
+            node.meta.setdefault("example_value", value)
+            held = self.captured.get(id(value))
+            if held is not None:
+                held[1].replace_all_uses_with(node)
+                self.graph.erase_node(held[1])
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and node.op == "call_function" and node.target is operator.getitem:
+                self.graph.erase_node(node)
+
     def attribute(self, record: CallRecord) -> None:
         setattr(self.root, record.target, record.args[0])
         self.bind(record.result, self.graph.get_attr(record.target))
@@ -137,6 +216,29 @@ class _Builder:
     def output(self, values: Iterable[Any]) -> None:
         different = {id(value): value for value in values}
         self.graph.output(tuple(self.argument(value) for value in different.values()))
+
+    def records(self, records: Iterable[CallRecord]) -> None:
+        """Make nodes of records."""
+        for record in records:
+            if record.kind == "name":
+                self.name(record)
+            elif record.kind == "size":
+                self.size(record.result)
+            elif record.kind == "dropped":
+                self.dropped(record.args[0])
+            elif record.kind == "output":
+                self.output(record.args)
+            elif record.kind == "grad_mode":
+                self.graph.call_function(_C._set_grad_enabled, record.args)
+            else:
+                self.maker(record.kind)(record)
+
+    def maker(self, kind: str) -> Callable[[CallRecord], None]:
+        """What makes a node of a record of this kind."""
+        made: dict[str, Callable[[CallRecord], None]] = {
+            "placeholder": self.placeholder, "get_attr": self.attribute, "cond": self.cond,
+        }  # fmt: skip
+        return made.get(kind, self.call)
 
     def finish(self) -> Documented:
         """The graph without items that nobody takes, and without inputs that nobody reads."""
@@ -171,21 +273,5 @@ def graph_module(records: Iterable[CallRecord], numbers: Iterable[Any] = ()) -> 
     builder = _Builder()
     for made in numbers:
         builder.numbers.note(*made)
-    for record in records:
-        if record.kind == "placeholder":
-            builder.placeholder(record)
-        elif record.kind == "size":
-            builder.size(record.result)
-        elif record.kind == "name":
-            builder.name(record)
-        elif record.kind == "dropped":
-            builder.dropped(record.args[0])
-        elif record.kind == "output":
-            builder.output(record.args)
-        elif record.kind == "grad_mode":
-            builder.graph.call_function(_C._set_grad_enabled, record.args)
-        elif record.kind == "get_attr":
-            builder.attribute(record)
-        else:
-            builder.call(record)
+    builder.records(records)
     return builder.finish()

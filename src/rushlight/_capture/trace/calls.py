@@ -182,7 +182,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
-    if name is not None and tracer.settings.backend is None:
+    if name is not None and (tracer.settings.backend is None or name == "cond"):
         found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
         if found is not ABSENT:
             return found

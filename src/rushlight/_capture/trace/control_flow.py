@@ -45,8 +45,9 @@ def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, o
     entry = Branch(condition._ptr, parts, [x._ptr for x in made])
     tracer.rec.note(entry)
     tracer.kept.append(condition)
+    tracer.note_cond(pred, tree_flatten(operands)[0], [(each.document, each.tensors) for each in (first, second)], made)
     if STATE.word & GRAD and any(x._rg for x in (*first.tensors, *second.tensors)):
-        zeros = bool(tracer.settings.options.get("allow_reordering"))
+        zeros = bool(tracer.settings.options.get("allow_reordering")) or tracer.settings.backend is not None
         if not zeros and one_sided((first.tensors, second.tensors), before):
             raise Break(ONE_SIDED)
         behind(made, BranchBackward(tracer.rec, entry, (first.tensors, second.tensors), before, zeros))
@@ -85,8 +86,8 @@ def while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any = None, carried_inputs
 class _Recorded:
     """A function that was recorded as a part, and what it gave."""
 
-    def __init__(self, part: Any, leaves: Sequence[Any], tree: Any) -> None:
-        self.part, self.tree = part, tree
+    def __init__(self, part: Any, leaves: Sequence[Any], tree: Any, document: Any) -> None:
+        self.part, self.tree, self.document = part, tree, document
         self.leaves = list(leaves)
         self.tensors = [x for x in leaves if isinstance(x, Tensor)]
         self.constants = [(k, type(x), x) for k, x in enumerate(leaves) if not isinstance(x, Tensor)]
@@ -118,9 +119,12 @@ def _recorded(
 ) -> _Recorded:
     """Follow a function as a part of control flow."""
     before, word = _changes(tracer), STATE.word
-    with tracer.rec.part() as part:
-        leaves, tree = tree_flatten(tracer.nested(function, args))
+    with tracer.rec.part() as part, tracer.documented() as document:
+        leaves, tree = tree_flatten(found := tracer.nested(function, args))
         leaves = [tracer.real(x) for x in leaves]
+        if document is not None and not isinstance(found, Tensor):
+            for x in leaves:
+                document.name("child", x)  # as in PyTorch's graphs
         if as_bool:
             if len(leaves) != 1 or not isinstance(leaves[0], Tensor) or leaves[0]._spec.numel != 1:
                 raise Break(f"a function of {name} gives something else than a tensor of one element")
@@ -137,7 +141,7 @@ def _recorded(
             raise Break(f"a function of {name} gives a {type(x).__name__}")
     for entry in part.log:
         _check_entry(tracer, name, entry, part.own)
-    return _Recorded(part, leaves, tree)
+    return _Recorded(part, leaves, tree, document)
 
 
 def _check_entry(tracer: Tracer, name: str, entry: Any, own: set[int]) -> None:

@@ -14,6 +14,7 @@ graph of them.
 | `name` | a local variable's name | the value that was stored in it | |
 | `dropped` | | the result of the call before, which the program does not keep: `x.add_(1)` as a statement | |
 | `grad_mode` | | whether gradients are recorded from here on | |
+| `cond` | | the predicate, the operands, a `Part` for each of the two functions | a tuple |
 | `output` | | the tensors that the rest of the program needs | |
 """
 
@@ -23,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["CallRecord", "Document", "placeholder_name"]
+__all__ = ["CallRecord", "Document", "Part", "placeholder_name"]
 
 
 class CallRecord(NamedTuple):
@@ -35,6 +36,13 @@ class CallRecord(NamedTuple):
     kwargs: dict[str, Any] = {}
     result: Any = None
     name: str = ""  # of a function in PyTorch, where the function does not say it
+
+
+class Part(NamedTuple):
+    """A function of `cond`: its records, and the tensors that it gives."""
+
+    calls: list[CallRecord]
+    results: tuple[Any, ...]
 
 
 class Document:
@@ -52,7 +60,7 @@ class Document:
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
-        return any(record.kind.startswith("call_") for record in self.calls)
+        return any(record.kind.startswith(("call_", "cond")) for record in self.calls)
 
     def placeholder(self, source: str, tensor: Any) -> Any:
         """An input, when the program first uses it."""
@@ -76,6 +84,10 @@ class Document:
     def module(self, path: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
         """A call of a module that is not looked into."""
         self.calls.append(CallRecord("call_module", path, _copied(tuple(args)), _copied(kwargs), result))
+
+    def cond(self, pred: Any, operands: Iterable[Any], parts: Iterable[Part], result: tuple[Any, ...]) -> None:
+        """A choice between two parts."""
+        self.calls.append(CallRecord("cond", "cond", (pred, tuple(operands), *parts), {}, result))
 
     def attribute(self, path: str, value: Any) -> Any:
         """A tensor or another object that the graph holds as an attribute."""

@@ -5,17 +5,19 @@ variables.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
-from rushlight._capture.trace.document import Document
+from rushlight._capture.trace.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
 from rushlight._capture.trace.outside import ABSENT, Lazy
+from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
@@ -109,7 +111,7 @@ class DocumentingTracer(Tracer):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.document = Document()
+        self.document = self.root = Document()
         self.inputs: list[tuple[Any, Source]] = []
         self.grad_enabled = bool(STATE.word & GRAD)
         self.names: list[str] = []
@@ -138,6 +140,10 @@ class DocumentingTracer(Tracer):
         """An interpreter for this trace."""
         return NamingInterpreter(self)
 
+    def nested_interpreter(self) -> Interpreter:
+        """One that tells names where a part of control flow is followed."""
+        return Interpreter(self) if self.document is self.root else NamingInterpreter(self)
+
     # ***** what is written down *****
 
     def note_mode(self) -> None:
@@ -155,8 +161,8 @@ class DocumentingTracer(Tracer):
                 self.seen.add(id(value))
                 for size in value._spec.shape:
                     if is_symbolic(size):
-                        self.document.size(size)
-                self.document.placeholder(source_text(self, known[1]), value)
+                        self.root.size(size)
+                self.root.placeholder(source_text(self, known[1]), value)
         elif isinstance(value, (list, tuple)):
             for each in value:
                 self.use(each)
@@ -203,6 +209,25 @@ class DocumentingTracer(Tracer):
             called = bound if bound is not None and id(bound) in self.methods else function
             name = self.methods[id(called)][1] if id(called) in self.methods else function.__name__
             self.document.method(name, args, kwargs, result)
+
+    @contextlib.contextmanager
+    def documented(self) -> Iterator[Document]:
+        """The time in which what is called belongs to a part of control flow."""
+        outer, self.document = self.document, Document()
+        try:
+            yield self.document
+        finally:
+            self.document = outer
+
+    def note_cond(self, pred: Any, operands: Any, branches: Any, made: Any) -> None:
+        """Write a `cond` down."""
+        if self.outside.varying.sizes:
+            raise Break("cond in a graph with symbolic sizes", kind="sizes")
+        self.use((pred, list(operands)))
+        parts = [Part(document.calls, tuple(tensors)) for document, tensors in branches]
+        for part in parts:
+            self.use(part.results)
+        self.document.cond(pred, operands, parts, tuple(made))
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""

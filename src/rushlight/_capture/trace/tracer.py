@@ -4,6 +4,7 @@ tensors are recorded.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import importlib
@@ -126,6 +127,10 @@ class Tracer(Operations):
         """An interpreter for this trace."""
         return Interpreter(self)
 
+    def nested_interpreter(self) -> Interpreter:
+        """An interpreter for calls inside of one instruction."""
+        return Interpreter(self)
+
     def dropped(self, value: Any) -> None:
         """The program lets go of an object that does something then: the real one has to, at this instruction."""
         self.interrupted = Break(f"lets go of a {type(value).__name__} from outside")
@@ -240,7 +245,7 @@ class Tracer(Operations):
             return found
         if self.depth > 150:
             raise Break("calls from native code are too deep")
-        interpreter = Interpreter(self)
+        interpreter = self.nested_interpreter()
         interpreter.enter(found)
         self.depth += 1
         self.interpreters.append(interpreter)
@@ -292,6 +297,13 @@ class Tracer(Operations):
 
     def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Write a call of one of our own functions down, where somebody wants a document of the trace."""
+
+    def documented(self) -> Any:
+        """The time in which a part of control flow is followed; gives its document, where somebody wants one."""
+        return contextlib.nullcontext()
+
+    def note_cond(self, pred: Any, operands: Any, branches: Any, made: Any) -> None:
+        """Write a `cond` down, where somebody wants a document: of each branch its document and its results."""
 
     # ***** names *****
 
