@@ -13,6 +13,7 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu.program.wiring import packed_wiring, unpacked_wiring
 from rushlight._capture.recording import Recording
+from rushlight._capture.recording.running.evaluation import Evaluation
 from rushlight._capture.recording.running.kept import COUNTS, Laid, program_key, text_of
 from rushlight._capture.trace.reports.events import COUNTERS
 from rushlight._capture.trace.segments import kept_segments
@@ -118,6 +119,9 @@ def test_a_wiring_that_was_kept_computes_the_same():
     found, expected = again(x._ptr, w._ptr), exe(x._ptr, other._ptr)
     assert [bytes(s) for s in found] == [bytes(s) for s in expected] and torch.equal(w, other)
     assert (again.peak, again.explain()) == (exe.peak, exe.explain())
+
+
+BROKEN = (KeyError, TypeError, ValueError, IndexError, OverflowError)  # what `unpacked_compiled` takes for refusals
 
 
 def places(data):
@@ -347,3 +351,50 @@ def test_artifacts_fill_another_cache(tmp_path, own_operators):
                     torch.compiler.load_cache_artifacts(wrong)
             with pytest.raises(TypeError, match="takes bytes"):
                 torch.compiler.load_cache_artifacts("text")
+
+
+# ***** programs that compute numbers *****
+
+
+def stepping_with(kind, **options):
+    """A training step whose weights are new, compiled."""
+    torch.manual_seed(0)
+    model = Model()
+    return model, torch.compile(stepping(model, kind(model.parameters(), **options)))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.NAdam])
+def test_numbers_of_the_host_are_kept(shelf, kind):
+    x, losses = torch.randn(3, 4), []
+    for expected in (1, 0):
+        model, step = stepping_with(kind, lr=0.01)
+        step(x)  # the first step makes the state
+        made, found, loss = traced(step, x)
+        assert made == expected and found
+        losses.append([loss.item(), *[step(x).item() for _ in range(3)], model.inner.weight.sum().item()])
+    model, step = stepping_with(kind, lr=0.01)
+    with torch.compiler.set_stance("force_eager"):
+        eager = [step(x).item() for _ in range(5)][1:]
+    assert losses[0] == losses[1] and losses[0][:-1] == eager
+
+
+def test_numbers_that_were_kept_are_checked():
+    x, count = torch.ones(2), torch.tensor(3.0)
+    with Recording() as recording:
+        number = 1 - 0.5 ** recording.stand_in(count).item()
+        program = recording.finish([recording.stand_in(x) * number])
+    specs = [t._spec for t in recording.inputs]
+    data = json.dumps(program._evaluation.packed())
+    again = Evaluation.unpacked(json.loads(data), specs, 1)
+    assert again(recording.inputs) == program._evaluation(recording.inputs) == [0.875]
+    refused = tried = 0
+    for value in (-2, 1 << 40, "x", None, [[]], True):
+        for number in range(len(list(places(json.loads(data))))):
+            changed = json.loads(data)
+            held, key = list(places(changed))[number]
+            held[key], tried = value, tried + 1
+            try:
+                Evaluation.unpacked(changed, specs, 1)
+            except (RecordError, NotImplementedError, *BROKEN):
+                refused += 1
+    assert refused > 0.8 * tried

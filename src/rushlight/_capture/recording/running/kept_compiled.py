@@ -1,7 +1,7 @@
 """`CompiledProgram`s as plain data, and back: without a graph, which is read when somebody asks for it.
 
-Kept are programs that only compute and write: none that has a backward of its own, draws random numbers, or computes
-numbers on the host.
+Kept are programs that only compute and write, and compute numbers on the host from elements of their inputs: none that
+has a backward of its own, or draws random numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.regions import Layout
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._capture.recording.running.evaluation import Evaluation
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._graph.packing import RecordError, UnpackableError, unpacked_dtype, unpacked_ints
@@ -44,8 +45,8 @@ def unpacked_spec(data: Any) -> Spec:
 
 def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
     """A program as plain data; UnpackableError for one that is not kept."""
-    if program._backward is not None or program.draws or program._evaluation is not None or program.released:
-        raise UnpackableError("a program with a backward, random numbers, or numbers of the host")
+    if program._backward is not None or program.draws or program.released:
+        raise UnpackableError("a program with a backward, or random numbers")
     if program.checks:
         raise UnpackableError("a program with checks")
     if program._key is None or program._text is None:
@@ -60,11 +61,14 @@ def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
         "layouts": [list(strides) for strides in program._layouts],
         "changed": [_packed_given(change.given) for change in program._changed],
         "sources": [list(source) for source in program._sources],
-        "inputs": [packed_spec(s) for s in program._in_specs],  # type: ignore[arg-type]
+        "inputs": [None if s is None else packed_spec(s) for s in program._in_specs],
         "held": [[packed_spec(x._spec), b64encode(bytes(memoryview(x._storage).cast("B"))).decode()] for x in program._held],
         "aliases": [[k, n] for k, n in program._aliases.items()],
         "results": [[dtype.name, list(shape)] for dtype, shape in program._results],
         "steps": list(program._steps),
+        "host": None if program._evaluation is None else program._evaluation.packed(),
+        "number_places": list(program._number_places),
+        "number_words": program._number_words,
         "key": program._key.hex(),
         "graph": program._text,
         "options": None if program._options is None else dict(program._options),
@@ -103,7 +107,7 @@ class _Reader:
             raise RecordError("no program")
         self.data = data
         self.specs = [unpacked_spec(s) for s in _list(data["specs"])]
-        self.in_specs = [unpacked_spec(s) for s in _list(data["inputs"])]
+        self.in_specs = [None if s is None else unpacked_spec(s) for s in _list(data["inputs"])]
         self.made = [self._made(row) for row in _list(data["made"])]
 
     def program(self) -> CompiledProgram:
@@ -121,12 +125,21 @@ class _Reader:
             "_aliases": {_number(k, len(results)): _number(n, len(self.in_specs)) for k, n in _list(data["aliases"])},
             "_failed": None, "_steps": list(unpacked_ints(data["steps"])), "_key": key, "_text": graph, "_options": options, "_in_specs": list(self.in_specs),
         }  # fmt: skip
+        places = fields["_number_places"] = list(unpacked_ints(data["number_places"], 0))
+        words = fields["_number_words"] = _number(data["number_words"], len(self.in_specs) + 1)
+        if places and max(places) >= len(self.made):
+            raise RecordError("numbers in other places")
+        if data["host"] is not None:
+            fields["_evaluation"] = Evaluation.unpacked(data["host"], self.specs, words + len(places))
+        elif words or places:
+            raise RecordError("numbers that nothing computes")
         if len(fields["_steps"]) != len(fields["_changed"]):
             raise RecordError("steps of other changes")
         if len(fields["_layouts"]) + len(fields["_changed"]) != len(results):
             raise RecordError("layouts of other results")
-        fields["_sources"] = [self._source(row, fields["_held"]) for row in _list(data["sources"])]
-        if len(fields["_sources"]) != len(self.in_specs):
+        fields["_sources"] = [self._source(row, fields["_held"], words) for row in _list(data["sources"])]
+        kinds = [kind != "number" for kind, _, _ in fields["_sources"]]
+        if kinds != [s is not None for s in self.in_specs]:
             raise RecordError("sources of other inputs")
         for name in _LISTS:
             fields[name] = [self._pair(name, row) for row in _list(data[name])]
@@ -154,10 +167,12 @@ class _Reader:
         layout = Layout(unpacked_ints(shape, 0), unpacked_ints(strides), _number(offset, 1 << 62))
         return Given("input", _number(content, len(self.specs)), layout, unpacked_dtype(name))
 
-    def _source(self, row: Any, held: Any) -> tuple[str, int, int]:
+    def _source(self, row: Any, held: Any, words: int) -> tuple[str, int, int]:
         kind, number, step = _row(row, 3)
-        if kind not in ("input", "constant") or type(step) is not int:
+        if kind not in ("input", "constant", "number") or type(step) is not int:
             raise RecordError("a word of no known kind")
+        if kind == "number":
+            return kind, _number(number, words), step
         return kind, _number(number, len(self.specs) if kind == "input" else len(held)), step
 
     def _pair(self, name: str, row: Any) -> tuple[Any, Any]:
