@@ -13,7 +13,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.regions import Layout
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
-from rushlight._capture.recording.running.evaluation import Evaluation
+from rushlight._capture.recording.running.evaluation import Evaluation, lies_within
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._graph.packing import RecordError, UnpackableError, unpacked_dtype, unpacked_ints
@@ -49,6 +49,8 @@ def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
         raise UnpackableError("a program with a backward, or random numbers")
     if program.checks:
         raise UnpackableError("a program with checks")
+    if not _within(program):
+        raise UnpackableError("a program that reaches beyond its inputs")
     if program._key is None or program._text is None:
         raise UnpackableError("a program without a key")
     if sum(x._spec.nbytes for x in program._held) > _MOST_HELD:
@@ -75,6 +77,34 @@ def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
     }  # fmt: skip
     data |= {name: [list(row) for row in getattr(program, name)] for name in _LISTS}
     return data
+
+
+def _within(program: CompiledProgram) -> bool:
+    """Whether everything that a program reads, writes and gives lies within its inputs and its results."""
+    specs, held = program.specs, program._held
+    for spec, (kind, number, step) in zip(program._in_specs, program._sources, strict=True):
+        if spec is None or kind == "draw":
+            continue
+        whole = specs[number] if kind == "input" else held[number]._spec
+        if not lies_within(spec, step, whole):
+            return False
+    for change, step in zip(program._changed, program._steps, strict=True):
+        given = change.given
+        written = Spec.of(given.dtype, CPU, given.layout.shape, given.layout.strides)
+        if not lies_within(written, step, specs[given.content]):
+            return False
+    memory = [
+        Spec.of(dtype, CPU, shape, strides)
+        for (dtype, shape), strides in zip(program._results, program._layouts, strict=False)
+    ]
+    for made in program.made:
+        if made.kind == "view" and not lies_within(made.spec, made.offset, specs[made.number]):
+            return False
+        if made.kind == "storage" and not (
+            made.number < program._n_stored and lies_within(made.spec, made.offset, memory[made.number])
+        ):
+            return False
+    return True
 
 
 def _packed_made(made: Made) -> list[Any]:
@@ -127,7 +157,7 @@ class _Reader:
         }  # fmt: skip
         places = fields["_number_places"] = list(unpacked_ints(data["number_places"], 0))
         words = fields["_number_words"] = _number(data["number_words"], len(self.in_specs) + 1)
-        if places and max(places) >= len(self.made):
+        if places and max(places) >= len(self.made) + len(places):
             raise RecordError("numbers in other places")
         if data["host"] is not None:
             fields["_evaluation"] = Evaluation.unpacked(data["host"], self.specs, words + len(places))
@@ -143,7 +173,10 @@ class _Reader:
             raise RecordError("sources of other inputs")
         for name in _LISTS:
             fields[name] = [self._pair(name, row) for row in _list(data[name])]
-        return CompiledProgram.kept(fields)
+        found = CompiledProgram.kept(fields)
+        if not _within(found):
+            raise RecordError("memory that is not there")
+        return found
 
     def _made(self, row: Any) -> Made:
         kind, number, spec, offset, base, creation, worn = _row(row, 7)
