@@ -111,7 +111,7 @@ def _local_world_size(text: str) -> int:
         raise ValueError("Cuda is not available.")
     if text not in ("auto", "cpu", "gpu"):
         raise ValueError(f"Unsupported nproc_per_node value: {text}")
-    if text != "cpu" and torch.cuda.is_available():
+    if text in ("auto", "gpu") and torch.cuda.is_available():
         return int(torch.cuda.device_count())
     return os.cpu_count() or 1
 

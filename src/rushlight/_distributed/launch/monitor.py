@@ -13,15 +13,13 @@ import socket
 import sys
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
 from rushlight._distributed.errors import DistNetworkError, RankFailedError
 from rushlight._distributed.launch.beat_native import BYTE, DESCRIPTOR, PERIOD, STOP, WORDS, start_beat
-from rushlight._distributed.launch.pmi import named
 from rushlight._distributed.launch.watch import Event, Sign
 from rushlight._distributed.stores.tcp_store import Client
 from rushlight._distributed.stores.wire import LONGEST_NOTICE, MOST_RANKS, Query, as_integer_field, as_text
@@ -40,7 +38,6 @@ STORE = -1  # the `rank` of an error that says that the store process has gone
 _PERIOD, _SLOW_PERIOD, _MANY = 0.5, 1.0, 1000  # seconds between signs of life, and in a world of so many ranks
 _LEFT_FOR = 2.0  # seconds of waiting for a rank that has ended
 _CONNECTS_WITHIN = 60.0
-_MOST_LINES = 64  # of a warning
 _ALIVE: weakref.WeakSet[Monitor] = weakref.WeakSet()
 
 
@@ -57,7 +54,6 @@ class Monitor:
         self.failed: RankFailedError | None = None
         self.left: set[int] = set()  # ranks that have ended, and said so
         self.doing = ""  # what this rank does, in words, for others that ask
-        self.describe: Callable[[], str] = lambda: self.doing  # or what finds the words when another asks
         self._told: dict[int, str] = {}
         self._answered = threading.Event()
         self._asking = threading.Lock()
@@ -95,24 +91,7 @@ class Monitor:
             time.sleep(seconds / 2)
             self._send(bytes([Sign.TELL]))
             self._answered.wait(seconds / 2)
-            return {**self._told, self.rank: self.describe()}
-
-    def late(self, number: int, name: str, shapes: str, line: str) -> None:
-        """Warn that this rank waits for long in its operation `number`, with what every other rank does meanwhile."""
-        told = self.notices()
-        silent = [rank for rank in range(self.world_size) if rank not in told]
-        lines = [
-            f"rank {rank}: {text or 'no collective yet'}" for rank, text in sorted(told.items()) if rank != self.rank
-        ]
-        if silent:
-            lines.append(f"no answer from: {named(silent)}")
-        if len(lines) > _MOST_LINES:
-            lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more"]
-        warnings.warn(
-            f"rank {self.rank} waits in operation {number}, {name} {shapes}, asked for at {line}; the others:\n  "
-            + "\n  ".join(lines),
-            stacklevel=2,
-        )
+            return {**self._told, self.rank: self.doing}
 
     def close(self) -> None:
         """Say goodbye: this rank ends well."""
@@ -180,7 +159,7 @@ def _read(kind: int, client: Client) -> list[tuple[int, str]]:
 
 def _take(monitor: Monitor, kind: int, found: list[tuple[int, str]]) -> None:
     if kind == Event.ASKED:
-        text = monitor.describe().encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
+        text = monitor.doing.encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
         monitor._send(bytes([Sign.NOTICE]) + as_text(text))
     elif kind == Event.NOTICES:
         monitor._told = dict(found)

@@ -12,7 +12,7 @@ import os
 from rushlight._distributed.stores.connection import Connection, Malformed
 from rushlight._distributed.stores.wire import as_text
 
-__all__ = ["JOINED", "Jobs", "named", "process_mapping"]
+__all__ = ["JOINED", "Jobs", "process_mapping"]
 
 JOINED = b"joined"
 _LONGEST_LINE = 16 << 10
