@@ -345,3 +345,26 @@ def compiled(rank: int, size: int) -> None:
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert torch.equal(a, b)
+
+
+def mixed(rank: int, size: int) -> None:
+    """Forward and backward in bfloat16, gradients and parameters in float32."""
+    from rushlight.nn.parallel.distributed import _MixedPrecision
+
+    torch.manual_seed(0)
+    net = nn.Sequential(Net(), nn.BatchNorm1d(3))
+    model = DDP(net, mixed_precision=_MixedPrecision(torch.bfloat16, torch.float32, torch.float32))
+    alone = copy.deepcopy(net).to(torch.bfloat16)
+    for step in range(2):
+        model.zero_grad()
+        alone.zero_grad()
+        x, y = batch(rank, step)
+        out = model(x)
+        assert out.dtype is torch.bfloat16
+        F.cross_entropy(out.float(), y).backward()
+        F.cross_entropy(alone(x.to(torch.bfloat16)).float(), y).backward()
+        for p, q in zip(model.parameters(), alone.parameters(), strict=True):
+            assert p.dtype is p.grad.dtype is torch.float32
+            mean = q.grad.float()
+            dist.all_reduce(mean, dist.ReduceOp.AVG)
+            torch.testing.assert_close(p.grad, mean, rtol=2e-2, atol=2e-3)

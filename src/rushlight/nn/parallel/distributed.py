@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
+from rushlight._interface.base import tree_map
+from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import compressed
 from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
+from rushlight.func import functional_call
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parallel.buckets import GradBucket
 from rushlight.nn.parallel.reducer import Reducer
@@ -18,6 +22,19 @@ __all__ = ["DistributedDataParallel"]
 
 MEGABYTE = 1 << 20
 BUCKET_MB = 25
+
+
+@dataclass
+class _MixedPrecision:
+    """Dtypes of `DistributedDataParallel(mixed_precision=...)`.
+
+    Forward and backward compute with copies of the parameters in `param_dtype`; gradients travel in `reduce_dtype`
+    (`param_dtype` where none is named), and arrive in the dtype of the parameters; buffers become `buffer_dtype`.
+    """
+
+    param_dtype: Any = None
+    reduce_dtype: Any = None
+    buffer_dtype: Any = None
 
 
 class DistributedDataParallel(Module, Joinable):
@@ -31,6 +48,7 @@ class DistributedDataParallel(Module, Joinable):
     `find_unused_parameters`: forward looks for parameters that the outputs do not depend on, which get no gradient.
     `gradient_as_bucket_view`: gradients lie in the buckets, which saves their memory and a copy.
     `static_graph`: all calls use the same parameters; allows checkpoints that compute parts again.
+    `mixed_precision`: a `_MixedPrecision` of dtypes to compute and to reduce in.
     `broadcast_buffers`: buffers of the first process are sent to the others before each forward call.
 
     RuntimeError for a module without parameters that want gradients, or where the parameters of the processes differ; and
@@ -54,11 +72,7 @@ class DistributedDataParallel(Module, Joinable):
         device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        _refuse(
-            delay_all_reduce_named_params=delay_all_reduce_named_params,
-            mixed_precision=mixed_precision,
-            device_mesh=device_mesh,
-        )
+        _refuse(delay_all_reduce_named_params=delay_all_reduce_named_params, device_mesh=device_mesh)
         self.process_group = dist._get_default_group() if process_group is None else process_group
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
@@ -88,8 +102,10 @@ class DistributedDataParallel(Module, Joinable):
             self._check_parameters(named)
             self._send_state(named)
         settings = {"find_unused": find_unused_parameters, "as_views": gradient_as_bucket_view, "static": static_graph}
+        self.mixed_precision = mixed_precision
         names = [name for name, _ in wanted]
         self.reducer = Reducer([p for _, p in wanted], names, self.process_group, self.bucket_bytes_cap, **settings)
+        self._set_precision()
 
     # ***** states of all processes *****
 
@@ -141,11 +157,36 @@ class DistributedDataParallel(Module, Joinable):
             self._send_buffers(self._common_rank(True) if joining else 0)
         if joining and rushlight.is_grad_enabled():
             self._share_whether(reduces)
-        outputs = self.module(*inputs, **kwargs)
+        outputs = self._computed(inputs, kwargs)
         if reduces:
             self.reducer.arm(outputs)
         self.require_forward_param_sync = reduces or not rushlight.is_grad_enabled()
         return outputs
+
+    def _computed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The module's outputs, in mixed precision by copies of its parameters."""
+        dtype = None if self.mixed_precision is None else self.mixed_precision.param_dtype
+        if dtype is None:
+            return self.module(*inputs, **kwargs)
+
+        def lower(x: Any) -> Any:
+            return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
+
+        copies = {name: lower(parameter) for name, parameter in self.module.named_parameters()}
+        return functional_call(self.module, copies, tree_map(lower, inputs), tree_map(lower, kwargs))
+
+    def _set_precision(self) -> None:
+        """Buffers in their dtype, and a hook that reduces gradients in theirs."""
+        asked = self.mixed_precision
+        if asked is None:
+            return
+        if asked.buffer_dtype is not None:
+            for buffer in self.module.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.to(asked.buffer_dtype)
+        dtype = asked.reduce_dtype or asked.param_dtype
+        if dtype is not None:
+            self.reducer.hook = lambda bucket: compressed(self.process_group, bucket, dtype)
 
     # ***** uneven inputs *****
 

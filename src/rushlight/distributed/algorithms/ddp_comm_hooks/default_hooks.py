@@ -25,7 +25,7 @@ def allreduce_hook(process_group: Any, bucket: Any) -> Future[Tensor]:
     return work.get_future().then(lambda future: future.value()[0])
 
 
-def _compressed(process_group: Any, bucket: Any, dtype: Any) -> Future[Tensor]:
+def compressed(process_group: Any, bucket: Any, dtype: Any) -> Future[Tensor]:
     """The mean of gradients that travel in a half type; it is rounded once."""
     buffer = bucket.buffer()
     with no_grad():
@@ -41,12 +41,12 @@ def _compressed(process_group: Any, bucket: Any, dtype: Any) -> Future[Tensor]:
 
 def fp16_compress_hook(process_group: Any, bucket: Any) -> Future[Tensor]:
     """The mean of gradients rounded to float16: half the bytes of float32."""
-    return _compressed(process_group, bucket, rushlight.float16)
+    return compressed(process_group, bucket, rushlight.float16)
 
 
 def bf16_compress_hook(process_group: Any, bucket: Any) -> Future[Tensor]:
     """The mean of gradients rounded to bfloat16."""
-    return _compressed(process_group, bucket, rushlight.bfloat16)
+    return compressed(process_group, bucket, rushlight.bfloat16)
 
 
 def _wrapper(hook: Callable[[Any, Any], Future[Tensor]], dtype: Any) -> Callable[[Any, Any], Future[Tensor]]:
