@@ -88,6 +88,22 @@ def test_behind_a_break() -> None:
     assert torch.equal(torch.compile(function)(x), function(x))
 
 
+def test_histories_of_inputs_behind_a_break_without_gradients() -> None:
+    """The rest of a function that left `no_grad` behind a break records what it does to its inputs."""
+
+    def function(u: Any, v: Any) -> None:
+        with torch.no_grad():
+            torch._dynamo.graph_break()
+        u += v
+
+    for f in (function, torch.compile(function)):
+        u, v = torch.ones(3), torch.ones(3, requires_grad=True)
+        f(u, v)
+        assert u.requires_grad and not u.is_leaf
+        u.sum().backward()
+        assert torch.equal(v.grad, torch.ones(3))
+
+
 def test_sizes_that_vary() -> None:
     compiled = torch.compile(chain, dynamic=True)
     for n in (3, 5):

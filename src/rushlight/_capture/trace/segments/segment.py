@@ -508,7 +508,8 @@ def _assemble(
     ]
     if floats:
         body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
-    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x.requires_grad for x in rebuild.outputs):
+    left = [*rebuild.outputs, *tracer.rec.changed()]
+    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x.requires_grad for x in left):
         body.append(f"    {tracer.constants.name(STATE)}.word |= {GRAD}")  # the trace has left `no_grad`
         if not any(".word = " in line for line in rebuild.lines):
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
