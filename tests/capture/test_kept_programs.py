@@ -300,7 +300,8 @@ def test_what_a_trace_did_not_follow_is_not_kept(shelf):
 
     before = kept_segments.COUNTS["kept"]
     torch.compile(lambda x: Double.apply(x) + 1)(torch.ones(2))
-    torch.compile(lambda x: x + torch.rand(2))(torch.ones(2))
+    own = torch.Generator()
+    torch.compile(lambda x: x + torch.rand(2, generator=own))(torch.ones(2))
     torch.compile(lambda x: x * 2)(torch.ones(2, requires_grad=True))
     namespace = {"torch": torch}
     exec("def unknown(x):\n    return torch.sin(x) * 3", namespace)  # noqa: S102 - code without a file
@@ -398,3 +399,37 @@ def test_numbers_that_were_kept_are_checked():
             except (RecordError, NotImplementedError, *BROKEN):
                 refused += 1
     assert refused > 0.8 * tried
+
+
+def test_random_numbers_are_kept(shelf):
+    x, drop = torch.ones(4, 8), torch.nn.functional.dropout
+
+    def run(x):
+        return drop(helper(x), 0.5) + torch.rand(8) * torch.randn(4, 8)
+
+    for expected in ((1, 0), (0, 1)):
+        torch.manual_seed(3)
+        step = torch.compile(run)
+        made, found, first = traced(step, x)
+        results = [first, step(x), torch.rand(2)]  # the stream goes on behind them
+        assert (made, found) == expected
+        torch.manual_seed(3)
+        assert all(torch.equal(a, b) for a, b in zip(results, [run(x), run(x), torch.rand(2)], strict=True))
+    kept = store()
+    key, body = next((k, b) for k, b in kept._fresh.items() if b.startswith(b'{"modules"'))
+    head = json.loads(body)
+    for row in head["program"]["draws"]:
+        for place, wrong in [
+            (0, "choice"),
+            (1, "8"),
+            (1, "x"),
+            (2, 1 << 50),
+            (2, -1),
+            (3, 8),
+            (4, []),
+            (4, [["int", "x"]]),
+        ]:
+            before, row[place] = row[place], wrong
+            kept.put(key, json.dumps(head).encode())
+            assert traced(step, x)[:2] == (1, 0)
+            row[place] = before

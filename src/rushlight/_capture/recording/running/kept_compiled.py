@@ -1,7 +1,7 @@
 """`CompiledProgram`s as plain data, and back: without a graph, which is read when somebody asks for it.
 
-Kept are programs that only compute and write, and compute numbers on the host from elements of their inputs: none that
-has a backward of its own, or draws random numbers.
+Kept are programs that only compute and write, draw random numbers from the default generator, and compute numbers on the
+host from elements of their inputs: none that has a backward of its own.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
+from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.regions import Layout
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.evaluation import Evaluation, lies_within
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.tensor import Tensor, make
+from rushlight._engine.random.random import default_generator
 from rushlight._graph.packing import RecordError, UnpackableError, unpacked_dtype, unpacked_ints
 from rushlight._types.device import CPU
 from rushlight._types.layout import extent
@@ -25,6 +27,15 @@ __all__ = ["packed_compiled", "packed_spec", "unpacked_compiled", "unpacked_spec
 
 _LISTS = ("grads", "histories", "output_grads", "flags", "_versions", "_result_versions", "_replaced")
 _MOST_HELD = 1 << 20  # bytes of constants
+_LEAST_DRAWN = 256  # bytes of random numbers that are no reason to look
+# Kernels of random numbers that only fill memory, and how many parameters they have; bytes of the kinds of elements.
+_DRAWN = {
+    "uniform": 2, "normal": 2, "normal_serial": 2, "log_normal": 2, "exponential": 2, "cauchy": 2, "geometric": 2, "bernoulli": 2,
+    "integers": 3,
+}  # fmt: skip
+_BYTES = {
+    "f32": 4, "f64": 8, "f16": 2, "bf16": 2, "u8": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u16": 2, "u32": 4, "u64": 8,
+}  # fmt: skip
 
 
 def packed_spec(spec: Spec) -> list[Any]:
@@ -45,8 +56,8 @@ def unpacked_spec(data: Any) -> Spec:
 
 def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
     """A program as plain data; UnpackableError for one that is not kept."""
-    if program._backward is not None or program.draws or program.released:
-        raise UnpackableError("a program with a backward, or random numbers")
+    if program._backward is not None or program.released:
+        raise UnpackableError("a program with a backward")
     if program.checks:
         raise UnpackableError("a program with checks")
     if not _within(program):
@@ -71,6 +82,7 @@ def packed_compiled(program: CompiledProgram) -> dict[str, Any]:
         "host": None if program._evaluation is None else program._evaluation.packed(),
         "number_places": list(program._number_places),
         "number_words": program._number_words,
+        "draws": [_packed_draw(draw) for draw in program.draws],
         "key": program._key.hex(),
         "graph": program._text,
         "options": None if program._options is None else dict(program._options),
@@ -83,7 +95,16 @@ def _within(program: CompiledProgram) -> bool:
     """Whether everything that a program reads, writes and gives lies within its inputs and its results."""
     specs, held = program.specs, program._held
     for spec, (kind, number, step) in zip(program._in_specs, program._sources, strict=True):
-        if spec is None or kind == "draw":
+        if spec is None:
+            continue
+        if kind == "draw":
+            total = program.draws[number].total * program.draws[number].itemsize
+            if (
+                step
+                or min(spec.strides, default=0) < 0
+                or not spec.nbytes <= total <= max(_LEAST_DRAWN, 4 * spec.nbytes)
+            ):
+                return False
             continue
         whole = specs[number] if kind == "input" else held[number]._spec
         if not lies_within(spec, step, whole):
@@ -105,6 +126,53 @@ def _within(program: CompiledProgram) -> bool:
         ):
             return False
     return True
+
+
+def _packed_draw(draw: Draw) -> list[Any]:
+    """A draw from the default generator; UnpackableError for others."""
+    row = [draw.name, draw.kind, draw.total, draw.itemsize, [packed_number(x) for x in draw.parameters]]
+    if draw.generator is not default_generator:
+        raise UnpackableError("random numbers of another generator")
+    try:
+        _unpacked_draw(row)
+    except RecordError as error:
+        raise UnpackableError(f"{error}") from None
+    return row
+
+
+def _unpacked_draw(row: Any) -> Draw:
+    name, kind, total, itemsize, parameters = _row(row, 5)
+    if type(name) is not str or type(kind) is not str or len(_list(parameters)) != _DRAWN.get(name, -1):
+        raise RecordError("random numbers of no known kind")
+    if (int(kind) if kind in ("1", "2", "4", "8") else _BYTES.get(kind)) != itemsize:
+        raise RecordError("random numbers of another size")
+    numbers = [unpacked_number(x) for x in parameters]
+    if [type(x) for x in numbers] != (
+        [float, int] if name == "bernoulli" else [int] * 3 if name == "integers" else [float] * 2
+    ):
+        raise RecordError("parameters of other random numbers")
+    try:
+        default_generator.kernel(name, kind)
+    except (KeyError, ValueError, TypeError) as error:
+        raise RecordError(f"random numbers that nothing draws: {error}") from None
+    return Draw(default_generator, name, kind, 0, _number(total, 1 << 40), numbers, itemsize)
+
+
+def packed_number(value: Any) -> list[str]:
+    """An int or a float, with all its bits."""
+    if type(value) is float:
+        return ["float", value.hex()]
+    if type(value) is not int:
+        raise UnpackableError("a number that each call computes")
+    return ["int", str(value)]
+
+
+def unpacked_number(data: Any) -> int | float:
+    """The number."""
+    kind, text = _row(data, 2)
+    if kind not in ("int", "float") or type(text) is not str or len(text) > 40:
+        raise RecordError("no number")
+    return int(text) if kind == "int" else float.fromhex(text)
 
 
 def _packed_made(made: Made) -> list[Any]:
@@ -167,7 +235,14 @@ class _Reader:
             raise RecordError("steps of other changes")
         if len(fields["_layouts"]) + len(fields["_changed"]) != len(results):
             raise RecordError("layouts of other results")
-        fields["_sources"] = [self._source(row, fields["_held"], words) for row in _list(data["sources"])]
+        fields["draws"] = [_unpacked_draw(row) for row in _list(data["draws"])]
+        ends = {
+            "input": len(self.specs),
+            "constant": len(fields["_held"]),
+            "number": words,
+            "draw": len(fields["draws"]),
+        }
+        fields["_sources"] = [self._source(row, ends) for row in _list(data["sources"])]
         kinds = [kind != "number" for kind, _, _ in fields["_sources"]]
         if kinds != [s is not None for s in self.in_specs]:
             raise RecordError("sources of other inputs")
@@ -200,13 +275,11 @@ class _Reader:
         layout = Layout(unpacked_ints(shape, 0), unpacked_ints(strides), _number(offset, 1 << 62))
         return Given("input", _number(content, len(self.specs)), layout, unpacked_dtype(name))
 
-    def _source(self, row: Any, held: Any, words: int) -> tuple[str, int, int]:
+    def _source(self, row: Any, ends: dict[str, int]) -> tuple[str, int, int]:
         kind, number, step = _row(row, 3)
-        if kind not in ("input", "constant", "number") or type(step) is not int:
+        if kind not in ends or type(step) is not int:
             raise RecordError("a word of no known kind")
-        if kind == "number":
-            return kind, _number(number, words), step
-        return kind, _number(number, len(self.specs) if kind == "input" else len(held)), step
+        return kind, _number(number, ends[kind]), step
 
     def _pair(self, name: str, row: Any) -> tuple[Any, Any]:
         first, second = _row(row, 2)
