@@ -104,6 +104,21 @@ def test_histories_of_inputs_behind_a_break_without_gradients() -> None:
         assert torch.equal(v.grad, torch.ones(3))
 
 
+def test_views_from_before_a_program_follow_the_history_of_their_base() -> None:
+    def function(u: Any, v: Any) -> Any:
+        row = u[0]
+        torch._dynamo.graph_break()
+        u *= v
+        return row
+
+    for f in (function, torch.compile(function)):
+        u, v = torch.ones(2, 3), torch.full((2, 3), 2.0, requires_grad=True)
+        row = f(u, v)
+        assert row.requires_grad
+        row.sum().backward()
+        assert v.grad.tolist() == [[1.0] * 3, [0.0] * 3]
+
+
 def test_sizes_that_vary() -> None:
     compiled = torch.compile(chain, dynamic=True)
     for n in (3, 5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
@@ -24,6 +24,7 @@ __all__ = [
     "check_captured",
     "check_inference",
     "check_writable",
+    "follow_program",
     "one_memory",
     "overlaps_partly",
     "rebase",
@@ -153,12 +154,17 @@ def refresh_quiet(view: Tensor) -> None:
         regenerate(view, meta.base)
 
 
-def _refresh(base: Tensor) -> None:
-    """Let every living view of `base` follow the history of `base`."""
+def _refresh(base: Tensor, besides: Collection[int] = ()) -> None:
+    """Let every living view of `base` follow the history of `base`, but for those with the ids `besides`."""
     for reference in list(meta_of(base).views or ()):
         view = reference()
-        if view is not None:
+        if view is not None and id(view) not in besides:
             regenerate(view, base)
+
+
+def follow_program(base: Tensor, results: Sequence[Tensor]) -> None:
+    """Let views from before a program follow the history that it gave to `base`; its results have their own."""
+    _refresh(base, {id(x) for x in results})
 
 
 def one_memory(a: Tensor, b: Tensor) -> bool:

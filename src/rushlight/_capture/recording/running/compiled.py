@@ -25,6 +25,7 @@ from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.plans.node_recording import NOT_SAVED, watch
+from rushlight._engine.indexing.inplace import follow_program
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
@@ -631,6 +632,10 @@ class CompiledProgram:
             out._node, out._rg = node, True
             if j:
                 meta_of(out).output_nr = j
+        for i, _ in self.histories:
+            meta = inputs[i]._autograd_meta
+            if meta is not None and meta.views:
+                follow_program(inputs[i], results)
 
     def _operand(self, place: int, inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]) -> Any:
         """An input of the graph as a tensor, or a number."""
