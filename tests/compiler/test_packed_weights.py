@@ -157,5 +157,6 @@ def test_it_is_asked_for():
     x = torch.randn(64, 96)
     run = forward(module())
     plain, tuned = torch.compile(run), torch.compile(run, mode="max-autotune")
-    plain(x), tuned(x)
-    assert not pins(plain, x) and len(pins(tuned, x)) == 2
+    frozen = torch.compile(run, options={"freezing": True})
+    plain(x), tuned(x), frozen(x)
+    assert not pins(plain, x) and len(pins(tuned, x)) == len(pins(frozen, x)) == 2

@@ -94,6 +94,8 @@ class CompileContext:
                 self.options.setdefault("allow_reordering", True)
                 self.options.setdefault("autotune", True)
                 self.options.setdefault("packed_weights", True)
+            if self.options.get("freezing", settings("torch._inductor.config").get("freezing")):
+                self.options.setdefault("packed_weights", True)
         else:
             backends.lookup_backend(backend)
 

@@ -13,9 +13,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Constants", "Launch", "joined"]
+__all__ = ["Constants", "Launch", "PinnedWords", "joined"]
+
+
+class PinnedWords(NamedTuple):
+    """Which of the ints is the address of the operand's PINNED (0: it is not); the bytes that it takes packed, and the
+    most pieces; and which of the words it is, -1 where it is read packed.
+    """
+
+    address: int
+    nbytes: int
+    pieces: int
+    operand: int
 
 
 class Launch:
@@ -26,8 +37,7 @@ class Launch:
     of the call allocated, in order. The first `results` of its own buffers are results of the call (None: all); the
     others are for later kernels. `keep` keeps objects alive whose addresses are among the ints.
 
-    `pinned`, of a product whose second operand may stay packed: which of the ints is the address of its PINNED, and the
-    bytes that it takes packed.
+    `pinned`, of kernels that pack an operand which may stay so, and of those that read it, says where that is told.
     """
 
     __slots__ = ("call", "ints", "keep", "pinned", "results", "words")
@@ -39,7 +49,7 @@ class Launch:
         words: Sequence[int],
         results: int | None = None,
         keep: Any = None,
-        pinned: tuple[int, int] | None = None,
+        pinned: PinnedWords | None = None,
     ) -> None:
         self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
         self.pinned = pinned

@@ -1,8 +1,7 @@
 """Large matrix products of our own, in the native language: one kernel packs both operands once for all pieces, another
 multiplies.
 
-B may be *pinned*: packed once, into memory that the program keeps.  A call packs it anew where that is out of date, and
-into memory of its own where B is other memory than the pinned one, or others may write to it unseen.
+B may stay packed from call to call (see `pinned_native`).
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from rushlight._backends.cpu.gemm.blas_native import (
 )
 from rushlight._backends.cpu.gemm.gemm_blocks_native import make_finish, make_macro, make_packs
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, round_up, scratch_bytes
+from rushlight._backends.cpu.pinned_native import LEAD, NEVER, PACKED, begin_packing, end_packing, pinned_panels
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._host.storage_native import S_LENT, S_OPEN, S_VERSION, S_WINDOWS
-from rushlight._native import Record, extern, i32, i64, native, ptr
+from rushlight._native import extern, i32, i64, native, ptr
 from rushlight._native.function import NativeFunction
 
-__all__ = ["LEAD", "PACK_CONSTANTS", "PINNED", "P_BEFORE", "P_PINNED", "make_shared"]
+__all__ = ["PACK_CONSTANTS", "P_BEFORE", "P_PINNED", "make_shared"]
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -43,16 +42,6 @@ P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
 P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
 P_PINNED = P_CHUNK + 8  # the address of PINNED; 0: B is not pinned
 PACK_CONSTANTS = 11
-PINNED = Record(
-    "pinned",
-    ("weight", i64, "the address of B that is packed"),
-    ("storage", ptr, "the storage that it lies in"),
-    ("root", ptr, "the storage whose memory that one shows; itself, where it has its own"),
-    ("panels", ptr, "B, packed"),
-    ("mark", i64, "`mark_of` when it was packed; -1: not yet"),
-)
-# Words before a packed A where B may be pinned: where B is packed, and the mark for it.  LEAD bytes in all.
-H_PANELS, H_MARK, LEAD = 0, 1, 64
 # rows of A or columns of B that a prologue computes at once, about, and blocks of k, if they run along k; otherwise it
 # computes MADE * SPAN of them for one block of k
 MADE, SPAN = 16, 4
@@ -71,24 +60,6 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
         return (size * padded * ((pair * k + group - 1) // group) + 63) // 64 * 64
 
     return _make_shared_pack(form, a_packed), _make_shared_multiply(form, a_packed)
-
-
-@native("i64(ptr)", inline=True)
-def mark_of(state):
-    """A number that grows with each write to the memory, and with each further storage that shows it."""
-    storage, root = state[PINNED.storage], state[PINNED.root]
-    return storage.i64[S_VERSION] + storage.i64[S_WINDOWS] + root.i64[S_VERSION] + root.i64[S_WINDOWS]
-
-
-@native("ptr(ptr, i64)", inline=True)
-def pinned_panels(state, weight):
-    """Where the pinned B is packed; null for other memory, and where arrays or further storages may write to it."""
-    storage, root = state[PINNED.storage], state[PINNED.root]
-    if state[PINNED.weight] != weight or storage.i64[S_OPEN] != 0 or root.i64[S_LENT] != 0:
-        return None
-    if root != storage and root.i64[S_OPEN] != 1:
-        return None
-    return state[PINNED.panels]
 
 
 def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
@@ -177,30 +148,29 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         half, b_chunk, b_reach = ints.i64[P_PIECES] // 2, ints.i64[P_CHUNK + 1], ints.i64[P_REACH + 1]
         b_end = half + (n + b_chunk - 1) // b_chunk * ((k + b_reach - 1) // b_reach)
         is_b = i64(half <= piece < b_end)
-        out, state = bufs.ptr[0], ints.ptr[P_PINNED]
-        panels: ptr = None
+        out, state, padded = bufs.ptr[0], ints.ptr[P_PINNED], (m + mr - 1) // mr * mr
         if state is not None:
-            head = out
-            out = head + LEAD
-            panels = pinned_panels(state, bufs.i64[2])
+            out += LEAD
+        panels, mark = out + a_packed(padded, k), i64(PACKED)
+        if state is not None:
             if is_b != 0:
-                head.ptr[H_PANELS] = panels
-                if panels is not None:
-                    mark = mark_of(state)
-                    head.i64[H_MARK] = mark
-                    if mark == state[PINNED.mark]:
+                kept = pinned_panels(state, bufs.i64[2])
+                bufs.ptr[0].ptr[0] = kept
+                if kept is not None:
+                    panels, mark = kept, begin_packing(state, piece - half)
+                    if mark == PACKED:
                         return 0
         slot: i64 = -1
         aside: ptr = None
         if raw_bytes > 0 or ints.i64[P_BEFORE + is_b] != 0:
             slot = borrow(raw_bytes + made_bytes)
             if slot < 0:
+                if mark != PACKED:
+                    end_packing(state, piece - half, NEVER)
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
             aside = borrowed(slot)
-        padded, total, number = (m + mr - 1) // mr * mr, m, piece
+        total, number = m, piece
         if is_b != 0:
-            if panels is None:
-                panels = out + a_packed(padded, k)
             out, padded, total, number = panels, (pair * n + nr - 1) // nr * nr, n, piece - half
         elif piece >= b_end:
             number = piece - b_end + half
@@ -215,6 +185,8 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
             status = a_side(bufs, ints, piece, out, padded, bufs.ptr[1], first, count, start, stop, aside)
         if slot >= 0:
             give_back(slot)
+        if mark != PACKED:
+            end_packing(state, piece - half, mark if status == 0 else i64(NEVER))
         return status
 
     return pack
@@ -240,16 +212,13 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         rows, columns = min(ints.i64[TILE_M], m - row), min(ints.i64[TILE_N], n - column)
         m_padded, n_padded = (m + mr - 1) // mr * mr, (pair * n + nr - 1) // nr * nr
         a = bufs.ptr[ints.i64[A_INDEX]]
-        state = ints.ptr[P_PINNED]
-        panels: ptr = None
-        if state is not None:
-            panels = a.ptr[H_PANELS]
-            if panels is not None:  # now it is packed
-                state[PINNED.mark] = a.i64[H_MARK]
+        head = a
+        if ints.i64[P_PINNED] != 0:
             a += LEAD
-        b = panels
-        if b is None:
-            b = a + a_packed(m_padded, k)
+        b = a + a_packed(m_padded, k)
+        if ints.i64[P_PINNED] != 0:
+            if head.ptr[0] is not None:
+                b = head.ptr[0]
         c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
         slot: i64 = 0
         to, to_row, to_col = c, c_row, c_col

@@ -34,12 +34,13 @@ from rushlight._backends.cpu.gemm.blas_native import TILE_M
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_native import LEAST_ROWS, is_declined
-from rushlight._backends.cpu.gemm.gemm_shared_native import LEAD, P_BEFORE, P_PINNED, PACK_CONSTANTS
+from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, PACK_CONSTANTS
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
-from rushlight._backends.cpu.launches import Launch, joined
+from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.pinned_native import LEAD
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
@@ -285,13 +286,14 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     columns = -(-form.pair * n // tile.columns) * tile.columns
     panels = columns * (k_words + -(-k // depth) * form.before) * size
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + panels
-    pinned = (P_PINNED, panels) if fusion.pinned and not transposed else None
+    pinned = PinnedWords(P_PINNED, panels, pieces_n, 1) if fusion.pinned and not transposed else None
+    reads = None if pinned is None else pinned._replace(operand=-1)
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     first = [pieces_m + pieces_n, 1, 1, packed + (LEAD if pinned else 0), 0, 0, 0, 0, *constants]
     first = with_prologues(first, P_BEFORE, len(fusion.sizes) or 1, before)
     operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + fusion.more)
     packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0, None, pinned)
-    return [packing, Launch(multiply, second, (-1, -1, *rest), None, None, pinned)]  # replaces both operands
+    return [packing, Launch(multiply, second, (-1, -1, *rest), None, None, reads)]  # replaces both operands
 
 
 def tuned(types: ProductTypes, shape: ProductShape) -> bool | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Any
 
 from rushlight._backends.cpu.compile import kernels_in
-from rushlight._backends.cpu.gemm.gemm_shared_native import PINNED
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.pinned_native import NEVER, PINNED
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.phases import LEAST_BYTES, divided
@@ -30,6 +31,7 @@ __all__ = ["LinkedExecutable"]
 
 measuring: Any = LazyModule("rushlight._backends.cpu.program.measuring")
 
+_PINNING = Lock()
 MOST_TOGETHER = 64  # launches of one wave
 FEW_PIECES = 16  # a launch of more pieces occupies the threads by itself
 SERIAL_BYTES = 1 << 18  # a wave that moves less is run by the calling thread
@@ -47,9 +49,9 @@ class _Pin:
 
     __slots__ = ("held", "nbytes", "place", "words")
 
-    def __init__(self, place: Place, nbytes: int) -> None:
+    def __init__(self, place: Place, nbytes: int, pieces: int) -> None:
         self.place, self.nbytes = place, nbytes
-        self.words = array("q", [0] * len(PINNED))
+        self.words = array("q", [0] * len(PINNED) + [NEVER] * pieces)
         self.held: tuple[Any, ...] = ()  # what its words point to
 
     def fix(self, address: int, storage: Any) -> None:
@@ -57,7 +59,7 @@ class _Pin:
         panels = runtime().alloc(self.nbytes)
         root = storage if storage.owner is None else storage.owner
         self.held = storage, root, panels
-        words = {"storage": id(storage), "root": id(root), "panels": panels.ptr, "mark": -1, "weight": address}
+        words = {"storage": id(storage), "root": id(root), "panels": panels.ptr, "weight": address}
         for name, value in words.items():
             self.words[PINNED.by_name[name].place] = value
 
@@ -180,7 +182,7 @@ class LinkedExecutable:
                     made = _Launched(launch, given, fresh, written, len(self.reports) - 1)
                     made.moved = self.reports[-1].moved // len(laid)
                     if launch.pinned is not None:
-                        pin = pin or _Pin(given[1], launch.pinned[1])
+                        pin = pin or _Pin(given[launch.pinned.operand], launch.pinned.nbytes, launch.pinned.pieces)
                         made.pin = pin if pin.place[0] == "word" else None
                     self.launches.append(made)
         fresh_results = iter(part.program.results)
@@ -310,9 +312,10 @@ class LinkedExecutable:
         It is packed again where the storage was written to since.  Where others may write unseen (an array, a second
         storage over the memory), and where the argument is another address, each call packs it.
         """
-        for x in self.launches:
-            if x.pin is not None and x.pin.place[1] == number and not x.pin.held:
-                x.pin.fix(address + x.pin.place[2], storage)
+        with _PINNING:  # no thread runs the program while another is at it
+            for x in self.launches:
+                if x.pin is not None and x.pin.place[1] == number and not x.pin.held:
+                    x.pin.fix(address + x.pin.place[2], storage)
 
     def _kept(self, words: Sequence[int]) -> int:
         """The address of some words, which stay there."""
@@ -419,7 +422,7 @@ class LinkedExecutable:
         for k in hosts:  # results are drawn behind the blocks
             hosts[k], end = end, end + self.buffers[self.outputs[-1 - k][1]]
         begin_of = [*blocks] + [hosts.get(k - len(division.results), 0) or 0 for k in range(len(division.results))]
-        return [(self.buffers[b], begin_of[k] + offset, *lives[b]) for b, (k, offset) in self.offsets.items()]  # type: ignore[misc]
+        return [(self.buffers[b], begin_of[k] + offset, *lives[b]) for b, (k, offset) in self.offsets.items()]
 
     def explain(self, asm: bool = False) -> str:
         """Clusters, why others are apart, the memory plan, and the kernels."""
@@ -475,7 +478,7 @@ class _Table:
             ints = x.launch.constants()
             self.executable._keep += [ints, x.launch.call]
             if x.pin is not None and x.launch.pinned is not None:
-                ints[x.launch.pinned[0]] = x.pin.words.buffer_info()[0]
+                ints[x.launch.pinned.address] = x.pin.words.buffer_info()[0]
                 self.executable._keep.append(x.pin)
             address = runtime().kernel_address(x.launch.call.__self__)  # type: ignore[attr-defined]
             steps += [address, ints.buffer_info()[0], begin, first, x.pieces]
