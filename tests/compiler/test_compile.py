@@ -468,3 +468,16 @@ def test_graphs_run_as_the_function_does(case: str) -> None:
 
 def _flat(value: Any) -> list[Any]:
     return [leaf for each in value for leaf in _flat(each)] if isinstance(value, (tuple, list)) else [value]
+
+
+def test_functions_in_native_code_are_compiled() -> None:
+    """They are called by a function in Python, whose graph is theirs."""
+    for n in (4, 5, 6):
+        a, b = torch.randn(n, 2, 3), torch.randn(n, 3, 2)
+        assert torch.equal(PRODUCT(a, b), torch.bmm(a, b))
+    assert PRODUCT.__name__ == "bmm"
+    scaled = torch.compile(functools.partial(lambda x, k: x * k, k=3), fullgraph=True)
+    assert scaled(torch.ones(2)).tolist() == [3, 3] and torch.compile(len)(torch.ones(2)) == 2
+
+
+PRODUCT = torch.compile(torch.bmm, fullgraph=True)

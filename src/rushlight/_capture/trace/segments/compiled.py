@@ -629,7 +629,20 @@ def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
     method = type_attribute(type(function), "__call__")
     if isinstance(method, types.FunctionType):
         return method, (function,)
+    if callable(function) and not isinstance(function, type):
+        return _calling(function), ()
     raise TypeError(f"only functions in Python can be compiled, not {type(function).__name__}")
+
+
+def _calling(function: Callable[..., Any]) -> types.FunctionType:
+    """A function in Python that calls one in native code, or a `functools.partial`; of no file, so nothing of it is kept."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    name = getattr(function, "__name__", type(function).__name__)
+    call.__code__ = call.__code__.replace(co_filename="<native function>", co_name=name)
+    return call  # type: ignore[return-value]
 
 
 # Bits of the dispatch state under which nothing is compiled.
