@@ -16,7 +16,7 @@ from rushlight._graph.verifier import verify
 from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS
 from rushlight._prims import PRIMITIVES, build, prim
-from rushlight._transforms.sharding import Strategy, follow, localize, strategies
+from rushlight._transforms.sharding import Strategy, follow, localize, stages, strategies
 from rushlight._transforms.sharding_rules import WHOLE, Part, Placement, has_rule, options_of
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64
 
@@ -48,12 +48,12 @@ def joined(parts: list[np.ndarray], placement: Placement) -> np.ndarray:
 def ran(graph: Graph, strategy: Strategy, arrays: list[np.ndarray], size: int) -> list[list[np.ndarray]]:
     """The outputs of every process; terms are reduced between stages."""
     held = [[part_of(a, p, Part(size, k)) for a, p in zip(arrays, strategy.inputs, strict=True)] for k in range(size)]
-    locals_ = [localize(graph, strategy, size, k) for k in range(size)]
-    for stages in zip(*locals_, strict=True):
-        for stage in stages:
-            verify(stage.graph)
-        found = [run(s.graph, [mine[n] for n in s.reads]) for s, mine in zip(stages, held, strict=True)]
-        for kind, terms in zip(stages[0].kinds, zip(*found, strict=True), strict=False):
+    programs = [localize(graph, strategy, size, k) for k in range(size)]
+    for program in programs:
+        verify(program)
+    for now in zip(*map(stages, programs), strict=True):
+        found = [run(stage.graph, [mine[n] for n in stage.reads]) for stage, mine in zip(now, held, strict=True)]
+        for (_, kind), terms in zip(now[0].reductions, zip(*found, strict=True), strict=False):
             for mine in held:
                 mine.append(reduce(COMBINE[kind], terms))
     return found
@@ -114,7 +114,7 @@ def test_a_softmax_reduces_its_maximum_and_its_sum() -> None:
     for strategy in strategies(graph, 2):
         check(graph, strategy, [np.random.default_rng(0).normal(size=(4, 6))], 2, 1e-12)
     along = strategies(graph, 2)[2]
-    assert [stage.kinds for stage in localize(graph, along, 2, 0)] == [("max",), ("sum",), ()]
+    assert [stage.reductions for stage in stages(localize(graph, along, 2, 0))] == [((0, "max"),), ((0, "sum"),), ()]
 
 
 def test_a_mean_over_a_divided_dim_is_a_term_of_the_whole_mean() -> None:
@@ -139,7 +139,7 @@ def test_rows_of_an_embedding_on_several_processes() -> None:
     strategy = next(s for s in strategies(graph, 2) if s.outputs == ("sum",))
     check(graph, strategy, [table, index], 2, 1e-12)
     with pytest.raises(IndexError, match="index 5 is out of bounds"):
-        run(localize(graph, strategy, 2, 0)[0].graph, [table[:3], np.full((2, 4), 5)])
+        run(localize(graph, strategy, 2, 0), [table[:3], np.full((2, 4), 5)])
 
 
 def test_constants_are_made_in_parts() -> None:
@@ -148,8 +148,8 @@ def test_constants_are_made_in_parts() -> None:
         lambda x: x * build.convert(prim.iota(shape=(6, 2), dim=0, dtype=INT64), FLOAT64), [((6, 2), FLOAT64)]
     )
     strategy = next(s for s in strategies(graph, 2) if s.inputs == (0,))
-    (stage,) = localize(graph, strategy, 2, 1)
-    assert "slice" not in [node.prim.name for node in stage.graph.nodes]
+    local = localize(graph, strategy, 2, 1)
+    assert "slice" not in [node.prim.name for node in local.nodes]
     check(graph, strategy, [np.ones((6, 2))], 2, 0)
 
 
@@ -159,10 +159,10 @@ def test_a_mesh_is_sharded_axis_by_axis() -> None:
     rows = next(s for s in strategies(graph, 2) if s.inputs == (0, None))
     result = np.zeros((4, 8))
     for i in range(2):
-        half = localize(graph, rows, 2, i)[0].graph
+        half = localize(graph, rows, 2, i)
         columns = next(s for s in strategies(half, 2) if s.inputs == (None, 1))
         for j in range(2):
-            quarter = localize(half, columns, 2, j)[0].graph
+            quarter = localize(half, columns, 2, j)
             result[2 * i : 2 * i + 2, 4 * j : 4 * j + 4] = run(
                 quarter, [x[2 * i : 2 * i + 2], w[:, 4 * j : 4 * j + 4]]
             )[0]

@@ -10,7 +10,15 @@ from typing import Any
 
 from rushlight._base.errors import MissingFeatureError
 from rushlight._base.lazy import numpy as np
-from rushlight._prims.record import Aval, Effect, EffectPrimitive, never_batched, not_differentiable
+from rushlight._prims.record import (
+    Aval,
+    Effect,
+    EffectPrimitive,
+    ProgramPrimitive,
+    never_batched,
+    not_differentiable,
+    prim,
+)
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
 
@@ -73,4 +81,17 @@ EffectPrimitive(
     "all_gather", "The x of every process of a group, along a new first dim.", Effect("communicates"), family="collective",
     multiple=True, spec=_all_gather_spec, reference=_all_gather, samples=_all_gather_samples, vjp=LATER, jvp=LATER,
     batch=never_batched,
+)  # fmt: skip
+
+# ***** in graphs of one process of a mesh *****
+
+
+def _reduce_terms_samples() -> Samples:
+    yield [floats((2, 3))], {"axis": 0, "kind": "sum"}
+
+
+ProgramPrimitive(
+    "reduce_terms", "The reduction of every process's x along an axis of a mesh; whoever runs the graph cuts it here.", family="collective",
+    spec=lambda x, axis, kind: (x.shape, x.dtype), reference=lambda x, axis, kind: np.array(x), samples=_reduce_terms_samples,
+    lower=("identity",), vjp=LATER, jvp=LATER, batch=lambda batched, x, axis, kind: prim.reduce_terms(x, axis=axis, kind=kind),
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 `strategies` finds the ways in which a graph can be computed on parts: what each process must have of every input, and
 what it then has of every output.  Inside, processes talk only to reduce terms (a row's maximum, its sum) that the rest
-needs whole.  `localize` writes the graphs that one process runs between such reductions.  All follows from the options
-of the primitives (`sharding_rules`), so an operator needs no rule of its own.
+needs whole.  `localize` writes the graph of one process, `stages` cuts it at such reductions.  All follows from the
+options of the primitives (`sharding_rules`), so an operator needs no rule of its own.
 
 >>> from rushlight._graph.core import trace
 >>> from rushlight._prims import build
@@ -15,8 +15,8 @@ of the primitives (`sharding_rules`), so an operator needs no rule of its own.
 (0, None) -> (0,)
 (1, 0) -> ('sum',)
 (None, 1) -> (1,)
->>> (stage,) = localize(graph, strategies(graph, 2)[1], 2, 0)
->>> stage.graph.inputs[0].shape, stage.graph.outputs[0].shape
+>>> half = localize(graph, strategies(graph, 2)[1], 2, 0)
+>>> half.inputs[0].shape, half.outputs[0].shape
 ((4, 4), (4, 6))
 
 A mesh of several axes is sharded one axis after the other: the graph of a process along the first axis is a graph.
@@ -31,7 +31,7 @@ from rushlight._graph.core import Graph, GraphBuilder, Node, Value, live_nodes
 from rushlight._prims.record import prim
 from rushlight._transforms.sharding_rules import Option, Part, Placement, options_of
 
-__all__ = ["Stage", "Strategy", "follow", "local_shape", "localize", "strategies"]
+__all__ = ["Stage", "Strategy", "follow", "local_shape", "localize", "stages", "strategies"]
 
 Dim = tuple[Value, int]
 
@@ -51,13 +51,13 @@ class Stage(NamedTuple):
     """What one process runs between two reductions.
 
     The graph takes those of the graph's inputs, and of the values that earlier stages reduced, that `reads` numbers, in
-    this order.  `kinds` are the reductions of its outputs over the processes; the last stage has none, and gives the
-    outputs.
+    this order.  `reductions` says for each output along which axis its terms are reduced, and by which kind; the last
+    stage has none, and gives the outputs.
     """
 
     graph: Graph
     reads: tuple[int, ...]
-    kinds: tuple[str, ...]
+    reductions: tuple[tuple[int, str], ...]
 
 
 def strategies(graph: Graph, size: int) -> list[Strategy]:
@@ -98,21 +98,27 @@ def follow(
     return Strategy(tuple(inputs), tuple(placed[v] for v in graph.outputs), choices, reduced)
 
 
-def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int) -> list[Stage]:
-    """What the process `coordinate` of `size` runs on its parts of the inputs, stage by stage."""
+def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int, axis: int = 0) -> Graph:
+    """The graph that the process `coordinate` of `size` runs on its parts of the inputs.
+
+    Where processes reduce their terms it has a node `reduce_terms` with the number of the `axis`; `stages` cuts it there.
+    """
     part, builder = Part(size, coordinate), GraphBuilder()
     placed: dict[Value, Placement] = dict(zip(graph.inputs, strategy.inputs, strict=True))
     local: dict[Value, Any] = {}
-    terms: list[tuple[Any, str]] = []
+
+    def note(value: Value, item: Any, placement: Placement) -> None:
+        kind = strategy.reduced.get(value)
+        local[value] = item if kind is None else prim.reduce_terms(item, axis=axis, kind=kind)
+        placed[value] = placement if kind is None else None
+
     for value in graph.inputs:
         shape = local_shape(value.shape, placed[value], part)
         same = shape == value.shape
         local[value] = builder.input_like(value) if same else builder.input(shape, value.dtype, value.weak)
-    firsts = len(builder.inputs)
-    for value in graph.inputs:
-        if value in strategy.reduced:
-            _reduce(value, builder, strategy, local, placed, terms)
     with builder:
+        for value in graph.inputs:
+            note(value, local[value], placed[value])
         for node in graph.nodes:
             option = strategy.choices[node]
             inputs = [_cut(local[v], placed[v], want, part) for v, want in zip(node.inputs, option.inputs, strict=True)]
@@ -120,55 +126,46 @@ def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int) -> li
             results = result if node.prim.multiple else (result,)
             for value, item, placement in zip(node.outputs, results, option.outputs, strict=True):
                 _check(node, value, item, local_shape(value.shape, placement, part))
-                local[value], placed[value] = item, placement
-                if value in strategy.reduced:
-                    _reduce(value, builder, strategy, local, placed, terms)
-    return _stages(builder, firsts, terms, [local[v] for v in graph.outputs])
+                note(value, item, placement)
+    return builder.finish([local[v] for v in graph.outputs])
 
 
-def _reduce(
-    value: Value,
-    builder: GraphBuilder,
-    strategy: Strategy,
-    local: dict[Value, Any],
-    placed: dict[Value, Placement],
-    terms: list[tuple[Any, str]],
-) -> None:
-    """Let what follows use the reduction of a value, which is a further input."""
-    terms.append((local[value], strategy.reduced[value]))
-    local[value], placed[value] = builder.input(value.shape, value.dtype), None
-
-
-def _stages(builder: GraphBuilder, firsts: int, terms: list[tuple[Any, str]], outputs: list[Any]) -> list[Stage]:
-    """The stages of a local graph whose inputs from `firsts` on are the reductions of `terms`.
+def stages(graph: Graph) -> list[Stage]:
+    """A graph of one process, cut where terms are reduced.
 
     A stage computes what it needs from its inputs, although an earlier one may have computed some of it.
     """
-    numbers = {v: i for i, v in enumerate(builder.inputs)}
-    stages, order, levels = [], list(range(firsts)), dict.fromkeys(range(firsts), 0)
-    needs: list[list[int]] = []
-    for term, _ in terms:
-        read = _inputs_of(builder, [term])
-        needs.append([numbers[v] for v in read])
-        levels[firsts + len(needs) - 1] = 1 + max((levels[n] for n in needs[-1]), default=0)
-    for level in range(1, max(levels.values(), default=0) + 1):
-        mine = [k for k in range(len(terms)) if levels[firsts + k] == level]
-        stages.append(_stage(builder, [terms[k][0] for k in mine], order, [terms[k][1] for k in mine]))
-        order += [firsts + k for k in mine]
-    return [*stages, _stage(builder, outputs, order, ())]
+    builder = GraphBuilder()
+    levels = dict.fromkeys(graph.inputs, 0)  # after how many reductions a value is known
+    cut: dict[Value, Value] = {v: builder.input_like(v) for v in graph.inputs}
+    terms: dict[int, list[tuple[Value, Value, tuple[int, str]]]] = {}
+    with builder:
+        for node in graph.nodes:
+            level = max((levels[v] for v in node.inputs), default=0)
+            if node.prim.name == "reduce_terms":
+                level += 1
+                results = (builder.input_like(node.outputs[0]),)
+                how = node.params["axis"], node.params["kind"]
+                terms.setdefault(level, []).append((cut[node.inputs[0]], results[0], how))
+            else:
+                result = node.prim(*[cut[v] for v in node.inputs], **node.params)
+                results = result if node.prim.multiple else (result,)
+            for value, item in zip(node.outputs, results, strict=True):
+                levels[value], cut[value] = level, item
+    order, found = [cut[v] for v in graph.inputs], []
+    for level in sorted(terms):
+        found.append(_stage(builder, [x for x, _, _ in terms[level]], order, [how for _, _, how in terms[level]]))
+        order += [y for _, y, _ in terms[level]]
+    return [*found, _stage(builder, [cut[v] for v in graph.outputs], order, ())]
 
 
-def _stage(builder: GraphBuilder, outputs: list[Any], order: list[int], kinds: Sequence[str]) -> Stage:
-    read = set(_inputs_of(builder, outputs))
-    reads = [k for k, n in enumerate(order) if builder.inputs[n] in read]
-    inputs = [builder.inputs[order[k]] for k in reads]
-    return Stage(Graph(inputs, live_nodes(builder.nodes, outputs), outputs), tuple(reads), tuple(kinds))
-
-
-def _inputs_of(builder: GraphBuilder, outputs: list[Any]) -> list[Value]:
-    """The inputs that values depend on."""
-    used = {v for node in live_nodes(builder.nodes, outputs) for v in node.inputs} | set(outputs)
-    return [v for v in builder.inputs if v in used]
+def _stage(
+    builder: GraphBuilder, outputs: list[Any], order: list[Value], reductions: Sequence[tuple[int, str]]
+) -> Stage:
+    nodes = live_nodes(builder.nodes, outputs)
+    used = {v for node in nodes for v in node.inputs} | set(outputs)
+    reads = tuple(k for k, v in enumerate(order) if v in used)
+    return Stage(Graph([order[k] for k in reads], nodes, outputs), reads, tuple(reductions))
 
 
 def local_shape(shape: Sequence[int], placement: Placement, part: Part) -> tuple[int, ...]:

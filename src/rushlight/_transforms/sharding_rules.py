@@ -398,6 +398,14 @@ def _index_put(node: Node, size: int) -> Iterator[Option]:
     yield Option(("sum", "sum", *(None,) * k), ("sum",))
 
 
+@_rule("reduce_terms")
+def _reduce_terms(node: Node, size: int) -> Iterator[Option]:
+    """Reductions along two axes of a mesh go in either order, if they are of one kind."""
+    for d in range(len(_shape(node))):
+        yield _all(node, d)
+    yield _all(node, node.params["kind"])
+
+
 # ***** products, convolutions, attention *****
 
 
