@@ -5,7 +5,7 @@
 >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 >>> mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
 >>> mesh, mesh["tp"], mesh.get_coordinate()
-(DeviceMesh((dp=1, tp=1), 'cpu', stride=(1, 1)), DeviceMesh((tp=1), 'cpu', stride=(1,)), (0, 0))
+(DeviceMesh((dp=1, tp=1), 'cpu', stride=((), ())), DeviceMesh((tp=1), 'cpu', stride=((),)), (0, 0))
 >>> dist.destroy_process_group()
 """
 
@@ -194,7 +194,7 @@ class DeviceMesh:
         made = DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names, _groups=groups)
         if made.ndim != len(groups):
             raise ValueError(
-                "Expects mesh with ndim equal to number of ProcessGroups but got mesh {mesh} and {len(groups)} ProcessGroups"
+                f"Expects mesh with ndim equal to number of ProcessGroups but got mesh {mesh} and {len(groups)} ProcessGroups"
             )
         return made
 
@@ -214,8 +214,7 @@ class DeviceMesh:
         sizes = ", ".join(f"{names[k]}={n}" if names else str(n) for k, n in enumerate(self.shape))
         if not names and self.ndim == 1:
             sizes += ","
-        flat = self.mesh.reshape(-1).tolist()
-        strides = tuple(_stride(self.mesh, dim) if len(flat) > 1 else 1 for dim in range(self.ndim))
+        strides = tuple(_stride(self.mesh, dim) for dim in range(self.ndim))
         return f"DeviceMesh(({sizes}), '{self.device_type}', stride={strides})"
 
     def __enter__(self) -> DeviceMesh:
@@ -225,12 +224,12 @@ class DeviceMesh:
         return None
 
 
-def _stride(mesh: Tensor, dim: int) -> int:
-    """How far ranks are apart along a dim."""
-    if mesh.shape[dim] > 1:
-        first = mesh.select(dim, 0).reshape(-1)[0].item()
-        return int(mesh.select(dim, 1).reshape(-1)[0].item() - first)
-    return math.prod(mesh.shape[dim + 1 :])
+def _stride(mesh: Tensor, dim: int) -> int | tuple[()]:
+    """How far ranks are apart along a dim; nothing where there is one."""
+    if mesh.shape[dim] == 1:
+        return ()
+    first, second = (mesh.select(dim, k).reshape(-1)[0].item() for k in range(2))
+    return int(second - first)
 
 
 def _place_of(index: int, shape: Sequence[int]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from rushlight._capture.recording.regions import RegionError
 from rushlight._capture.recording.running.program import _Build
 from rushlight._engine.core.tensor import Tensor
 from rushlight._graph.core import Graph, GraphBuilder, Node, evaluate
+from rushlight._prims.record import prim
 from rushlight._types.spec import Spec
 
 __all__ = ["CallGraph", "Result", "graph_of_call"]
@@ -66,14 +67,17 @@ def graph_of_call(function: Callable[..., Any], tensors: Sequence[Tensor]) -> Ca
         assembler = _assembled(build)
         with assembler.builder:
             numbers = {id(x): i for i, x in enumerate(given)}
-            results, values = [], []
+            results: list[Result] = []
+            values: list[Any] = []
             for x in outputs:
                 spec = Spec.of(x._spec.dtype, recording.host, x._spec.shape, x._spec.strides, x._spec.conj)
                 if id(x) in numbers:
                     results.append(Result(-1 - numbers[id(x)], spec, True))
                     continue
-                results.append(Result(len(values), spec, recording.memory_at(x._ptr).real is not None))
-                values.append(build._read(x, assembler))
+                shows = recording.memory_at(x._ptr).real is not None
+                results.append(Result(len(values), spec, shows))
+                part = _part(x, assembler) if shows else None
+                values.append(build._read(x, assembler) if part is None else part)
             changed = build._changed(assembler)
             values += [c.value for c in changed]
         if assembler.checks:
@@ -107,6 +111,61 @@ def _assembled(build: _Build) -> Assembler:
     return assembler
 
 
+def _part(x: Tensor, assembler: Assembler) -> Any:
+    """A view of an input as a slice of its dims, in some order; None where it is none, or the input was changed."""
+    stretch = assembler.stretch(x._ptr)
+    root = stretch.root
+    if root is None or root.kind != "input" or stretch.value is not stretch.first or stretch.dtype is not x._spec.dtype:
+        return None
+    offset = assembler._offset(stretch, x._ptr, x._spec.dtype)
+    held = stretch.layout
+    taken = _dims_of(held.shape, held.strides, x._spec.shape, x._spec.strides, offset - held.offset)
+    if taken is None:
+        return None
+    starts, stops, steps, order = taken
+    value = stretch.value
+    if (starts, stops, steps) != ((0,) * len(starts), held.shape, (1,) * len(starts)):
+        value = prim.slice(value, starts=starts, stops=stops, steps=steps)
+    rest = tuple(d for d in range(len(starts)) if d not in order)
+    if (perm := (*order, *rest)) != tuple(range(len(perm))):
+        value = prim.transpose(value, perm=perm)
+    shape = tuple(x._spec.shape)
+    return value if value.shape == shape else prim.reshape(value, shape=shape)
+
+
+def _dims_of(
+    shape: Sequence[int], strides: Sequence[int], to_shape: Sequence[int], to_strides: Sequence[int], start: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Starts, stops and steps of the dims of an array, and their order, that give another layout of its memory: each of
+    its dims steps along one of the array's, the others are at one index.
+    """
+    if start < 0 or 0 in shape or 0 in to_shape:
+        return None
+    starts = [0] * len(shape)
+    for d in sorted(range(len(shape)), key=lambda d: -strides[d]):
+        if shape[d] > 1 and strides[d]:
+            starts[d] = min(start // strides[d], shape[d] - 1)
+            start -= starts[d] * strides[d]
+    if start:
+        return None
+    stops, steps, order = [a + 1 for a in starts], [1] * len(shape), []
+    for n, stride in zip(to_shape, to_strides, strict=True):
+        if n == 1:
+            continue
+        fits = [
+            d for d in range(len(shape))
+            if d not in order and shape[d] > 1 and strides[d] and stride and stride % strides[d] == 0
+            and starts[d] + (n - 1) * (stride // strides[d]) < shape[d]
+        ]  # fmt: skip
+        if not fits:
+            return None
+        d = max(fits, key=lambda d: strides[d])
+        order.append(d)
+        steps[d] = stride // strides[d]
+        stops[d] = starts[d] + (n - 1) * steps[d] + 1
+    return tuple(starts), tuple(stops), tuple(steps), tuple(order)
+
+
 def _plain(graph: Graph, assembler: Assembler) -> tuple[Graph, list[int]]:
     """The graph without the borders of its calls, and the numbers of the tensors that it takes."""
     used = {v for node in graph.nodes for v in node.inputs} | set(graph.outputs)
@@ -118,6 +177,8 @@ def _plain(graph: Graph, assembler: Assembler) -> tuple[Graph, list[int]]:
     def apply(node: Node, xs: list[Any]) -> Any:
         if node.prim.name == "operand":
             return xs[0]
+        if node.prim.name == "reshape" and xs[0].node is not None and xs[0].node.prim.name == "full":
+            return prim.full(**{**xs[0].node.params, "shape": node.params["shape"]})
         return tuple(xs) if node.prim.name == "border" else node.prim(*xs, **node.params)
 
     builder = GraphBuilder()

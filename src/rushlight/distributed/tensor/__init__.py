@@ -1,27 +1,45 @@
-"""The names of `torch.distributed.tensor` for `isinstance` and annotations: no tensor is spread over processes yet."""
+"""`torch.distributed.tensor`: tensors that are spread over the processes of a mesh.
+
+>>> import rushlight as torch
+>>> import rushlight.distributed as dist
+>>> from rushlight.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+>>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+>>> mesh = init_device_mesh("cpu", (1,))
+>>> x = distribute_tensor(torch.arange(6.0).reshape(2, 3), mesh, [Shard(0)])
+>>> x.sum(dim=1).placements, x.sum().full_tensor()
+((Shard(dim=0),), tensor(15.))
+>>> dist.destroy_process_group()
+"""
 
 from __future__ import annotations
 
-from rushlight._interface.base import absent_class, absent_function
-from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
+from rushlight.distributed.device_mesh import DeviceMesh as DeviceMesh
+from rushlight.distributed.device_mesh import init_device_mesh as init_device_mesh
+from rushlight.distributed.tensor._api import (
+    DTensor,
+    distribute_module,
+    distribute_tensor,
+    empty,
+    full,
+    ones,
+    rand,
+    randn,
+    zeros,
+)
+from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 
 __all__ = [
     "DTensor",
-    "DeviceMesh",
     "Partial",
     "Placement",
     "Replicate",
     "Shard",
     "distribute_module",
     "distribute_tensor",
-    "init_device_mesh",
+    "empty",
+    "full",
+    "ones",
+    "rand",
+    "randn",
+    "zeros",
 ]
-
-_WHY = "tensors are not spread over processes yet"
-DTensor = absent_class("torch.distributed.tensor.DTensor", _WHY)
-Placement = absent_class("torch.distributed.tensor.Placement", _WHY)
-Shard, Replicate, Partial = (
-    absent_class(f"torch.distributed.tensor.{name}", _WHY, (Placement,)) for name in ("Shard", "Replicate", "Partial")
-)
-distribute_tensor = absent_function("torch.distributed.tensor.distribute_tensor", _WHY)
-distribute_module = absent_function("torch.distributed.tensor.distribute_module", _WHY)

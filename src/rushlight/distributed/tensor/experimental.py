@@ -1,11 +1,21 @@
-"""`torch.distributed.tensor.experimental`: there are no tensors spread over processes for these to work on."""
+"""`torch.distributed.tensor.experimental`."""
 
 from __future__ import annotations
 
-from rushlight._interface.base import absent_function
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rushlight.distributed.tensor._api import DTensor
 
 __all__ = ["implicit_replication"]
 
-implicit_replication = absent_function(
-    "torch.distributed.tensor.experimental.implicit_replication", "there are no process groups yet"
-)
+
+@contextmanager
+def implicit_replication() -> Iterator[None]:
+    """A block in which plain tensors beside sharded ones count as replicated."""
+    before = DTensor.implicit_replication
+    DTensor.implicit_replication = True
+    try:
+        yield
+    finally:
+        DTensor.implicit_replication = before

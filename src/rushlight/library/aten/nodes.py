@@ -339,10 +339,13 @@ def _relate(op: Any, args: Sequence[Any], made: Any, differentiable: bool) -> An
 
 
 def own(leaf: Any, grad: Any) -> Any:
-    """As `calls.own_below`.
+    """As `calls.own_below`.  A class may keep gradients in its own way: `_kept_gradient(leaf, grad)`.
 
     References to an unshared gradient: the loop's list, the engine's call and this one.
     """
+    kept = getattr(type(grad), "_kept_gradient", None)
+    if kept is not None:
+        return kept(leaf, grad)
     spec = leaf._spec
     aten = rushlight.ops.aten
     if sys.getrefcount(grad) <= _SHARED and _same_layout(grad._spec, spec) and grad._node is None:

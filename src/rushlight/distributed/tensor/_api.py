@@ -1,0 +1,374 @@
+"""`DTensor`: one tensor that is spread over the processes of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.autograd import Function
+from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
+from rushlight.distributed.tensor import _calls
+from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
+from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard
+
+__all__ = ["DTensor", "distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
+
+Placements = tuple[Placement, ...]
+
+
+class DTensor(Tensor):
+    """A tensor over a `DeviceMesh`: it has the shape of the whole; each process holds what `placements` say, one for each
+    axis of the mesh.  Operators, autograd and in-place changes give what they give for the whole tensor.
+
+    Made by `distribute_tensor`, `DTensor.from_local` and the factories of this page.
+    """
+
+    _local_tensor: Tensor
+    _mesh: DeviceMesh
+    _placed: Placements
+    _moved_view = ""  # which operator made this tensor as a view of elements that had to be moved
+    implicit_replication = False
+
+    @staticmethod
+    def __new__(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> Any:
+        made = Tensor._make_wrapper_subclass(
+            cls,
+            tuple(shape),
+            strides=tuple(stride),
+            dtype=local.dtype,
+            device=local.device,
+            requires_grad=local.requires_grad,
+        )
+        made._local_tensor, made._mesh, made._placed = local.detach(), mesh, placements
+        return made
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @classmethod
+    def _wrapped(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> DTensor:
+        return DTensor(local, mesh, placements, shape, stride)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _calls.call(func, args, kwargs, DTensor, DTensor.implicit_replication)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        local = self._local_tensor
+        shown = local.item() if not local.ndim and local.numel() == 1 and self._mesh.get_coordinate() else local
+        return f"DTensor(local_tensor={shown}, device_mesh={self._mesh}, placements={self._placed})"
+
+    @staticmethod
+    def _kept_gradient(leaf: Tensor, grad: DTensor) -> DTensor:
+        """A gradient lies as its leaf, whoever else has it: all processes exchange the same."""
+        placed = leaf.placements if isinstance(leaf, DTensor) else grad.placements
+        after = tuple(Replicate() if p.is_partial() else p for p in placed)
+        moved = redistribute(grad._local_tensor, grad.shape, grad.device_mesh, grad.placements, after)
+        if moved is grad._local_tensor:
+            moved = moved.clone()
+        return DTensor(moved.detach(), grad.device_mesh, after, grad.shape, grad.stride())
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["_local_tensor"], (self._mesh, self._placed, tuple(self.shape), self.stride(), self.requires_grad)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: Any, size: Any, stride: Any) -> DTensor:
+        mesh, placements, shape, strides, wants = context
+        made = DTensor(inner["_local_tensor"], mesh, placements, shape, strides)
+        return made.requires_grad_(wants)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh over which the tensor is spread."""
+        return self._mesh
+
+    @property
+    def placements(self) -> Placements:
+        """How it lies along each axis of the mesh."""
+        return self._placed
+
+    @staticmethod
+    def from_local(
+        local_tensor: Tensor,
+        device_mesh: DeviceMesh | None = None,
+        placements: Sequence[Placement] | None = None,
+        *,
+        run_check: bool = False,
+        shape: Any = None,
+        stride: tuple[int, ...] | None = None,
+        grad_placements: Sequence[Placement] | None = None,
+    ) -> DTensor:
+        """A tensor from what each process has of it.
+
+        Parts are taken to be even unless `shape` and `stride` of the whole are given.  With `run_check` replicas become
+        those of the first process of their group.  Differentiable; the gradient is that of the local tensor, from one
+        that lies as `grad_placements` (by default as the tensor itself, whole where it lies as terms).
+        """
+        mesh = device_mesh or _all_processes()
+        placed = _normalized(placements, mesh, local_tensor.ndim) or (Replicate(),) * mesh.ndim
+        if (shape is None) != (stride is None):
+            raise RuntimeError(
+                f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time."
+            )
+        if run_check:
+            for axis, placement in enumerate(placed):
+                if placement.is_replicate():
+                    local_tensor = local_tensor.contiguous()
+                    first = dist.get_process_group_ranks(mesh.get_group(axis))[0]
+                    dist.broadcast(local_tensor.detach(), first, group=mesh.get_group(axis))
+        grads = _normalized(grad_placements, mesh, local_tensor.ndim)
+        return _FromLocal.apply(local_tensor, mesh, placed, shape, stride, grads)
+
+    def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
+        """What this process has.  Differentiable: its gradient is taken to lie as `grad_placements`, by default as the
+        tensor itself.
+        """
+        if not (rushlight.is_grad_enabled() and self.requires_grad):
+            return self._local_tensor
+        return _ToLocal.apply(self, _normalized(grad_placements, self._mesh, self.ndim))
+
+    def redistribute(
+        self,
+        device_mesh: DeviceMesh | None = None,
+        placements: Sequence[Placement] | None = None,
+        *,
+        async_op: bool = False,
+        forward_dtype: Any = None,
+        backward_dtype: Any = None,
+    ) -> DTensor:
+        """The same tensor under other placements of its mesh.  Differentiable.
+
+        RuntimeError for another mesh, and for terms of what is no such terms now.
+        """
+        if device_mesh is not None and device_mesh != self._mesh:
+            raise NotImplementedError("Cross device mesh comm not supported yet!")
+        if placements is None:
+            raise RuntimeError("placements is needed for redistribute!")
+        placed = _normalized(placements, self._mesh, self.ndim)
+        assert placed is not None
+        for here, there in zip(self._placed, placed, strict=True):
+            if there.is_partial() and here != there:
+                raise RuntimeError(
+                    f"Can not redistribute from {here} to {there}, redistributing to Partial is for internal use only!"
+                )
+        return _Redistribute.apply(self, placed, forward_dtype, backward_dtype)
+
+    def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
+        """The whole tensor, on every process."""
+        whole = self.redistribute(placements=(Replicate(),) * self._mesh.ndim)
+        return whole.to_local(grad_placements=grad_placements)
+
+
+class _FromLocal(Function):
+    @staticmethod
+    def forward(ctx: Any, local: Tensor, mesh: Any, placed: Placements, shape: Any, stride: Any, grads: Any) -> Any:
+        ctx.placed = grads or tuple(Replicate() if p.is_partial() else p for p in placed)
+        ctx.mesh = mesh
+        if shape is None:
+            shape = global_shape(local.shape, mesh, placed)
+            stride = _strides_like(local, shape)
+        return DTensor(local.detach(), mesh, placed, shape, stride)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        local = redistribute(grad._local_tensor, grad.shape, ctx.mesh, grad.placements, ctx.placed)
+        return local, None, None, None, None, None
+
+
+class _ToLocal(Function):
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, grads: Placements | None) -> Any:
+        ctx.like = x._mesh, grads or x.placements, tuple(x.shape), tuple(x.stride())
+        return x._local_tensor.view_as(x._local_tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        mesh, placed, shape, stride = ctx.like
+        return DTensor(grad.detach(), mesh, placed, shape, stride), None
+
+
+class _Redistribute(Function):
+    @staticmethod
+    def forward(ctx: Any, x: DTensor, placed: Placements, forward_dtype: Any, backward_dtype: Any) -> Any:
+        ctx.before = tuple(
+            Replicate() if here.is_partial() and not there.is_partial() else here
+            for here, there in zip(x.placements, placed, strict=True)
+        )
+        ctx.dtypes = x.dtype, backward_dtype
+        local = x._local_tensor if forward_dtype is None else x._local_tensor.to(forward_dtype)
+        moved = redistribute(local, x.shape, x.device_mesh, x.placements, placed)
+        return DTensor(moved.view_as(moved), x.device_mesh, placed, x.shape, x.stride())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        dtype, backward_dtype = ctx.dtypes
+        local = grad._local_tensor if backward_dtype is None else grad._local_tensor.to(backward_dtype)
+        after = tuple(
+            here if there.is_shard() and here == there else there
+            for here, there in zip(grad.placements, ctx.before, strict=True)
+        )
+        moved = redistribute(local, grad.shape, grad.device_mesh, grad.placements, after).to(dtype)
+        return DTensor(moved, grad.device_mesh, after, grad.shape, grad.stride()), None, None, None
+
+
+def _all_processes() -> DeviceMesh:
+    """The mesh of one axis that is meant where none is named."""
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def _normalized(placements: Sequence[Placement] | None, mesh: DeviceMesh, ndim: int) -> Placements | None:
+    """Placements with dims counted from the front; errors for what does not fit."""
+    if placements is None:
+        return None
+    if len(placements) != mesh.ndim:
+        raise ValueError(
+            f"`placements` must have the same length as `device_mesh.ndim`! Found placements length: {len(placements)},"
+            f" and device_mesh.ndim: {mesh.ndim}."
+        )
+    found: list[Placement] = []
+    for placement in placements:
+        if isinstance(placement, Shard):
+            dim = placement.dim + ndim if placement.dim < 0 else placement.dim
+            assert 0 <= dim < ndim, f"Sharding dim {placement.dim} greater than tensor ndim {ndim}"
+            placement = Shard(dim)
+        found.append(placement)
+    return tuple(found)
+
+
+def _strides_like(local: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a whole tensor whose dims lie in the order of a part's."""
+    strides, step = [0] * len(shape), 1
+    for d in sorted(range(len(shape)), key=lambda d: (local.stride(d), -d)):
+        strides[d], step = step, step * max(shape[d], 1)
+    return tuple(strides)
+
+
+# ***** making tensors *****
+
+
+def distribute_tensor(
+    tensor: Tensor,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+    *,
+    src_data_rank: int | None = 0,
+) -> DTensor:
+    """A tensor that every process has, spread over a mesh; by default replicated.
+
+    What the process `src_data_rank` of each group has counts; with None every process takes its part of its own tensor
+    and nothing is sent.
+    """
+    mesh = device_mesh or _all_processes()
+    placed = _normalized(placements, mesh, tensor.ndim) or (Replicate(),) * mesh.ndim
+    if isinstance(tensor, DTensor):
+        if tensor.device_mesh != mesh:
+            raise ValueError(
+                f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}."
+            )
+        if tensor.placements != placed:
+            raise ValueError(
+                f"Cannot distribute a DTensor with placements {tensor.placements} to a different placements {placed}. do you want to call"
+                " `redistribute` instead?"
+            )
+        return tensor
+    if any(p.is_partial() for p in placed):
+        raise RuntimeError(f"a tensor is distributed as parts or replicas, got {placed}")
+    if not tensor.is_leaf:
+        raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
+    local = tensor.detach()
+    if src_data_rank is not None and mesh.size() > 1:
+        local = local.clone(memory_format=rushlight.contiguous_format)
+        for axis in range(mesh.ndim):
+            first = dist.get_process_group_ranks(mesh.get_group(axis))[src_data_rank]
+            dist.broadcast(local, first, group=mesh.get_group(axis))
+    for axis, placement in enumerate(placed):
+        if isinstance(placement, Shard):
+            local = shard_of(local, placement.dim, mesh, axis)
+    return DTensor(local, mesh, placed, tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
+
+
+def distribute_module(
+    module: Any,
+    device_mesh: DeviceMesh | None = None,
+    partition_fn: Callable[[str, Any, DeviceMesh], None] | None = None,
+    input_fn: Callable[[Any, Any, DeviceMesh], Any] | None = None,
+    output_fn: Callable[[Any, Any, DeviceMesh], Any] | None = None,
+) -> Any:
+    """A module whose parameters and buffers are spread over a mesh: by `partition_fn(name, submodule, mesh)`, and replicated
+    where that leaves them.  `input_fn` and `output_fn` change inputs and outputs.
+    """
+    mesh = device_mesh or _all_processes()
+    for name, part in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, part, mesh)
+        for key, parameter in part._parameters.items():
+            if parameter is not None and not isinstance(parameter, DTensor):
+                placed = distribute_tensor(parameter.detach(), mesh)
+                part.register_parameter(key, rushlight.nn.Parameter(placed, parameter.requires_grad))
+        for key, buffer in part._buffers.items():
+            if buffer is not None and not isinstance(buffer, DTensor):
+                part._buffers[key] = distribute_tensor(buffer, mesh)
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda m, inputs, outputs: output_fn(m, outputs, mesh))
+    return module
+
+
+def _factory(
+    make: Callable[..., Tensor], size: Any, mesh: Any, placements: Any, requires_grad: bool, **options: Any
+) -> DTensor:
+    """A tensor made whole on every process, of which each keeps its part: random numbers do not depend on the mesh."""
+    mesh = mesh or _all_processes()
+    options.pop("layout", None)
+    whole = make(size, **options)
+    return distribute_tensor(whole, mesh, placements, src_data_rank=None).requires_grad_(requires_grad)
+
+
+def _size(size: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+
+
+def _filled(make: Callable[..., Tensor], name: str, doc: str) -> Callable[..., DTensor]:
+    def function(
+        *size: Any,
+        requires_grad: bool = False,
+        dtype: Any = None,
+        layout: Any = None,
+        device_mesh: Any = None,
+        placements: Any = None,
+    ) -> DTensor:
+        return _factory(make, _size(size), device_mesh, placements, requires_grad, dtype=dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+zeros = _filled(rushlight.zeros, "zeros", "Zeros over a mesh.")
+ones = _filled(rushlight.ones, "ones", "Ones over a mesh.")
+empty = _filled(rushlight.empty, "empty", "A tensor over a mesh whose elements are not set.")
+rand = _filled(
+    rushlight.rand, "rand", "Random numbers of [0, 1): those that one process would draw, whatever the mesh."
+)
+randn = _filled(
+    rushlight.randn, "randn", "Normal random numbers: those that one process would draw, whatever the mesh."
+)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, requires_grad: bool = False, device_mesh: Any = None,
+    placements: Any = None,
+) -> DTensor:  # fmt: skip
+    """A tensor over a mesh whose elements are one number."""
+    return _factory(
+        lambda size, **o: rushlight.full(size, fill_value, **o),
+        tuple(size),
+        device_mesh,
+        placements,
+        requires_grad,
+        dtype=dtype,
+    )

@@ -1,0 +1,415 @@
+"""Operators on tensors that are spread over processes.
+
+A call is recorded once as a graph of primitives over the whole tensors. How its parts are computed follows from the
+graph: for each axis of the mesh the way that moves the fewest bytes is chosen, inputs are redistributed for it, and this
+process runs its own graph. What is no graph (random numbers, results whose shape depends on elements) runs on the
+whole tensors on every process, so that it gives what one process would give for the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import rushlight
+from rushlight import Tensor
+from rushlight._interface.sharding import (
+    CallGraph,
+    Graph,
+    Part,
+    RecordingError,
+    Strategy,
+    follow,
+    graph_caller,
+    graph_of_call,
+    local_shape,
+    localize,
+    stages,
+    strategies,
+)
+from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
+from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from rushlight.utils._pytree import tree_flatten, tree_unflatten
+
+__all__ = ["call"]
+
+Placements = tuple[Placement, ...]
+_KINDS = {"sum": "sum", "product": "prod", "max": "max", "min": "min"}
+
+
+class Leaf(NamedTuple):
+    """A tensor among the arguments of a call, as part of a key."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: Any
+
+
+class Plan(NamedTuple):
+    """How a call is run for certain placements of its tensors."""
+
+    inputs: dict[int, Placements]  # what the tensors that are read become first, by number
+    steps: list[tuple[Callable[..., Any], tuple[int, ...], tuple[tuple[int, str], ...]]]
+    outputs: list[Placements]
+
+
+class Recorded:
+    """A call with certain shapes: its graph, and plans by the placements of its tensors."""
+
+    def __init__(self, graph: CallGraph | None, why: str) -> None:
+        self.graph, self.why = graph, why
+        self.plans: dict[Any, Plan] = {}
+
+
+_RECORDED: dict[Any, Recorded] = {}
+# Of calls that compute every element of equal tensors by itself, whatever the numbers: which tensors they change.
+_UNIFORM: dict[Any, list[int]] = {}
+
+
+def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False) -> Any:
+    """`func(*args, **kwargs)` where some tensors are instances of the class `dtensor`."""
+    flat, tree = tree_flatten((list(args), dict(kwargs or {})))
+    mesh = next(x.device_mesh for x in flat if isinstance(x, dtensor))
+    tensors: list[Any] = []
+    for i, x in enumerate(flat):
+        if not isinstance(x, Tensor):
+            continue
+        if not isinstance(x, dtensor):
+            x = flat[i] = _replicated(func, x, mesh, dtensor, implicit)
+        elif x.device_mesh != mesh:
+            raise RuntimeError(f"{func}: tensors of two meshes, {mesh} and {x.device_mesh}; operators take one")
+        if all(x is not other for other in tensors):
+            tensors.append(x)
+    key = func, str(tree), tuple(_key(x, tensors) for x in flat), mesh
+    loose = func, str(tree), tuple(type(x) if type(x) is float else _key(x, tensors) for x in flat), mesh
+    alike = _alike(tensors)
+    if alike and loose in _UNIFORM:
+        _check_changes(func, tensors, _UNIFORM[loose])
+        return _direct(func, flat, tree, tensors, dtensor)
+    recorded = _RECORDED.get(key)
+    if recorded is None:
+        recorded = _RECORDED[key] = _record(func, flat, tree, tensors)
+        if recorded.graph is not None and _is_uniform(recorded.graph, tensors):
+            _UNIFORM[loose] = recorded.graph.changed
+    if recorded.graph is None:
+        return _whole(func, flat, tree, dtensor, mesh)
+    _check_changes(func, tensors, recorded.graph.changed)
+    if alike and loose in _UNIFORM:
+        return _direct(func, flat, tree, tensors, dtensor)
+    return _planned(str(func), recorded, tensors, mesh, dtensor)
+
+
+def _check_changes(func: Any, tensors: Sequence[Any], changed: Sequence[int]) -> None:
+    """RuntimeError where a view would be changed whose elements had to be moved: the change would not be seen."""
+    for n in changed:
+        if tensors[n]._moved_view:
+            raise RuntimeError(
+                f"{func} changes a view in place that {tensors[n]._moved_view} made of a DTensor by moving elements between"
+                " processes, so the change would be lost; redistribute the tensor so that the view divides no other dim"
+            )
+
+
+def _replicated(func: Any, x: Tensor, mesh: Any, dtensor: Any, implicit: bool) -> Any:
+    if not implicit and (x.ndim or x.numel() != 1):
+        raise RuntimeError(
+            f"{func} got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling"
+            " distributed operators!"
+        )
+    return dtensor._wrapped(x.detach(), mesh, (Replicate(),) * mesh.ndim, x.shape, x.stride())
+
+
+def _key(x: Any, tensors: Sequence[Any]) -> Any:
+    if isinstance(x, Tensor):
+        number = next(i for i, other in enumerate(tensors) if other is x)
+        return number, Leaf(tuple(x.shape), tuple(x.stride()), x.dtype)
+    return type(x), repr(x) if isinstance(x, (float, complex)) else x
+
+
+def _record(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any]) -> Recorded:
+    """The graph of a call, recorded on tensors without contents of the same shapes."""
+    stand_ins = [rushlight.empty_strided(tuple(x.shape), tuple(x.stride()), dtype=x.dtype) for x in tensors]
+
+    def run(*given: Tensor) -> Any:
+        leaves = list(flat)
+        for i, x in enumerate(leaves):
+            if isinstance(x, Tensor):
+                leaves[i] = given[next(n for n, other in enumerate(tensors) if other is x)]
+        args, kwargs = tree_unflatten(leaves, tree)
+        return func(*args, **kwargs)
+
+    try:
+        with rushlight.no_grad():
+            return Recorded(graph_of_call(run, stand_ins), "")
+    except RecordingError as error:
+        return Recorded(None, str(error))
+
+
+# ***** calls that every process makes on its own parts *****
+
+
+def _is_uniform(call_graph: CallGraph, tensors: Sequence[Any]) -> bool:
+    """Whether every element of the results is computed from the elements at its place, and numbers."""
+    graph = call_graph.graph
+    shapes = {tuple(x.shape) for x in tensors if x.ndim}
+    if len(shapes) != 1 or not graph.nodes or not call_graph.reads:
+        return False
+    (shape,) = shapes
+    for node in graph.nodes:
+        small = all(not v.shape for v in node.inputs)
+        if not (
+            node.prim.lower[0] == "scalar" or node.prim.name == "full" or (node.prim.name == "broadcast" and small)
+        ):
+            return False
+    return all(tuple(v.shape) == shape for v in graph.outputs) and all(
+        not r.view or r.number < 0 for r in call_graph.results
+    )
+
+
+def _alike(tensors: Sequence[Any]) -> bool:
+    """Whether all tensors lie alike and hold elements, not terms; numbers may be whole."""
+    first = next((x.placements for x in tensors if x.ndim), None)
+    return (
+        first is not None
+        and all(not p.is_partial() for x in tensors for p in x.placements)
+        and all(x.placements == first if x.ndim else all(p.is_replicate() for p in x.placements) for x in tensors)
+    )
+
+
+def _direct(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any], dtensor: Any) -> Any:
+    """The call on local tensors."""
+    args, kwargs = tree_unflatten([x._local_tensor if isinstance(x, dtensor) else x for x in flat], tree)
+    found = func(*args, **kwargs)
+    like = next(x for x in tensors if x.ndim)
+    owners = {id(x._local_tensor): x for x in tensors}
+
+    def wrap(y: Any) -> Any:
+        if isinstance(y, (tuple, list)):
+            return type(y)(map(wrap, y))
+        if not isinstance(y, Tensor):
+            return y
+        known = owners.get(id(y))
+        return (
+            known
+            if known is not None
+            else dtensor._wrapped(y, like.device_mesh, like.placements, like.shape, like.stride())
+        )
+
+    return wrap(found)
+
+
+# ***** calls on the whole *****
+
+
+def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> Any:
+    """The call on the whole tensors, which every process makes."""
+    replicas = (Replicate(),) * mesh.ndim
+    owners: dict[int, Any] = {}
+    leaves = list(flat)
+    for i, x in enumerate(leaves):
+        if isinstance(x, dtensor):
+            whole = redistribute(x._local_tensor, x.shape, mesh, x.placements, replicas)
+            same = whole is x._local_tensor
+            leaves[i] = whole.clone() if not same and whole._is_view() else whole
+            owners[id(leaves[i])] = x
+    versions = {k: _version(leaves, k) for k in owners}
+    args, kwargs = tree_unflatten(leaves, tree)
+    found = func(*args, **kwargs)
+    for k, x in owners.items():
+        whole = next(y for y in leaves if id(y) == k)
+        if whole._version != versions[k]:
+            _check_changes(func, [x], [0])
+        if whole._version != versions[k] and whole is not x._local_tensor:
+            if any(p.is_partial() for p in x.placements):
+                raise RuntimeError(f"{func} changes a tensor that lies as terms of a reduction; redistribute it first")
+            x._local_tensor.copy_(redistribute(whole, x.shape, mesh, replicas, x.placements))
+
+    def wrap(y: Any) -> Any:
+        if isinstance(y, (tuple, list)):
+            return type(y)(map(wrap, y))
+        if not isinstance(y, Tensor):
+            return y
+        known = owners.get(id(y))
+        if known is not None:
+            return known
+        made = dtensor._wrapped(y, mesh, replicas, y.shape, y.stride())
+        shared = [x for k, x in owners.items() if _shares(y, next(z for z in leaves if id(z) == k))]
+        made._moved_view = str(func) if any(not _shares(y, x._local_tensor) for x in shared) else ""
+        return made
+
+    return wrap(found)
+
+
+def _shares(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors show the same memory."""
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def _version(leaves: Sequence[Any], k: int) -> int:
+    return next(y._version for y in leaves if id(y) == k)
+
+
+# ***** calls in parts *****
+
+
+def _planned(name: str, recorded: Recorded, tensors: Sequence[Any], mesh: Any, dtensor: Any) -> Any:
+    graph = recorded.graph
+    assert graph is not None
+    placed = tuple(x.placements for x in tensors)
+    plan = recorded.plans.get(placed)
+    if plan is None:
+        plan = recorded.plans[placed] = _plan(graph, tensors, mesh)
+    held = [
+        redistribute(tensors[n]._local_tensor, tensors[n].shape, mesh, tensors[n].placements, plan.inputs[n])
+        for n in graph.reads
+    ]
+    found: Sequence[Tensor] = ()
+    for caller, reads, reductions in plan.steps:
+        found = caller(*[held[k] for k in reads])
+        for x, (axis, kind) in zip(found, reductions, strict=False):
+            held.append(reduce_along(x, mesh, axis, kind))
+    return _results(name, graph, plan, found, tensors, mesh, dtensor)
+
+
+def _results(
+    name: str, graph: CallGraph, plan: Plan, found: Sequence[Tensor], tensors: Sequence[Any], mesh: Any, dtensor: Any
+) -> Any:
+    fresh = len(found) - len(graph.changed)
+    for n, value, placements in zip(graph.changed, found[fresh:], plan.outputs[fresh:], strict=True):
+        target = tensors[n]
+        target._local_tensor.copy_(redistribute(value, target.shape, mesh, placements, target.placements))
+    made = []
+    moved = any(
+        here != there and size > 1
+        for n, placements in plan.inputs.items()
+        for here, there, size in zip(tensors[n].placements, placements, mesh.shape, strict=True)
+    )
+    for result in graph.results:
+        if result.number < 0:
+            made.append(tensors[-1 - result.number])
+            continue
+        spec = result.spec
+        local = found[result.number]
+        made.append(dtensor._wrapped(local, mesh, plan.outputs[result.number], spec.shape, spec.strides))
+        if result.view and (moved or (local.numel() and not any(_shares(local, x._local_tensor) for x in tensors))):
+            made[-1]._moved_view = name
+        elif result.view:
+            made[-1]._moved_view = tensors[0]._moved_view
+
+    def build(structure: Any) -> Any:
+        if isinstance(structure, list):
+            return tuple(map(build, structure))
+        return None if structure is None else made[structure]
+
+    return build(graph.structure)
+
+
+def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any) -> Plan:
+    """The cheapest way for certain placements, axis by axis.
+
+    All processes decide alike: only ways that exist for the parts of each of them are looked at.
+    """
+    coordinate = mesh.get_coordinate()
+    mine, others = recorded.graph, [recorded.graph]
+    chosen: list[Strategy] = []
+    for axis in range(mesh.ndim):
+        size = mesh.shape[axis]
+        held = [tensors[n].placements[axis] for n in recorded.reads]
+        targets = [tensors[n].placements[axis] for n in recorded.changed]
+        aims = _aims(recorded, tensors, axis)
+        ways = [_ways(graph, size, held, aims) for graph in others]
+        common = [w for w in ways[0] if all(w in other for other in ways[1:])]
+        way = min(common, key=lambda w: _cost(others[0], size, held, targets, ways[0][w]))
+        chosen.append(ways[0][way])
+        mine = localize(mine, _ways(mine, size, held, aims)[way], size, coordinate[axis], axis)
+        others = [
+            localize(graph, found[way], size, k, axis)
+            for graph, found in zip(others, ways, strict=True)
+            for k in _unlike(graph, found[way], size)
+        ]
+    inputs = {
+        n: tuple(_placement(s.inputs[k], tensors[n].placements[a]) for a, s in enumerate(chosen))
+        for k, n in enumerate(recorded.reads)
+    }
+    outputs = [tuple(_placement(s.outputs[j], None) for s in chosen) for j in range(len(recorded.graph.outputs))]
+    steps = [(graph_caller(s.graph, "sharded"), s.reads, s.reductions) for s in stages(mine)]
+    return Plan(inputs, steps, outputs)
+
+
+def _aims(recorded: CallGraph, tensors: Sequence[Any], axis: int) -> dict[int, int]:
+    """Along which dims results should be divided where inputs do not say it: as the tensors that they are written to, and
+    what is made like another tensor as that one.
+    """
+    fresh = len(recorded.graph.outputs) - len(recorded.changed)
+    like = {fresh + j: tensors[n] for j, n in enumerate(recorded.changed)}
+    if not recorded.reads:
+        like |= {j: tensors[0] for j in range(fresh) if recorded.graph.outputs[j].shape == tuple(tensors[0].shape)}
+    placed = {j: x.placements[axis] for j, x in like.items()}
+    return {j: p.dim for j, p in placed.items() if isinstance(p, Shard)}
+
+
+def _ways(graph: Graph, size: int, held: Sequence[Placement], aims: dict[int, int]) -> dict[Any, Strategy]:
+    """Ways to compute a graph, by what they ask for and give; first the one that takes the inputs as they lie."""
+    as_they_lie = follow(graph, size, [_of(p) for p in held], {graph.outputs[j]: d for j, d in aims.items()})
+    found: dict[Any, Strategy] = {}
+    for strategy in (as_they_lie, *strategies(graph, size)):
+        if strategy is not None:
+            found.setdefault((strategy.inputs, strategy.outputs, tuple(strategy.reduced.values())), strategy)
+    return found
+
+
+def _of(placement: Placement) -> int | str | None:
+    if isinstance(placement, Shard):
+        return placement.dim
+    return _KINDS.get(placement.reduce_op) if isinstance(placement, Partial) else None
+
+
+def _placement(value: int | str | None, held: Placement | None) -> Placement:
+    if held is not None and _of(held) == value and not (isinstance(held, Partial) and value is None):
+        return held
+    if isinstance(value, int):
+        return Shard(value)
+    return Replicate() if value is None else Partial("product" if value == "prod" else value)
+
+
+def _unlike(graph: Graph, strategy: Strategy, size: int) -> list[int]:
+    """Processes along an axis that have parts of other shapes than those before them."""
+    seen, found = set(), []
+    for k in range(size):
+        shapes = tuple(
+            local_shape(v.shape, p, Part(size, k)) for v, p in zip(graph.inputs, strategy.inputs, strict=True)
+        )
+        if shapes not in seen:
+            seen.add(shapes)
+            found.append(k)
+    return found
+
+
+def _cost(
+    graph: Graph, size: int, held: Sequence[Placement], targets: Sequence[Placement], strategy: Strategy
+) -> float:
+    """Bytes that a process sends and receives for a way, before, within and after."""
+    total = 0.0
+    for value, here, there in zip(graph.inputs, held, strategy.inputs, strict=True):
+        total += _bytes(value) * _factor(here, _placement(there, here), size)
+    for value in strategy.reduced:
+        total += 2.0 * _bytes(value) + 1.0
+    fresh = len(graph.outputs) - len(targets)
+    for value, there, target in zip(graph.outputs[fresh:], strategy.outputs[fresh:], targets, strict=True):
+        total += _bytes(value) * _factor(_placement(there, target), target, size)
+    return total
+
+
+def _bytes(value: Any) -> float:
+    return float(math.prod(value.shape) * value.dtype.itemsize)
+
+
+def _factor(here: Placement, there: Placement, size: int) -> float:
+    """The part of a tensor's bytes that a process moves from one placement to another."""
+    if here == there or isinstance(here, Replicate):
+        return 0.0
+    if isinstance(there, Partial):
+        return 4.0
+    if isinstance(here, Partial):
+        return 2.0 if isinstance(there, Replicate) else 1.0
+    return 1.0 if isinstance(there, Replicate) else 1.0 / size

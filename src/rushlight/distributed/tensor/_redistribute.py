@@ -1,0 +1,167 @@
+"""From one placement of a tensor to another: the collectives along the axes of a mesh.
+
+Axes whose placement changes are undone from the last to the first, and made anew from the first to the last, as parts of
+parts along one dim are nested in that order.  Terms that become parts are reduced and scattered at once; parts along one
+dim become parts along another by one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight._interface.sharding import Part
+from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+
+__all__ = ["OPS", "global_shape", "redistribute", "reduce_along", "shard_of"]
+
+OPS = {
+    "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "product": dist.ReduceOp.PRODUCT, "prod": dist.ReduceOp.PRODUCT,
+    "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN,
+}  # fmt: skip
+
+
+def redistribute(
+    local: Tensor, shape: Sequence[int], mesh: Any, before: Sequence[Placement], after: Sequence[Placement]
+) -> Tensor:
+    """The local tensor under the placements `after` of a tensor of a shape that is placed as `before`."""
+    if tuple(before) == tuple(after):
+        return local
+    held = list(before)
+    todo = _axes_to_undo(before, after)
+    for axis in reversed(todo):
+        inner = _shape_at(shape, mesh, held, axis)
+        here, there = held[axis], after[axis]
+        if mesh.shape[axis] == 1:
+            held[axis] = Replicate()
+        elif isinstance(here, Partial):
+            if isinstance(there, Shard) and here.reduce_op in ("sum", "avg") and _free(after, axis, held):
+                local, held[axis] = _scatter_terms(local, inner, mesh, axis, here, there), there
+            else:
+                local, held[axis] = reduce_along(local, mesh, axis, here.reduce_op), Replicate()
+        elif isinstance(here, Shard):
+            if isinstance(there, Shard) and here.dim != there.dim and _free(after, axis, held):
+                local, held[axis] = _exchange(local, inner, mesh, axis, here.dim, there.dim), there
+            else:
+                local, held[axis] = _gather(local, inner, mesh, axis, here.dim), Replicate()
+    for axis, there in enumerate(after):
+        if held[axis] == there:
+            continue
+        if isinstance(there, Shard):
+            local = shard_of(local, there.dim, mesh, axis)
+        elif isinstance(there, Partial) and mesh.shape[axis] > 1:
+            local = _term(local, mesh, axis, there)
+        held[axis] = there
+    return local
+
+
+def _axes_to_undo(before: Sequence[Placement], after: Sequence[Placement]) -> list[int]:
+    """Axes whose placement changes, and those that divide further what a change of an earlier one undoes."""
+    todo: list[int] = []
+    for axis, (here, there) in enumerate(zip(before, after, strict=True)):
+        dims = {p.dim for a in todo for p in (before[a], after[a]) if isinstance(p, Shard)}
+        if here != there or (isinstance(here, Shard) and here.dim in dims):
+            todo.append(axis)
+    return todo
+
+
+def _free(after: Sequence[Placement], axis: int, held: Sequence[Placement]) -> bool:
+    """Whether an axis may take its final placement at once: no other axis divides the same dim."""
+    dim = getattr(after[axis], "dim", None)
+    others = [p for a, p in enumerate([*after, *held]) if a % len(after) != axis]
+    return all(not (isinstance(p, Shard) and p.dim == dim) for p in others)
+
+
+def _shape_at(shape: Sequence[int], mesh: Any, placements: Sequence[Placement], axis: int) -> list[int]:
+    """The shape that axis number `axis` divides: that of the whole, divided by the axes before."""
+    found = list(shape)
+    for a, placement in enumerate(placements):
+        if a != axis and isinstance(placement, Shard) and (a < axis or placement.dim != _dim_of(placements[axis])):
+            found[placement.dim] = Part(mesh.shape[a], mesh.get_coordinate()[a]).length(found[placement.dim])
+    return found
+
+
+def _dim_of(placement: Placement) -> int | None:
+    return placement.dim if isinstance(placement, Shard) else None
+
+
+def global_shape(local: Sequence[int], mesh: Any, placements: Sequence[Placement]) -> list[int]:
+    """The shape of a tensor whose parts are even."""
+    shape = list(local)
+    for axis, placement in enumerate(placements):
+        if isinstance(placement, Shard):
+            shape[placement.dim] *= mesh.shape[axis]
+    return shape
+
+
+def shard_of(whole: Tensor, dim: int, mesh: Any, axis: int) -> Tensor:
+    """This process's part of a tensor, in memory of its own."""
+    start, stop = Part(mesh.shape[axis], mesh.get_coordinate()[axis]).span(whole.shape[dim])
+    return whole if stop - start == whole.shape[dim] else whole.narrow(dim, start, stop - start).contiguous()
+
+
+def reduce_along(local: Tensor, mesh: Any, axis: int, kind: str) -> Tensor:
+    """The reduction of every process's tensor along an axis, as a new tensor."""
+    if mesh.shape[axis] == 1:
+        return local
+    boolean = local.dtype is rushlight.bool
+    made = local.to(rushlight.uint8) if boolean else local.clone(memory_format=rushlight.contiguous_format)
+    dist.all_reduce(made, OPS[kind], group=mesh.get_group(axis))
+    return made.to(rushlight.bool) if boolean else made
+
+
+def _term(local: Tensor, mesh: Any, axis: int, there: Partial) -> Tensor:
+    """This process's term of a tensor that it has whole."""
+    if there.reduce_op in ("avg", "max", "min"):
+        return local
+    if mesh.get_coordinate()[axis] == 0:
+        return local
+    return rushlight.zeros_like(local) if there.reduce_op == "sum" else rushlight.ones_like(local)
+
+
+def _gather(local: Tensor, shape: list[int], mesh: Any, axis: int, dim: int) -> Tensor:
+    """The whole from parts along `dim`."""
+    size, extent = mesh.shape[axis], shape[dim]
+    step = -(-extent // size)
+    rows = local.movedim(dim, 0).contiguous()
+    if rows.shape[0] < step:
+        rows = rushlight.cat([rows, rows.new_zeros((step - rows.shape[0], *rows.shape[1:]))])
+    gathered = rows.new_empty((size * step, *rows.shape[1:]))
+    dist.all_gather_into_tensor(gathered, rows, group=mesh.get_group(axis))
+    whole = gathered if size * step == extent else gathered[:extent]
+    return whole.movedim(0, dim).contiguous()
+
+
+def _scatter_terms(local: Tensor, shape: list[int], mesh: Any, axis: int, here: Partial, there: Shard) -> Tensor:
+    """A part of the reduction of terms."""
+    size, extent = mesh.shape[axis], shape[there.dim]
+    step = -(-extent // size)
+    rows = local.movedim(there.dim, 0).contiguous()
+    if size * step > extent:
+        rows = rushlight.cat([rows, rows.new_zeros((size * step - extent, *rows.shape[1:]))])
+    mine = rows.new_empty((step, *rows.shape[1:]))
+    dist.reduce_scatter_tensor(mine, rows, OPS[here.reduce_op], group=mesh.get_group(axis))
+    part = Part(size, mesh.get_coordinate()[axis]).length(extent)
+    return mine[:part].movedim(0, there.dim).contiguous()
+
+
+def _exchange(local: Tensor, shape: list[int], mesh: Any, axis: int, dim: int, to: int) -> Tensor:
+    """Parts along `dim` as parts along `to`: every process sends each other one its share."""
+    size, here = mesh.shape[axis], mesh.get_coordinate()[axis]
+    parts = [Part(size, k) for k in range(size)]
+    outgoing = [local.narrow(to, p.span(shape[to])[0], p.length(shape[to])).contiguous() for p in parts]
+    incoming = []
+    for p in parts:
+        piece = list(local.shape)
+        piece[dim], piece[to] = p.length(shape[dim]), parts[here].length(shape[to])
+        incoming.append(local.new_empty(piece))
+    sent = rushlight.cat([x.reshape(-1) for x in outgoing])
+    got = local.new_empty((sum(x.numel() for x in incoming),))
+    dist.all_to_all_single(
+        got, sent, [x.numel() for x in incoming], [x.numel() for x in outgoing], group=mesh.get_group(axis)
+    )
+    pieces = got.split([x.numel() for x in incoming])
+    return rushlight.cat([p.view(x.shape) for p, x in zip(pieces, incoming, strict=True)], dim)

@@ -1,0 +1,202 @@
+"""What ranks run in the tests of sharded tensors: each function is called with (rank, size)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import rushlight as torch
+import rushlight.nn.functional as F
+from rushlight.distributed.device_mesh import init_device_mesh
+from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+MESHES: dict[tuple[int, ...], Any] = {}
+
+
+def mesh_of(*shape: int) -> Any:
+    if shape not in MESHES:
+        MESHES[shape] = init_device_mesh("cpu", shape)
+    return MESHES[shape]
+
+
+def placements_of(ndim: int, axes: int) -> list[tuple[Any, ...]]:
+    each = [Replicate(), *(Shard(d) for d in range(ndim))]
+    return list(itertools.product(*[each] * axes))
+
+
+def redistributions(rank: int, size: int) -> int:
+    """Every way from one placement to another gives the same tensor."""
+    mesh, count = mesh_of(2, 2), 0
+    for shape in ((5, 3),):
+        whole = torch.arange(float(shape[0] * shape[1])).reshape(shape) + 1
+        for before, after in itertools.product(placements_of(2, 2), repeat=2):
+            x = distribute_tensor(whole, mesh, before, src_data_rank=None)
+            y = x.redistribute(placements=after)
+            want = distribute_tensor(whole, mesh, after, src_data_rank=None)
+            assert torch.equal(y.to_local(), want.to_local()), (shape, before, after)
+            count += 1
+        for after in placements_of(2, 2):
+            terms = DTensor.from_local(whole * (rank + 1), mesh, [Partial(), Partial()])
+            y = terms.redistribute(placements=after)
+            assert torch.equal(y.full_tensor(), whole * 10), after
+            count += 1
+    return count
+
+
+def operators(rank: int, size: int, only: list[str], seed: int) -> list[str]:
+    """Operators of the table on tensors that are spread in some way, against the whole."""
+    import rushlight._ops.families
+    import rushlight._ops.samples_arrays
+    import rushlight._ops.samples_numbers  # noqa: F401
+    from rushlight._ops.samples import samples_of
+    from rushlight._ops.table import OPERATORS
+    from rushlight._surface.registry import function_of
+
+    mesh, found = mesh_of(2, 2), []
+    for key in only:
+        calls = samples_of(OPERATORS[key])[:1]
+        found += [] if calls else [f"{key}: no samples"]
+        for number, call in enumerate(calls):
+            try:
+                message = _compare(function_of(key), call, mesh, random.Random(f"{seed} {key} {number}"))
+            except Exception as error:
+                message = f"{type(error).__name__}: {error}"[:200]
+            if message:
+                found.append(f"{key}-{number}: {message}")
+    return found
+
+
+def _compare(function: Any, call: Any, mesh: Any, rng: random.Random) -> str:
+    import numpy as np
+
+    from rushlight._ops.samples import Draw
+
+    def drawn(value: Any, make: Any) -> Any:
+        if isinstance(value, Draw):
+            return make(torch.from_numpy(np.array(value.array(np.random.default_rng(7)))))
+        return [drawn(v, make) for v in value] if isinstance(value, list) else value
+
+    def spread(x: Any) -> Any:
+        return distribute_tensor(x, mesh, rng.choice(placements_of(x.ndim, 2)), src_data_rank=None)
+
+    def run(make: Any) -> Any:
+        return function(*[drawn(a, make) for a in call.args], **{k: drawn(v, make) for k, v in call.kwargs.items()})
+
+    try:
+        want = run(lambda x: x)
+    except Exception as error:
+        return f"plain: {type(error).__name__}"
+    got = run(spread)
+    pairs = zip(*[list(r) if isinstance(r, (tuple, list)) else [r] for r in (want, got)], strict=True)
+    for w, g in pairs:
+        if isinstance(g, DTensor):
+            whole = g.full_tensor()
+            if whole.dtype is not w.dtype or whole.shape != w.shape:
+                return f"{whole.dtype} {tuple(whole.shape)} instead of {w.dtype} {tuple(w.shape)}"
+            if not torch.allclose(whole, w, rtol=1e-4, atol=1e-5, equal_nan=True):
+                return f"values from {g.placements}"
+    return ""
+
+
+def training(rank: int, size: int) -> tuple[list[float], list[float]]:
+    """Losses of a small network, spread over a mesh and whole."""
+    mesh = mesh_of(2, 2)
+
+    def losses(spread: Any) -> list[float]:
+        torch.manual_seed(3)
+        net = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 5, bias=False)
+        )
+        x, y = torch.randn(8, 6), torch.randint(0, 5, (8,))
+        if spread:
+            for number, part in enumerate(net):
+                for name, p in list(part.named_parameters(recurse=False)):
+                    placed = [Replicate(), Shard(0) if p.ndim == 2 and number == 0 else Replicate()]
+                    if p.ndim == 2 and number == 3:
+                        placed = [Replicate(), Shard(1)]
+                    part.register_parameter(name, torch.nn.Parameter(distribute_tensor(p.detach(), mesh, placed)))
+            x = distribute_tensor(x, mesh, [Shard(0), Replicate()])
+            y = distribute_tensor(y, mesh, [Shard(0), Replicate()])
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+        found = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            found.append(loss.full_tensor().item() if spread else loss.item())
+        return found
+
+    return losses(False), losses(True)
+
+
+def tensor_parallel(rank: int, size: int) -> tuple[list[float], list[float]]:
+    """A block of a transformer in Megatron's way, with sequence parallel norms and a loss over divided classes."""
+    from rushlight.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        loss_parallel,
+        parallelize_module,
+    )
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.norm = torch.nn.Embedding(12, 8), torch.nn.LayerNorm(8)
+            self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+            self.head = torch.nn.Linear(8, 12, bias=False)
+
+        def forward(self, index: Any) -> Any:
+            x = self.embed(index)
+            return self.head(x + self.down(F.gelu(self.up(self.norm(x)))))
+
+    mesh = mesh_of(size)
+    plan = {
+        "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+        "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+    }
+
+    def losses(divided: bool) -> list[float]:
+        torch.manual_seed(5)
+        net = Block()
+        index, target = torch.randint(0, 12, (3, 8)), torch.randint(0, 12, (3, 8))
+        if divided:
+            parallelize_module(net, mesh, plan)
+            target = distribute_tensor(target, mesh, [Replicate()])
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+        found = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            with loss_parallel():
+                loss = F.cross_entropy(net(index).flatten(0, 1), target.flatten(0, 1))
+            loss.backward()
+            optimizer.step()
+            found.append(loss.full_tensor().item() if divided else loss.item())
+        return found
+
+    return losses(False), losses(True)
+
+
+def changes_in_place(rank: int, size: int) -> list[Any]:
+    """Views of parts are written through; a view that needs elements of others refuses."""
+    mesh = mesh_of(size)
+    x = distribute_tensor(torch.zeros(4, 6), mesh, [Shard(0)])
+    x[:, 1].add_(2.0)
+    x.t()[2:4].mul_(0.0).sub_(1.0)
+    x.view(4, 2, 3)[:, 1].fill_(5.0)
+    found = [x.full_tensor().tolist()]
+    for view in (lambda: x[1], lambda: x.view(2, 12)):
+        try:
+            view().add_(1.0)
+            found.append("changed")
+        except RuntimeError as error:
+            found.append("the change would be lost" in str(error))
+    x.flatten().add_(1.0)
+    found.append(x.full_tensor().sub(1.0).tolist() == found[0])
+    return found

@@ -1,0 +1,78 @@
+"""Tensors that are spread over processes give what the whole tensors give."""
+
+from __future__ import annotations
+
+import pytest
+from tests.distributed import tensor_programs as programs
+from tests.distributed.ranks import Ranks
+
+import rushlight as torch
+import rushlight.distributed as dist
+from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+
+def test_every_placement_becomes_every_other(four: Ranks) -> None:
+    assert four.run(programs.redistributions, timeout=120) == [81 + 9] * 4
+
+
+@pytest.mark.parametrize("program", [programs.training, programs.tensor_parallel])
+def test_networks_train_spread_over_a_mesh_as_whole(four: Ranks, program: object) -> None:
+    for whole, spread in four.run(program, timeout=240):
+        assert spread == pytest.approx(whole, rel=1e-5)
+        assert spread[-1] < spread[0]
+
+
+def test_operators_give_what_they_give_whole(four: Ranks) -> None:
+    names = ["add", "sum", "softmax", "matmul", "cumsum", "index_select", "layer_norm"]
+    assert four.run(programs.operators, names, 0, timeout=120) == [[]] * 4
+
+
+def test_changes_in_place_reach_the_tensor_or_are_refused(four: Ranks) -> None:
+    row = [0.0, 2.0, -1.0, 5.0, 5.0, 5.0]
+    for whole, *refused in four.run(programs.changes_in_place, timeout=120):
+        assert whole == [row] * 4
+        assert refused == [True] * 3
+
+
+@pytest.fixture
+def alone() -> object:
+    """A job of one process, and a mesh over it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    dist.destroy_process_group()
+
+
+def test_what_a_tensor_says_of_itself(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.arange(6.0).reshape(2, 3), alone, [Shard(-1)])
+    assert x.placements == (Shard(1),) and x.device_mesh is alone and x.shape == (2, 3) and x.stride() == (3, 1)
+    assert repr(x) == (
+        "DTensor(local_tensor=tensor([[0., 1., 2.],\n        [3., 4., 5.]]), device_mesh=DeviceMesh((dp=1), 'cpu', "
+        "stride=((),)), placements=(Shard(dim=1),))"
+    )
+    assert [str(p) for p in (Shard(0), Replicate(), Partial("max"))] == ["S(0)", "R", "P(max)"]
+
+
+def test_what_is_refused(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.ones(2, 3), alone, [Shard(0)])
+    with pytest.raises(RuntimeError, match="got mixed torch.Tensor and DTensor"):
+        x + torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="redistributing to Partial is for internal use only"):
+        x.redistribute(placements=[Partial()])
+    with pytest.raises(AssertionError, match="Sharding dim 3 greater than tensor ndim 2"):
+        distribute_tensor(torch.ones(2, 3), alone, [Shard(3)])
+    with pytest.raises(ValueError, match="must have the same length"):
+        x.redistribute(placements=[Shard(0), Replicate()])
+
+
+def test_gradients_go_through_local_tensors(alone: dist.DeviceMesh) -> None:
+    local = torch.tensor([1.0, 2.0], requires_grad=True)
+    x = DTensor.from_local(local, alone, [Shard(0)])
+    (x * 3.0).to_local().pow(2).sum().backward()
+    assert local.grad is not None and local.grad.tolist() == [18.0, 36.0]
+
+
+def test_changes_in_place_and_views(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.zeros(2, 3), alone, [Shard(0)])
+    x[0].add_(1.0)
+    x.view(6)[4:].mul_(2.0).sub_(1.0)
+    assert x.full_tensor().tolist() == [[1.0, 1.0, 1.0], [0.0, -1.0, -1.0]]
