@@ -61,7 +61,7 @@ def operators(rank: int, size: int, only: list[str], seed: int) -> list[str]:
             try:
                 message = _compare(function_of(key), call, mesh, random.Random(f"{seed} {key} {number}"))
             except Exception as error:
-                message = f"{type(error).__name__}: {error}"[:200]
+                message = f"{type(error).__name__}: {error}"[:900]
             if message:
                 found.append(f"{key}-{number}: {message}")
     return found

@@ -14,7 +14,7 @@ __all__ = ["comparer"]
 
 BYTES = 512
 # Operations whose ranks may have tensors of different sizes.
-_UNEVEN = ("all_gather", "all_to_all", "gather", "scatter", "reduce_scatter")
+_UNEVEN = ("all_gather", "all_to_all", "all_to_all_single", "gather", "scatter", "reduce_scatter")
 _SHAPE = re.compile(r"\[[\d, ]*\]")
 
 
