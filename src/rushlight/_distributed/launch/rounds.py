@@ -62,6 +62,18 @@ class RendezvousConnectionError(RendezvousError):
     __module__ = _PUBLIC
 
 
+class RendezvousStateError(RendezvousError):
+    """What the store says of the meeting makes no sense."""
+
+    __module__ = _PUBLIC
+
+
+class RendezvousGracefulExitError(RendezvousError):
+    """This machine is not needed, and its agent ends well."""
+
+    __module__ = _PUBLIC
+
+
 @dataclass(frozen=True)
 class Members:
     """One round, as an agent sees it: its place among the machines, and the ranks of its workers."""
