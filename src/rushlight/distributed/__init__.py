@@ -86,6 +86,11 @@ __getattr__ = lazy_files(
 )
 
 
+def __dir__() -> list[str]:
+    """The names, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__})
+
+
 def is_available() -> bool:
     """Whether process groups are built in: True.  Jobs of several processes need the extra `rushlight[mpi]` too."""
     return True
