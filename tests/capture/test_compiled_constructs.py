@@ -92,6 +92,36 @@ def named_tuple(x):
     return found.a * found.b, found._fields, found._replace(b=4).b, found._asdict()["b"]
 
 
+def special_methods(x):
+    class Meta(type):
+        @property
+        def told(cls):
+            return cls.__name__
+
+    class Odd(metaclass=Meta):
+        __slots__ = ("v",)
+
+        def __init__(self, v):
+            self.v = v
+
+        def __getattr__(self, name):
+            return name
+
+        def __add__(self, other):
+            return Odd(self.v + other.v)
+
+        def __contains__(self, item):
+            return True
+
+    class Lazy:
+        @functools.cached_property
+        def value(self):
+            return x + 1
+
+    a, lazy = Odd(x), Lazy()
+    return (a + a).v, a.missing, 3 in a, lazy.value + lazy.value, Odd.told
+
+
 def by_type(x):
     kind = type("Kind", (Base,), {"by": 3, "scaled": lambda self, x: x * self.by})
     return kind().scaled(x), kind().area(x), kind.__mro__[1] is Base
@@ -243,7 +273,7 @@ def async_generator(x):
 
 
 WHOLE = [
-    simple, derived, abstract, data_class, named_tuple, by_type, enumeration, exception_class, module_class, autograd_class, generic_class, dispatch,
+    simple, derived, abstract, data_class, named_tuple, special_methods, by_type, enumeration, exception_class, module_class, autograd_class, generic_class, dispatch,
     memoized, exit_stack, with_a_sentinel, coroutine, async_generator,
 ]  # fmt: skip
 

@@ -42,10 +42,18 @@ def summed(x, iterator):
 
 @pytest.mark.parametrize("make", [
     lambda: batches(9), lambda: enumerate(batches(9)), lambda: iter([float(i) for i in range(9)]), lambda: zip(range(9), batches(9), strict=True),
-    lambda: map(float, range(9)), lambda: itertools.chain(batches(4), batches(5)), lambda: itertools.islice(batches(20), 9),
+    lambda: itertools.islice(batches(20), 9),
 ])  # fmt: skip
 def test_the_body_of_a_loop_over_an_iterator_from_outside(make: Callable[[], Any]) -> None:
     constant_count(summed, lambda: (torch.ones(3), make()), 4)
+
+
+def listed(x, iterator):
+    return [torch.sin(x) + item for item in iterator]
+
+
+def test_a_list_that_grows_is_no_reason_to_compile_again() -> None:
+    constant_count(listed, lambda: (torch.ones(3), batches(12)), 3)
 
 
 def train(model, optimizer, epochs, loader):

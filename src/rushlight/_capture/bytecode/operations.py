@@ -97,6 +97,10 @@ class Operations:
     def interrupt(self, found: Interrupt) -> None:
         """A generator that was let go of could not run to its end."""
 
+    def append(self, items: Any, value: Any) -> None:
+        """Append to the list of a comprehension."""
+        self.real(items).append(self.real(value))
+
     def never_awaited(self, name: str) -> None:
         """A coroutine was let go of before anybody awaited it."""
         warnings.warn(f"coroutine '{name}' was never awaited", RuntimeWarning, stacklevel=2)

@@ -446,7 +446,7 @@ def build_slice(it: Interpreter, frame: Frame, arg: int) -> None:
 def list_append(it: Interpreter, frame: Frame, arg: int) -> None:
     """Append to a list that is being made."""
     value = frame.stack.pop()
-    it.operations.real(frame.stack[-arg]).append(it.operations.real(value))
+    it.operations.append(frame.stack[-arg], value)
 
 
 def set_add(it: Interpreter, frame: Frame, arg: int) -> None:

@@ -593,7 +593,7 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         raise Break(f"makes an object of {kind.__name__}, which has a __del__")
     if kind is library.MEMO:
         return library.memo(tracer, *args, **kwargs)
-    if kind in (types.SimpleNamespace, operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    if kind in (functools.cached_property, types.SimpleNamespace, operator.itemgetter, operator.attrgetter, operator.methodcaller):
         return tracer.native(kind, *args, **kwargs)
     if isinstance(new, types.FunctionType):
         tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))

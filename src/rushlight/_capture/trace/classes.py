@@ -108,7 +108,8 @@ def _is_quiet(hook: Any) -> bool:
 def _check_metaclass(name: str, kind: Any) -> None:
     if kind in (type, abc.ABCMeta) or (isinstance(kind, type) and issubclass(kind, enum.EnumMeta) and _is_ours(kind)):
         return
-    if not (isinstance(kind, type) and _is_ours(kind)):
+    called = [type_attribute(kind, each) for each in ("__new__", "__init__", "__prepare__", "mro", "__setattr__")]
+    if not (isinstance(kind, type) and all(map(_is_quiet, called))):
         raise Break(f"makes the class {name}, whose metaclass is {getattr(kind, '__name__', kind)}")
 
 

@@ -144,6 +144,13 @@ class Tracer(Operations):
     def interrupt(self, found: Interrupt) -> None:
         self.interrupted = found if isinstance(found, Break) else self.interrupted
 
+    def append(self, items: Any, value: Any) -> None:
+        if type(items) is Lazy and items.value is ABSENT and type(items.real) is list:  # as `items.append`
+            self.reads.check(items.source, f"type({{}}) is {self.constants.name(list)}")
+            items.appended.append(value)
+        else:
+            super().append(items, value)
+
     def never_awaited(self, name: str) -> None:
         self.interrupted = Break(f"lets go of the coroutine {name}, which nobody awaited")
 
@@ -671,8 +678,7 @@ class Tracer(Operations):
     def instance_attribute(self, obj: Any, name: str) -> Any:
         """What the dictionary of an object holds; ABSENT where it has no such name."""
         if not self.outside.is_outside(obj):
-            held = getattr(obj, "__dict__", {})
-            return held.get(name, ABSENT)
+            return own_dict(obj).get(name, ABSENT)
         waiting = self.outside.attributes.get(id(obj))
         if waiting and name in waiting:
             return ABSENT if waiting[name] is DELETED else waiting[name]
@@ -1132,6 +1138,15 @@ def is_empty(cell: types.CellType) -> bool:
     except ValueError:
         return True
     return False
+
+
+def own_dict(obj: Any) -> dict[str, Any]:
+    """The dictionary of an object, whatever its class does for attributes that are not there."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(obj, "__dict__")
+        return found
+    except AttributeError:
+        return {}
 
 
 def gives_itself(kind: type) -> bool:
