@@ -112,7 +112,8 @@ class Evaluation:
             if known == len(leaves):
                 leaves.append(number.function)
             return known
-        return (number.function.__name__, *[self._expression(x, leaves) for x in number.operands])
+        name = _AS_FLOAT if number.function is float else number.function.__name__
+        return (name, *[self._expression(x, leaves) for x in number.operands])
 
     def _build(self) -> None:
         stages = [*self._leaf_stages.values(), *self._number_stages.values()]
@@ -262,7 +263,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     for function in (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
                      operator.neg, operator.pos, operator.abs)
 }  # fmt: skip
-_ONE = frozenset(("neg", "pos", "abs"))
+_AS_FLOAT = "as_float"  # a number that is computed, as against the text of one
+_OPERATIONS[_AS_FLOAT] = float
+_ONE = frozenset(("neg", "pos", "abs", _AS_FLOAT))
 _NUMBERS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
 
 
@@ -271,6 +274,8 @@ def form_of(expression: Any) -> Form:
 
     >>> form_of(("sub", ("int", "1"), 0))([0.25])
     0.75
+    >>> form_of(("as_float", 0))([2])
+    2.0
     """
     if type(expression) is int:
         return operator.itemgetter(expression)
