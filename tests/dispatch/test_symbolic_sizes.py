@@ -204,3 +204,10 @@ def test_modules_are_exported_with_symbolic_sizes(given: str) -> None:
             and torch.equal(got[2], wanted[1])
             and got[3] == wanted[2]
         )
+
+
+def test_composites_make_their_tensors_where_their_input_is() -> None:
+    x = torch.ones(3, 64, device="meta")
+    assert x.mode().indices.shape == (3,) and torch.histc(x, 4, 0, 1).shape == (4,)
+    frames = torch.stft(x, 16, return_complex=True)
+    assert frames.shape == (3, 9, 17) and frames.device.type == "meta"

@@ -368,7 +368,9 @@ def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         raise RuntimeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     real = input._spec.dtype.to_real() if input._spec.dtype.is_complex else input._spec.dtype
     if not input._spec.numel:
-        return result("linalg_cond", T["zeros"](input._spec.shape[:-2], dtype=real), out, input, exact=False)
+        return result(
+            "linalg_cond", T["zeros"](input._spec.shape[:-2], dtype=real, device=input.device), out, input, exact=False
+        )
     if p is None or p in (2, -2):
         s = svdvals(input)
         first, last = s[..., 0], s[..., -1]

@@ -368,7 +368,7 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     if weights is not None and weights._spec.shape != input._spec.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
     if not input._spec.numel:
-        return T["zeros"](minlength, dtype=INT64)
+        return T["zeros"](minlength, dtype=INT64, device=input.device)
     least, greatest = function_of("aminmax")(input)
     if convert.item(least) < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
@@ -398,7 +398,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
         raise RuntimeError("max must be larger than min")
     inside = T["logical_and"](x >= low, x <= high)
     place = ((x - low) * (bins / (high - low))).to(INT64).clamp(0, bins - 1)
-    found = T["zeros"](bins, dtype=input.dtype).scatter_add(0, place, inside.to(input.dtype))
+    found = T["zeros"](bins, dtype=input.dtype, device=input.device).scatter_add(0, place, inside.to(input.dtype))
     return into(out, found, "histc", exact=True)
 
 

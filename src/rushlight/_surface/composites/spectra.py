@@ -21,10 +21,10 @@ T = SPACES["torch"]
 # ***** short-time Fourier transforms *****
 
 
-def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
+def _window(window: Any, win_length: int, n_fft: int, dtype: Any, device: Any) -> Any:
     """The window (ones without one) with zeros on both sides up to n_fft."""
     if window is None:
-        window = T["ones"](win_length, dtype=dtype)
+        window = T["ones"](win_length, dtype=dtype, device=device)
     elif window._spec.ndim != 1 or window._spec.shape[0] != win_length:
         raise RuntimeError(
             f"expected a 1D window tensor of size equal to win_length={win_length}, but got window with size {list(window.shape)}"
@@ -76,7 +76,7 @@ def stft(
             "torch.hann_window or torch.hamming_window are recommended to reduce spectral leakage.To suppress this warning and use a rectangular window, "
             "explicitly set `window=torch.ones(n_fft, device=<device>)`."
         )
-    weights = _window(window, length, n_fft, x._spec.dtype.to_real())
+    weights = _window(window, length, n_fft, x._spec.dtype.to_real(), x.device)
     frames = function_of("unfold")(x, -1, n_fft, hop) * weights
     norm = "ortho" if normalized else None
     transform = SPACES["fft"]["rfft" if onesided and not frames.is_complex() else "fft"]
@@ -122,7 +122,7 @@ def istft(
         raise RuntimeError("istft: expected 0 < win_length <= n_fft")
     if onesided and return_complex:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
-    weights = _window(window, size, n_fft, x._spec.dtype.to_real())
+    weights = _window(window, size, n_fft, x._spec.dtype.to_real(), x.device)
     norm = "ortho" if normalized else None
     turned = x.transpose(1, 2)
     if return_complex:
@@ -147,8 +147,10 @@ def istft(
 def _overlapped(pieces: Any, total: int, n_fft: int, hop: int) -> Any:
     """[B, frames, n_fft] added up at every `hop`: [B, total]."""
     batch, frames, _ = pieces._spec.shape
-    places = (T["arange"](frames, dtype=INT64).unsqueeze(1) * hop + T["arange"](n_fft, dtype=INT64)).reshape(-1)
-    start = T["zeros"]((batch, total), dtype=pieces.dtype)
+    device = pieces.device
+    rows = T["arange"](frames, dtype=INT64, device=device).unsqueeze(1) * hop
+    places = (rows + T["arange"](n_fft, dtype=INT64, device=device)).reshape(-1)
+    start = T["zeros"]((batch, total), dtype=pieces.dtype, device=device)
     return function_of("index_add")(start, 1, places, pieces.reshape(batch, frames * n_fft))
 
 

@@ -269,7 +269,7 @@ def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any
     """`median` of the elements that are not NaN (NaN where there are none)."""
     if dim is None:
         if not input._spec.numel:
-            return T["full"]((), float("nan"), dtype=input.dtype)
+            return T["full"]((), float("nan"), dtype=input.dtype, device=input.device)
         return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])
     values, indices = _nanmedian_along(input, dim, keepdim)
     return _named("nanmedian", (values, indices), out)
@@ -314,7 +314,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None
     rows = lines.movedim(at, -1)
     ordered, order = function_of("sort")(rows, -1, False, True)
     size = ordered._spec.shape[-1]
-    place = T["arange"](size).expand(ordered._spec.shape)
+    place = T["arange"](size, device=input.device).expand(ordered._spec.shape)
     first = T["ones_like"](ordered.narrow(-1, 0, 1), dtype=BOOL)
     begins = T["cat"]([first, ordered.narrow(-1, 1, size - 1) != ordered.narrow(-1, 0, size - 1)], -1)
     starts = function_of("cummax")(T["where"](begins, place, 0), -1)[0]
@@ -353,14 +353,14 @@ def histogram(
         if bins <= 0:
             raise RuntimeError(f"torch.histogramdd(): bins {bins} must be > 0")
         low, high = _range_of(x, range)
-        edges = T["linspace"](low, high, bins + 1, dtype=input.dtype)
+        edges = T["linspace"](low, high, bins + 1, dtype=input.dtype, device=input.device)
     count = edges._spec.shape[0] - 1
     inside = T["logical_and"](x >= edges[0], x <= edges[-1])
     place = (function_of("bucketize_core")(x, edges, True) - 1).clamp(0, count - 1)
     share = inside.to(input.dtype)
     if weight is not None:
         share = share * weight.reshape(-1)
-    found = T["zeros"](count, dtype=input.dtype).scatter_add(0, place, share)
+    found = T["zeros"](count, dtype=input.dtype, device=input.device).scatter_add(0, place, share)
     if density:
         found = found / found.sum() / function_of("diff")(edges, 1, 0)
     return _named("histogram", (found, edges), out, ("hist", "bin_edges"))
