@@ -71,6 +71,7 @@ __getattr__ = lazy_files(
         "_tensor",
         "algorithms",
         "c10d",
+        "checkpoint",
         "device_mesh",
         "distributed_c10d",
         "elastic",

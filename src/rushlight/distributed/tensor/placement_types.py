@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._interface.base import absent_class
+
 __all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
 
@@ -101,3 +103,8 @@ class Partial(Placement):
 
     def __str__(self) -> str:
         return f"P({self.reduce_op})"
+
+
+_StridedShard = absent_class(
+    "torch.distributed.tensor.placement_types._StridedShard", "a dim is cut by one dim of the mesh at a time", (Shard,)
+)
