@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.distributed import fault_programs as programs
 from tests.distributed.ranks import Ranks
@@ -59,3 +61,13 @@ def test_debug_mode_names_mismatches(mpi: None) -> None:
             )
     finally:
         ranks.close()
+
+
+def test_a_group_with_work_on_the_way_can_be_destroyed_after_an_error(mpi: None) -> None:
+    ranks = Ranks(2)
+    try:
+        assert max(ranks.run(programs.abandoned)) < 5
+        began = time.monotonic()
+    finally:
+        ranks.close()
+    assert time.monotonic() - began < 5 and all(process.returncode == 0 for process in ranks.processes)

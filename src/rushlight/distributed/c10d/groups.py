@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
@@ -38,6 +39,7 @@ __all__ = [
 
 _SERVED = (Backend.GLOO, Backend.MPI)
 _FINISHES_WITHIN = 10.0
+_DRAINS_WITHIN = 30.0
 _TAGS = 32000  # MPI has at least so many
 _FIRST_LOCAL = 1 << 20  # numbers of groups that only their members know of
 
@@ -164,7 +166,8 @@ def _process_group(
 def destroy_process_group(group: Any = None) -> None:
     """End a group; without one, all of them.
 
-    Operations that run are waited for, unless something has failed: it never hangs after an error.
+    Operations that run are waited for, for half a minute at most, and not while an exception is handled: it never hangs
+    after an error.
     """
     if group is GroupMember.NON_GROUP_MEMBER:
         return
@@ -174,9 +177,10 @@ def destroy_process_group(group: Any = None) -> None:
     if pg not in WORLD.groups:
         raise ValueError("Invalid process group specified or has been destroyed.")
     gone = list(WORLD.groups) if pg is WORLD.default else [pg]
+    patience = 0.0 if WATCH.failed or sys.exc_info()[1] is not None else _DRAINS_WITHIN
     for one in gone:
-        if not any(other._group.broken for other in WORLD.groups):
-            one._wait_for_pending_works()
+        if not one._wait_for_pending_works(patience):
+            WATCH.failed = True  # the end of the process must not wait for it either
     for one in gone:
         one._group.communicator.free()
         WORLD.remove(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rushlight import device
@@ -59,9 +60,14 @@ class BaseGroup:
 
     shutdown = abort
 
-    def _wait_for_pending_works(self) -> None:
+    def _wait_for_pending_works(self, seconds: float = float("inf")) -> bool:
+        """Wait until nothing runs or waits; False where the time was not enough."""
+        until = time.monotonic() + seconds
         while self._group.pending or self._group.turn.locked():
-            self._group.wait(self._group.pending[-1]) if self._group.pending else None
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.001)
+        return True
 
     def __repr__(self) -> str:
         return f"<torch.distributed.ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()}, {self._backend}>"
