@@ -82,10 +82,12 @@ test-oracle: $(VENV)/.oracle lint types
 test-packages: $(PACKAGES)/.installed
 	$(PACKAGES)/bin/python -m rushlight -m pytest -q -m packages -W default tests/packages
 
-# Jobs of several processes: also what takes too long for `make test`.
+# Jobs of several processes: also what takes too long for `make test`; faults, FAULTS times each.
+FAULTS ?= 100
 test-distributed: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[mpi]'
 	$(BIN)/python -m pytest -q -m "distributed or not distributed" tests/distributed
+	$(BIN)/python tools/distributed_faults.py $(FAULTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py

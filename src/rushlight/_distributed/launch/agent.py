@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rushlight._base.lazy import LazyModule
-from rushlight._distributed.errors import RankFailedError
+from rushlight._distributed.errors import DistNetworkError, RankFailedError
 from rushlight._distributed.launch.failures import ERROR_FILE, ChildFailedError, ProcessFailure
 from rushlight._distributed.launch.rounds import Meeting, Members, RendezvousClosedError
 from rushlight._distributed.launch.segments import remove_unused_segments
@@ -116,7 +116,13 @@ class Agent:
     def _run(self) -> dict[int, Any]:
         meeting = self._meeting()
         while True:
-            members = meeting.join(self.job.workers)
+            try:
+                members = meeting.join(self.job.workers)
+            except DistNetworkError:
+                if not meeting.alone:
+                    raise
+                meeting = self._meeting()  # its process was killed, and nobody else needs it
+                members = meeting.join(self.job.workers)
             self.restarts = self.restarts if meeting.alone else meeting.restarts()
             workers = self._workers = Workers(self._starts(meeting, members), self.job.start_method)
             try:
