@@ -8,7 +8,7 @@ says who should.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rushlight._base.errors import describe_code, user_code
 
@@ -20,6 +20,16 @@ def _missing(name: str, provider: str) -> Callable[..., Any]:
         raise RuntimeError(f"the engine's hook {name!r} is not set: `{provider}` sets it, which is not loaded")
 
     return missing
+
+
+class BackwardWalks(Protocol):
+    """Who makes backward calls in the engine's place: compiled autograd."""
+
+    def __call__(self, task: Any, heap: Any, /) -> bool:
+        """Whether it made the call."""
+
+    def recognised(self, task: Any, edge: Any, grad: Any, /) -> Callable[[], None] | None:
+        """What makes the call from one edge, where its structure is known; None for others."""
 
 
 class Hooks:
@@ -73,7 +83,7 @@ class Hooks:
     move: Callable[[Any, Any], Any]
     """A tensor on another device: `core.convert`."""
     # Backward.
-    walk: Callable[[Any, Any], bool] | None
+    walk: BackwardWalks | None
     """(task, ready nodes) -> whether it has made the backward call: `_capture.autograd`, while that is switched on."""
     make_accumulator: Callable[[Any], Any]
     """The node that accumulates a leaf's gradient: `autograd.node`."""
