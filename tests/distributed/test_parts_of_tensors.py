@@ -37,3 +37,10 @@ def test_what_is_not_there_says_so() -> None:
     for call in (rushlight.distributed.checkpoint.save, HuggingFaceStorageReader):
         with pytest.raises(rushlight._base.errors.MissingFeatureError, match="checkpoint"):
             call("path")
+
+
+def test_calls_in_other_processes_are_not_available() -> None:
+    assert not rushlight.distributed.rpc.is_available()
+    assert not rushlight.distributed.autograd.is_available()
+    with pytest.raises(rushlight._base.errors.MissingFeatureError, match="autograd"):
+        rushlight.distributed.autograd.context()

@@ -45,6 +45,7 @@ from rushlight.distributed.c10d.collectives import all_reduce as all_reduce
 from rushlight.distributed.c10d.collectives import all_reduce_coalesced as all_reduce_coalesced
 from rushlight.distributed.c10d.collectives import all_to_all as all_to_all
 from rushlight.distributed.c10d.collectives import all_to_all_single as all_to_all_single
+from rushlight.distributed import autograd as autograd
 from rushlight.distributed.c10d.collectives import barrier as barrier
 from rushlight.distributed.c10d.messages import batch_isend_irecv as batch_isend_irecv
 from rushlight.distributed.c10d.collectives import broadcast as broadcast

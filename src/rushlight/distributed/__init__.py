@@ -70,6 +70,7 @@ __getattr__ = lazy_files(
         "_composable",
         "_tensor",
         "algorithms",
+        "autograd",
         "c10d",
         "checkpoint",
         "device_mesh",

@@ -13,13 +13,14 @@ __all__ = [
     "WorkerInfo",
     "get_worker_info",
     "init_rpc",
+    "is_available",
     "remote",
     "rpc_async",
     "rpc_sync",
     "shutdown",
 ]
 
-_WHY = "there are no process groups yet; programs run in one process, or in processes of torch.multiprocessing"
+_WHY = "processes call no functions of one another; collectives of torch.distributed are there"
 BackendType, RRef, TensorPipeRpcBackendOptions, WorkerInfo = (
     absent_class(f"torch.distributed.rpc.{name}", _WHY)
     for name in ("BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo")
@@ -32,4 +33,9 @@ get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown = (
 
 def is_available() -> bool:
     """Whether remote calls are built in: False."""
+    return False
+
+
+def is_available() -> bool:
+    """Whether processes can call functions of one another: False."""
     return False
