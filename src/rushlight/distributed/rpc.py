@@ -34,8 +34,3 @@ get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown = (
 def is_available() -> bool:
     """Whether remote calls are built in: False."""
     return False
-
-
-def is_available() -> bool:
-    """Whether processes can call functions of one another: False."""
-    return False
