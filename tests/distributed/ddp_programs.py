@@ -169,6 +169,11 @@ def hooks(rank: int, size: int) -> None:
     """Communication hooks: own, allreduce, halves, PowerSGD."""
     from rushlight.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
+    for kind in dist.BuiltinCommHookType:
+        model = DDP(nn.Linear(2, 1))
+        model._register_builtin_comm_hook(kind)
+        model(torch.full((1, 2), float(rank))).sum().backward()
+        assert model.module.weight.grad.tolist() == [[sum(range(size)) / size] * 2]
     seen: list[Any] = []
 
     def own(state: Any, bucket: Any) -> Any:
@@ -273,6 +278,7 @@ def divided(rank: int, size: int) -> None:
 def averaging(rank: int, size: int) -> None:
     """Post-local SGD: local steps, then the mean of the parameters."""
     from rushlight.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from rushlight.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
     from rushlight.distributed.optim import PostLocalSGDOptimizer
 
     model = nn.Linear(2, 1, bias=False)
@@ -289,6 +295,11 @@ def averaging(rank: int, size: int) -> None:
     assert optimizer.state_dict()["step"] == 2 and moved
     expected = 1.0 - 2 * sum(range(1, size + 1)) / size
     assert torch.allclose(model.weight, torch.full((1, 2), expected))
+    averager = HierarchicalModelAverager({1: 2, 2: size})
+    for step in range(2):  # all at step 0, the neighbour at step 1
+        model.weight.data.fill_(float(rank))
+        averager.average_parameters(model.parameters())
+        assert model.weight[0, 0].item() == (sum(range(size)) / size if step == 0 else rank // 2 * 2 + 0.5)
 
 
 def joined(rank: int, size: int) -> None:

@@ -52,6 +52,7 @@ from rushlight.distributed.c10d.collectives import broadcast as broadcast
 from rushlight.distributed.c10d.objects import broadcast_object_list as broadcast_object_list
 from rushlight.distributed import c10d as c10d
 from rushlight.distributed import checkpoint as checkpoint
+from rushlight.distributed import constants as constants
 default_pg_timeout: _timedelta
 from rushlight.distributed.c10d.groups import destroy_process_group as destroy_process_group
 from rushlight.distributed import device_mesh as device_mesh

@@ -65,13 +65,20 @@ __all__ = [
 
 __getattr__ = lazy_files(
     __name__,
-    {**dict.fromkeys(_C10D, "distributed_c10d"), "DeviceMesh": "device_mesh", "init_device_mesh": "device_mesh"},
+    {
+        **dict.fromkeys(_C10D, "distributed_c10d"),
+        "DeviceMesh": "device_mesh",
+        "ProcessGroupGloo": "distributed_c10d",
+        "BuiltinCommHookType": "c10d.options",
+        "init_device_mesh": "device_mesh",
+    },
     (
         "_composable",
         "_tensor",
         "algorithms",
         "autograd",
         "c10d",
+        "constants",
         "checkpoint",
         "device_mesh",
         "distributed_c10d",

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = [
     "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
-    "BroadcastOptions", "DebugLevel", "GatherOptions", "GroupName", "ReduceOp", "ReduceOptions", "ReduceScatterOptions", "ScatterOptions",
+    "BroadcastOptions", "BuiltinCommHookType", "DebugLevel", "GatherOptions", "GroupName", "ReduceOp", "ReduceOptions", "ReduceScatterOptions", "ScatterOptions",
     "default_pg_timeout", "get_debug_level", "reduce_op", "set_debug_level", "set_debug_level_from_env", "supports_complex",
 ]  # fmt: skip
 
@@ -122,6 +122,12 @@ class BackendConfig:
     def get_device_backend_map(self) -> dict[str, str]:
         """Type of device -> name of a backend."""
         return self.device_backend_map
+
+
+class BuiltinCommHookType(enum.Enum):
+    """Hooks of `DistributedDataParallel._register_builtin_comm_hook`."""
+
+    ALLREDUCE, FP16_COMPRESS = range(2)
 
 
 class DebugLevel(enum.IntEnum):

@@ -11,7 +11,7 @@ import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
 from rushlight._interface.base import tree_map
-from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import compressed
+from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, compressed, fp16_compress_hook
 from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.func import functional_call
 from rushlight.nn.modules.module import Module
@@ -256,6 +256,11 @@ class DistributedDataParallel(Module, Joinable):
         if self.reducer.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self.reducer.hook = lambda bucket: hook(state, bucket)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """`allreduce_hook` or `fp16_compress_hook`, by `dist.BuiltinCommHookType`."""
+        halves = comm_hook_type is dist.BuiltinCommHookType.FP16_COMPRESS
+        self.register_comm_hook(self.process_group, fp16_compress_hook if halves else allreduce_hook)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """Facts about the buckets."""
