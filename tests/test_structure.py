@@ -232,6 +232,11 @@ LATE = {
 # cheap.  Counted apart from late imports.
 LAZY = {
     "rushlight.compiler.compilation": "settings are read by programs that compile nothing",
+    "rushlight._backends.cpu.attention.attention": "routines of programs that are recorded where nothing was compiled",
+    "rushlight._backends.cpu.conv.conv": "likewise",
+    "rushlight._backends.cpu.conv.winograd": "likewise",
+    "rushlight._backends.cpu.gemm.product_choice": "likewise",
+    "rushlight._backends.cpu.gemm.product_spec": "likewise",
     "rushlight._backends.cpu.program.measuring": "only who looks inside measures",
     "rushlight._capture.recording.trial": "only who looks inside runs a program by itself",
     "rushlight.fx.passes.fake_tensor_prop": "of `ShapeProp` in a fake mode",

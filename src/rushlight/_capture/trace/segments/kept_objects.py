@@ -342,7 +342,7 @@ def is_result_type(value: Any) -> bool:
     """Whether an object is the type of an operator's named results."""
     if not isinstance(value, type) or value.__module__ != "torch.return_types" or value.__bases__ != (tuple,):
         return False
-    return result_type_of(value.__name__, value.__match_args__) is value
+    return result_type_of(value.__name__, value.__dict__["__match_args__"]) is value
 
 
 def _result_type(name: Any, fields: Any) -> Any:
