@@ -143,6 +143,15 @@ def uneven(rank: int, size: int) -> None:
     empty = torch.empty(0)
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         dist.all_reduce(empty, op)
+    # What one rank sees as even need not be even for others: here nobody sends to or gets from rank 0.
+    row = [0 if rank == 0 or k == 0 else 1 for k in range(size)]
+    out = torch.zeros(sum(row))
+    dist.all_to_all_single(out, torch.full((sum(row),), float(rank)), row, row)
+    same(out, torch.tensor([float(k) for k in range(size) if row[k]]), "a rank without parts")
+    together = torch.empty(size, 2)
+    parts = [together[k] for k in range(size)] if rank == 0 else [torch.empty(2) for _ in range(size)]
+    dist.all_gather(parts, torch.full((2,), float(rank)))
+    same(torch.stack(parts), torch.arange(float(size))[:, None].expand(size, 2), "parts that lie together on one rank")
 
 
 def layouts(rank: int, size: int) -> None:

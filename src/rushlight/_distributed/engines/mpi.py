@@ -168,9 +168,12 @@ class MPICommunicator:
     def broadcast(self, x: Buffer, root: int) -> Steps:
         return [Call((function_address("MPI_Ibcast_c"), x.address, x.nbytes, self.byte, root, self.handle))]
 
-    def all_gather(self, x: Buffer, out: Sequence[Buffer]) -> Steps:
+    def all_gather(self, x: Buffer, out: Sequence[Buffer], together: bool = False) -> Steps:
+        """`together` says on every rank that the parts are equal and lie one behind the other: ranks must not choose
+        the function by what each sees, as those of MPI do not talk to one another.
+        """
         byte = self.byte
-        if _lie_together(out) and all(p.nbytes == x.nbytes for p in out):
+        if together:
             function = function_address("MPI_Iallgather_c")
             words = (function, x.address, x.nbytes, byte, out[0].address, x.nbytes, byte, self.handle)
             return [Call(words)]
@@ -191,9 +194,10 @@ class MPICommunicator:
         words = (function, base, _at(counts), _at(places), byte, x.address, x.nbytes, byte, root, self.handle)
         return [Call(words, counts, places)]
 
-    def all_to_all(self, out: Sequence[Buffer], parts: Sequence[Buffer]) -> Steps:
+    def all_to_all(self, out: Sequence[Buffer], parts: Sequence[Buffer], together: bool = False) -> Steps:
+        """`together`: see `all_gather`."""
         byte, size = self.byte, parts[0].nbytes
-        if _lie_together(out) and _lie_together(parts) and all(p.nbytes == size for p in (*out, *parts)):
+        if together:
             function = function_address("MPI_Ialltoall_c")
             words = (function, parts[0].address, size, byte, out[0].address, size, byte, self.handle)
             return [Call(words)]

@@ -33,7 +33,7 @@ class SingleCommunicator:
         """Copy `x` of `root` to all."""
         return []
 
-    def all_gather(self, x: Buffer, out: Sequence[Buffer]) -> Steps:
+    def all_gather(self, x: Buffer, out: Sequence[Buffer], together: bool = False) -> Steps:
         """Copy every process's `x` to its place in `out`, on all."""
         return _copies([x], out)
 
@@ -49,7 +49,7 @@ class SingleCommunicator:
         """Reduce this process's place in everybody's `parts` into `x`."""
         return [*_copies(parts, [x]), *self.all_reduce(x, reduction)]
 
-    def all_to_all(self, out: Sequence[Buffer], parts: Sequence[Buffer]) -> Steps:
+    def all_to_all(self, out: Sequence[Buffer], parts: Sequence[Buffer], together: bool = False) -> Steps:
         """Copy this process's place in everybody's `parts` to their places in `out`."""
         return _copies(parts, out)
 

@@ -27,7 +27,7 @@ def comparer(group: Any) -> Callable[[Any], list[Any]]:
         sent = _memory(own)
         whole = _memory(everybody)
         places = [whole._replace(address=whole.address + k * BYTES, count=BYTES) for k in range(group.size)]
-        gathered = group.communicator.all_gather(sent, places)
+        gathered = group.communicator.all_gather(sent, places, together=True)
         return [*gathered, lambda: compare(group, operation, bytes(own), bytes(everybody))]
 
     return steps

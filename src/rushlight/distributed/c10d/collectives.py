@@ -202,7 +202,7 @@ def all_gather_into_tensor(
     staging = Staging()
     sent, out = staging.read(input_tensor), staging.write(output_tensor)
     pieces = _pieces(buffer(out), [sent.numel()] * pg.size())
-    steps = pg._group.communicator.all_gather(buffer(sent), pieces)
+    steps = pg._group.communicator.all_gather(buffer(sent), pieces, together=True)
     return issue(
         pg, "all_gather_into_tensor", steps + staging.after, (input_tensor,), async_op, output_tensor, (sent, out)
     )
@@ -359,7 +359,8 @@ def all_to_all_single(
     out, sent = staging.write(output), staging.read(input)
     got = _pieces(buffer(out), _split_counts(output, output_split_sizes, pg))
     parts = _pieces(buffer(sent), _split_counts(input, input_split_sizes, pg))
-    steps = pg._group.communicator.all_to_all(got, parts)
+    even = not output_split_sizes and not input_split_sizes
+    steps = pg._group.communicator.all_to_all(got, parts, together=even)
     return issue(pg, "all_to_all_single", steps + staging.after, (input,), async_op, output, (sent, out))
 
 
