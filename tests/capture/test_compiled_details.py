@@ -261,3 +261,19 @@ def test_looking_for_changed_numbers_puts_nothing_into_a_dict() -> None:
     compiled(torch.ones(2), collections.defaultdict(float, lr=0.1), True)
     assert compiled(torch.ones(2), empty, False).tolist() == [1.0, 1.0] and not empty
     assert compiled(torch.ones(2), empty, True).tolist() == [5.0, 5.0] and dict(empty) == {"lr": 5.0}
+
+
+def test_function_transforms_of_a_tensor_with_a_history() -> None:
+    """Their results depend on the leaves behind it, which the program does not know."""
+
+    def function(x):
+        return torch.func.grad(lambda k: (k**3).sum())(x), torch.func.vmap(torch.func.grad(lambda k: (k * k).sum()))(x)
+
+    found = []
+    for call in (function, torch.compile(function)):
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        first, second = call(x * 2)
+        assert first.requires_grad
+        (first.sum() + second.sum()).backward()
+        found.append(x.grad.tolist())
+    assert found[0] == found[1]

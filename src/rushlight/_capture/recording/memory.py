@@ -19,6 +19,8 @@ class InputBackward(Node):
 
     __slots__ = ("find",)
 
+    from_outside = True
+
     def __init__(self, find: Callable[[], list[Any]]) -> None:
         super().__init__()
         self.find = find

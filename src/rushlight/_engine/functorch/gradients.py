@@ -290,6 +290,8 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
             ):
                 return True
             continue
+        if getattr(node, "from_outside", False):  # a history that a recording does not look into
+            return True
         stack += [split_edge(edge)[0] for edge in node._edges if edge is not None]
     return False
 
