@@ -107,7 +107,8 @@ def test_machines_meet_and_begin_anew_together(tmp_path) -> None:
     text = (
         "import os, sys\nif (os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['RANK']) == ('0', '2'): sys.exit(7)\n"
         "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n    import time\n    time.sleep(30)\n"
-        "print(*[os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'GROUP_WORLD_SIZE')], flush=True)\n"
+        "words = [os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'GROUP_WORLD_SIZE')]\n"
+        "os.write(1, (' '.join(words) + '\\n').encode())\n"  # lines of several processes stay whole
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
