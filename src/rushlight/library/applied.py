@@ -146,3 +146,7 @@ def _batch(op: Any, info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) 
     if len(places) != len(flat):
         raise RuntimeError(f"The vmap rule of {op} returned {len(flat)} outputs and {len(places)} out_dims")
     return tuple(flat), tuple(p if isinstance(o, rushlight.Tensor) else None for p, o in zip(places, flat, strict=True))
+
+
+# A trace ends at it: the class is for all programs, and its functions tell of one another by a variable of `_made`.
+_made._runs_apart = "makes the class for the calls of an operator"  # type: ignore[attr-defined]

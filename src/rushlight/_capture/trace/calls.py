@@ -113,6 +113,8 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     """What a call gives, or an `Enter` for one that is followed."""
     if id(function) in HOOKS.breaks:
         raise Break(HOOKS.breaks[id(function)][1])
+    if isinstance(function, types.FunctionType) and (why := getattr(function, "_runs_apart", None)) is not None:
+        raise Break(why)
     if id(function) in HOOKS.replaced:
         return call(tracer, HOOKS.replaced[id(function)][1], args, kwargs)
     if any(function is each for each in HOOKS.compiling):
@@ -593,7 +595,13 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         raise Break(f"makes an object of {kind.__name__}, which has a __del__")
     if kind is library.MEMO:
         return library.memo(tracer, *args, **kwargs)
-    if kind in (functools.cached_property, types.SimpleNamespace, operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    if kind in (
+        functools.cached_property,
+        types.SimpleNamespace,
+        operator.itemgetter,
+        operator.attrgetter,
+        operator.methodcaller,
+    ):
         return tracer.native(kind, *args, **kwargs)
     if isinstance(new, types.FunctionType):
         tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))
