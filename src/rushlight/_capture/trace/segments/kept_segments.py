@@ -399,6 +399,9 @@ def _reads(head: dict[str, Any], space: dict[str, Any]) -> Reads:
     constants.space, constants.names = space, {id(value): name for name, value in space.items()}
     reads = Reads(constants)
     sources: list[Source] = []
+    rows = [*head["sources"], *[(kind, 0, condition) for kind, _, condition in head["entries"]]]
+    if not all(type(first) is type(last) is str for first, _, last in rows):
+        raise RecordError("a source or a condition that is no text")
     for pattern, base, variable in head["sources"]:
         if type(base) is not int or not -1 <= base < len(sources):
             raise RecordError("a source of a source that is not there")
@@ -408,6 +411,22 @@ def _reads(head: dict[str, Any], space: dict[str, Any]) -> Reads:
     _checked("", space, [["load", 0, s.pattern] for s in sources], ())
     reads.entries = [(kind, sources[number], condition) for kind, number, condition in head["entries"]]
     return reads
+
+
+_SPEC = re.compile(r"\{\}\._spec is (c\d+)|\{\} is not None and \{\}\._spec is (c\d+)")
+
+
+def _fits(specs: Sequence[Any], wanted: Sequence[str], reads: Reads, space: dict[str, Any]) -> bool:
+    """Whether conditions say of each input of a program that it has its spec."""
+    told: dict[str, set[int]] = {}
+    for kind, source, condition in reads.entries:
+        for found in _SPEC.finditer(condition) if kind == "check" else ():
+            told.setdefault(source.variable, set()).add(id(space.get(found[1] or found[2])))
+    for spec, name in zip(specs, wanted, strict=False):
+        own = getattr(space.get(name), "_spec", None)
+        if own is not spec and id(spec) not in told.get(name, ()):
+            return False
+    return True
 
 
 def _segment(
@@ -432,6 +451,8 @@ def _segment(
     written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
     if head["calls"] is not None:
         written.only_calls = Ending(head["calls"], None, again)
+    if program is not None and not _fits(program.specs, wanted, reads, space):
+        raise RecordError("a program of inputs that no condition tells of")
     made = written.segment(bare, program)
     made.guard.checked.formed()
     return made
