@@ -119,6 +119,19 @@ def test_views_from_before_a_program_follow_the_history_of_their_base() -> None:
         assert v.grad.tolist() == [[1.0] * 3, [0.0] * 3]
 
 
+def test_parts_of_a_gradient_that_its_sum_does_not_need() -> None:
+    def function(u: Any, v: Any) -> Any:
+        u = (torch.where(v > 0.5, v, v @ u.t() @ u) - v.exp()) * 1
+        return u.fill_(0)
+
+    seen = []
+    for f in (function, torch.compile(function)):
+        v = torch.linspace(0, 1, 12).reshape(3, 4).requires_grad_()
+        y = f(torch.ones(3, 4), v)
+        seen.append(torch.autograd.grad((y * y).sum() + (v * v).sum(), v)[0])
+    assert torch.equal(*seen)
+
+
 def test_sizes_that_vary() -> None:
     compiled = torch.compile(chain, dynamic=True)
     for n in (3, 5):

@@ -82,7 +82,10 @@ class ProgramBackwardSpec(BackwardSpec):
     ) -> list[Tensor | None]:
         if all(g is not None or not flag for g, flag in zip(grads, self.mask, strict=True)):
             return super()._from_results(saved, grads, run)
-        found = self.variant(self.wanted(grads))
+        try:
+            found = self.variant(self.wanted(grads))
+        except NotImplementedError:  # it reads what the whole backward does not, and so was not saved
+            return super()._from_results(saved, grads, run)
         return [None if g is None else g[0] for g in self.of_variant(found, [saved[k] for k in found[1]], grads)]
 
     def variant(
@@ -143,10 +146,16 @@ class ProgramNode(OpNode):
         if self._gone and any(flag and j in self._gone for j, flag in enumerate(mask)):
             self._refuse()
         if task is not None and any(_arrived(task, edges[k]) for k in info.several):
-            return self._passed_on(task, self._of_some(mask, grads, True))
+            try:
+                return self._passed_on(task, self._of_some(mask, grads, True))
+            except NotImplementedError:  # parts that the sum does not need were not saved
+                return super().apply(grads)
         if sum(mask) == sum(info.mask) or not any(mask):
             return super().apply(grads)
-        return [None if g is None else g[0] for g in self._of_some(mask, grads, False)]
+        try:
+            return [None if g is None else g[0] for g in self._of_some(mask, grads, False)]
+        except NotImplementedError:
+            return super().apply(grads)
 
     def in_stages(self, task: Any, grads: list[Tensor | None]) -> bool:
         """Whether hooks were called and gradients kept: those of outputs without a gradient, whose eager nodes would not
