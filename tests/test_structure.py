@@ -361,6 +361,7 @@ NAMES_CPU = {
 # Lines that compare a device with the CPU, where PyTorch's own rule is about the CPU and no code path is chosen by it.
 COMPARES_CPU = {
     "_capture/recording/device.py": "what stands for the CPU equals it",
+    "_engine/core/describe.py": "printed tensors name every device but the CPU",
     "_surface/methods.py": "Tensor.is_cpu",
     "_surface/casts.py": "Tensor.cpu() gives the tensor itself where it is there",
     "_types/device.py": "the canonical device for a string",

@@ -41,7 +41,14 @@ def torchvision_models() -> Iterator[tuple[str, Maker]]:
         return lambda: (models.get_model(name, weights=None, **options), (torch.randn(shape),), {})
 
     # Smaller pictures and fewer channels would leave some of the nets without rows.
-    side = {"inception_v3": 299, "vit_h_14": 28, "alexnet": 64, "googlenet": 64, "squeezenet1_0": 64, "squeezenet1_1": 64}
+    side = {
+        "inception_v3": 299,
+        "vit_h_14": 28,
+        "alexnet": 64,
+        "googlenet": 64,
+        "squeezenet1_0": 64,
+        "squeezenet1_1": 64,
+    }
     for name in models.list_models(module=models):
         large = "vit" in name or "swin" in name or "maxvit" in name
         size = side.get(name, 32)

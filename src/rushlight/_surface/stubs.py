@@ -248,7 +248,9 @@ class _Bare(ast.NodeTransformer):
         self.names, self.context = names, context
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        kept = [self.visit(n) for n in node.body if isinstance(n, (ast.FunctionDef, ast.AnnAssign))]
+        counted = any(ast.unparse(b).endswith(("Enum", "Flag")) for b in node.bases)  # whose members are assigned
+        kinds = (ast.FunctionDef, ast.AnnAssign, ast.Assign) if counted else (ast.FunctionDef, ast.AnnAssign)
+        kept = [self.visit(n) for n in node.body if isinstance(n, kinds)]
         bases = [self._type(b) for b in node.bases]
         node.bases, node.keywords, node.body, node.decorator_list = bases, [], kept or [ast.Expr(ast.Constant(...))], []
         return node

@@ -171,7 +171,7 @@ class ProgramNode(OpNode):
         for k, _ in captured if runs else ():
             _keep(task, captured, k, grads[k])
         for k in sorted(hooked):
-            if grads[k] is not None:
+            if extra is not None and grads[k] is not None:
                 run_tensor_hooks(_of_one(extra, k), grads)
         for k, _ in () if runs else captured:
             _keep(task, captured, k, grads[k])
@@ -241,13 +241,13 @@ class StagedNode(ProgramNode):
         """The gradients of each edge, in the order in which they come."""
         _, runs = self._captured(task)
         parts: list[list[Tensor]] = [[] for _ in self._edges]
-        rest = [None if k in points else g for k, g in enumerate(grads)]
+        rest: list[Tensor | None] = [None if k in points else g for k, g in enumerate(grads)]
         arrived = {p: grads[p] for p in points}
         for point in (None, *points):
             if point is not None:
                 if runs:
                     _keep(task, captured, point, arrived[point])
-                rest = [None] * len(grads)
+                rest = [None for _ in grads]
                 rest[point] = arrived[point]
                 if self._extra is not None:
                     run_tensor_hooks(_of_one(self._extra, point), rest)

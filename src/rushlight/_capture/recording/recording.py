@@ -338,7 +338,8 @@ class Recording:
                 if node is not None and node not in behind:
                     behind.add(node)
                     waiting.append(node)
-        inner: Any = x._node.info.inner.items() if x._node._staged else ()
+        own: Any = x._node
+        inner = own.info.inner.items() if own._staged else ()
         before = {k for k, others in inner if x.output_nr in others}  # results of the same node
         leaves = {id(found) for node in behind if (found := getattr(node, "variable", None)) is not None}
         return [

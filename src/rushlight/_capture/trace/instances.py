@@ -103,5 +103,7 @@ def name_in_dict(function: Any) -> str | None:
     return _NAMES.get(function) if isinstance(function, types.FunctionType) else None
 
 
-_NAMES = {found: name for name, found in vars(InstanceDict).items() if isinstance(found, types.FunctionType)}
+_NAMES: dict[Any, str] = {
+    found: name for name, found in vars(InstanceDict).items() if isinstance(found, types.FunctionType)
+}
 _NAMES[InstanceDict.names] = "keys"

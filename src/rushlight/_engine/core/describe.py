@@ -17,7 +17,7 @@ def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str
     """The printed form of a tensor."""
     node = x._node
     name = None if node is None else node.name().rsplit("::", 1)[-1] if node._refusal is None else "Invalid"
-    host = is_host_memory(x._spec) or x._spec.device.type == "cpu"  # as what is being recorded
+    host = is_host_memory(x._spec) or x._spec.device.type == "cpu"  # what is being recorded too
     device = None if host else str(x._spec.device)
     kind = "tensor" if type(x) in plain_classes else type(x).__name__
     return tensor_repr(

@@ -34,7 +34,8 @@ class DTensor(Tensor):
 
     @staticmethod
     def __new__(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> Any:
-        made = Tensor._make_wrapper_subclass(
+        wrapper: Any = Tensor
+        made = wrapper._make_wrapper_subclass(
             cls,
             tuple(shape),
             strides=tuple(stride),

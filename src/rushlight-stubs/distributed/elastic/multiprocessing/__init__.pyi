@@ -20,6 +20,10 @@ class LogsSpecs:
 from rushlight._distributed.launch.failures import ProcessFailure as ProcessFailure
 from rushlight._distributed.launch.agent import SignalException as SignalException
 class Std(_IntFlag):
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
 
     @classmethod
     def from_str(cls, vm: _str) -> _Std | _dict[_int, _Std]:

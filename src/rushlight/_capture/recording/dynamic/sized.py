@@ -141,14 +141,14 @@ class SizedProgram:
         if spec is not None and self._backward is not None:
             backward: Any = _BackwardAt(self._backward, sizes)
 
-            def variant(mask: tuple[bool, ...], how: tuple[bool, Sequence[int]]) -> Variant:
+            def variant(mask: tuple[bool, ...], how: tuple[bool, tuple[int, ...]]) -> Variant:
                 return self._variant(mask, how, sizes)
 
             made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, variant, spec.several)
             made._backward.take_histories(spec)
         return made
 
-    def _variant(self, mask: tuple[bool, ...], how: tuple[bool, Sequence[int]], sizes: Sequence[int]) -> Variant:
+    def _variant(self, mask: tuple[bool, ...], how: tuple[bool, tuple[int, ...]], sizes: Sequence[int]) -> Variant:
         """See `ProgramBackwardSpec`: recorded once for all sizes."""
         with self._lock:
             if (mask, how) not in self._variants:
