@@ -154,9 +154,9 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
         ("from torch import mtia", "ImportError", "rushlight has no 'mtia' yet"),
         ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
         (
-            "import torch.distributed.tensor.parallel",
+            "import torch.distributed.pipelining.schedules",
             "ModuleNotFoundError",
-            "rushlight has no 'distributed.tensor.parallel' yet",
+            "rushlight has no 'distributed.pipelining' yet",
         ),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
         (

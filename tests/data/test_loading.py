@@ -176,7 +176,7 @@ def test_distributed_sampler() -> None:
     assert list(sampler) != first
     with pytest.raises(ValueError, match="Invalid rank 2"):
         DistributedSampler(range(4), 2, 2)
-    with pytest.raises(ValueError, match="no process group"):
+    with pytest.raises(ValueError, match="Default process group has not been initialized"):
         DistributedSampler(range(4))
 
 

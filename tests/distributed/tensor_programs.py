@@ -200,3 +200,60 @@ def changes_in_place(rank: int, size: int) -> list[Any]:
     x.flatten().add_(1.0)
     found.append(x.full_tensor().sub(1.0).tolist() == found[0])
     return found
+
+
+def sharded_parameters(rank: int, size: int) -> list[tuple[str, list[float], list[float]]]:
+    """Losses of a network whose parameters are divided by `fully_shard`, and of one process on the whole batch."""
+    from rushlight.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up, self.down = torch.nn.LayerNorm(6), torch.nn.Linear(6, 10), torch.nn.Linear(10, 6)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.down(F.gelu(self.up(self.norm(x))))
+
+    def losses(shard: Any, accumulate: int = 1) -> list[float]:
+        torch.manual_seed(7)
+        net = torch.nn.Sequential(torch.nn.Linear(5, 6), Block(), Block(), torch.nn.Linear(6, 3))
+        x, y = torch.randn(8, 5), torch.randint(0, 3, (8,))
+        if shard is not None:
+            shard(net)
+            x, y = x.chunk(size)[rank], y.chunk(size)[rank]
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.03)
+        found = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            for k in range(accumulate):
+                if shard is not None:
+                    net.set_requires_gradient_sync(k == accumulate - 1)
+                loss = F.cross_entropy(net(x).float(), y) / accumulate
+                loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+            mean = loss.detach() * accumulate
+            if shard is not None:
+                torch.distributed.all_reduce(mean, torch.distributed.ReduceOp.AVG)
+            found.append(mean.item())
+        return found
+
+    def apart(mesh: Any, **options: Any) -> Any:
+        def shard(net: Any) -> None:
+            for part in net[1:3]:
+                fully_shard(part, mesh=mesh, **options)
+            fully_shard(net, mesh=mesh, **options)
+            assert all(isinstance(p, DTensor) for p in net.parameters())
+
+        return shard
+
+    plain = losses(None)
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return [
+        ("parts and whole", plain, losses(apart(mesh_of(size)))),
+        ("kept until backward", plain, losses(apart(mesh_of(size), reshard_after_forward=False))),
+        ("replicas of groups", plain, losses(apart(mesh_of(2, 2)))),
+        ("other dims", plain, losses(apart(mesh_of(size), shard_placement_fn=lambda p: Shard(p.ndim - 1)))),
+        ("two batches a step", plain, losses(apart(mesh_of(size)), accumulate=2)),
+        ("narrow", plain, losses(apart(mesh_of(size), mp_policy=half))),
+    ]

@@ -76,3 +76,33 @@ def test_changes_in_place_and_views(alone: dist.DeviceMesh) -> None:
     x[0].add_(1.0)
     x.view(6)[4:].mul_(2.0).sub_(1.0)
     assert x.full_tensor().tolist() == [[1.0, 1.0, 1.0], [0.0, -1.0, -1.0]]
+
+
+def test_sharded_parameters_train_as_whole(four: Ranks) -> None:
+    for result in four.run(programs.sharded_parameters, timeout=240):
+        for name, whole, spread in result:
+            assert spread == pytest.approx(whole, rel=3e-2 if name == "narrow" else 1e-5), name
+            assert spread[-1] < spread[0]
+
+
+def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before forward and before backward, or once where the parameters stay; parts are back whatever happens."""
+    from rushlight.distributed.fsdp import FSDPModule, fully_shard
+    from rushlight.distributed.fsdp.groups import Group
+
+    counts: list[int] = []
+    real = Group.gather
+    monkeypatch.setattr(Group, "gather", lambda self, parts=None: (counts.append(1), real(self, parts))[1])
+    for reshards, expected in ((True, 2), (False, 1)):
+        net = fully_shard(torch.nn.Linear(3, 2), mesh=alone, reshard_after_forward=reshards)
+        assert isinstance(net, FSDPModule) and type(net).__name__ == "FSDPLinear"
+        counts.clear()
+        net(torch.ones(4, 3, requires_grad=True)).sum().backward()
+        assert len(counts) == expected
+        assert isinstance(net.weight, DTensor) and net.weight.grad.full_tensor().tolist() == [[4.0] * 3] * 2
+        assert all(isinstance(x, DTensor) for x in net.state_dict().values())
+    with pytest.raises(RuntimeError):
+        net(torch.ones(4, 5))
+    assert isinstance(net.weight, DTensor)
+    with pytest.raises(AssertionError, match="once"):
+        fully_shard(net)

@@ -11,6 +11,8 @@ from typing import Any
 
 from rushlight._interface.launching import Agent, Job
 from rushlight.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs
+from rushlight.distributed.elastic.multiprocessing import SignalException as SignalException
+from rushlight.distributed.elastic.multiprocessing.errors import ChildFailedError as ChildFailedError
 
 __all__ = ["LaunchConfig", "elastic_launch", "launch_agent"]
 

@@ -1,0 +1,25 @@
+"""`torch.distributed.fsdp`: parameters spread over processes (`fully_shard`).
+
+`FullyShardedDataParallel`, the older class, is not built: it is a name for `isinstance` and annotations.
+"""
+
+from __future__ import annotations
+
+from rushlight._interface.base import absent_class
+from rushlight.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
+from rushlight.distributed.fsdp.sharding import FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method
+
+__all__ = [
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "FullyShardedDataParallel",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "UnshardHandle",
+    "fully_shard",
+    "register_fsdp_forward_method",
+]
+
+FullyShardedDataParallel = absent_class(
+    "torch.distributed.fsdp.FullyShardedDataParallel", "fully_shard does the same with other words"
+)

@@ -1,0 +1,35 @@
+"""What `fully_shard` is told: dtypes, and where parameters are between uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CPUOffloadPolicy", "MixedPrecisionPolicy", "OffloadPolicy"]
+
+
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """Dtypes of a sharded module: `param_dtype` of the parameters that it computes with, `reduce_dtype` of gradients while
+    they are reduced (by default `param_dtype`), `output_dtype` of its outputs; None leaves a dtype as it is.
+
+    Parts that are kept, and their gradients, have the parameters' own dtype.  With `cast_forward_inputs` floating inputs
+    become `param_dtype`.
+    """
+
+    param_dtype: Any = None
+    reduce_dtype: Any = None
+    output_dtype: Any = None
+    cast_forward_inputs: bool = True
+
+
+@dataclass
+class OffloadPolicy:
+    """Parts of parameters stay on their device."""
+
+
+@dataclass
+class CPUOffloadPolicy(OffloadPolicy):
+    """Parts of parameters, gradients and optimizer states are in the host's memory, where those of a CPU are anyway."""
+
+    pin_memory: bool = True
