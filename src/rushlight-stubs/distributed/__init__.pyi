@@ -13,6 +13,7 @@ from rushlight.distributed.c10d.options import Backend as Backend
 from rushlight.distributed.c10d.options import BackendConfig as BackendConfig
 from rushlight.distributed.c10d.options import BarrierOptions as BarrierOptions
 from rushlight.distributed.c10d.options import BroadcastOptions as BroadcastOptions
+from rushlight.distributed.c10d.options import BuiltinCommHookType as BuiltinCommHookType
 from rushlight.distributed.c10d.options import DebugLevel as DebugLevel
 from rushlight.distributed.device_mesh import DeviceMesh as DeviceMesh
 from rushlight._distributed.errors import DistBackendError as DistBackendError
@@ -27,6 +28,7 @@ from rushlight._distributed.stores.hash_store import HashStore as HashStore
 from rushlight.distributed.c10d.messages import P2POp as P2POp
 from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight.distributed.c10d.methods import ProcessGroup as ProcessGroup
+from rushlight.distributed.c10d.methods import ProcessGroupGloo as ProcessGroupGloo
 from rushlight._distributed.errors import QueueEmptyError as QueueEmptyError
 from rushlight.distributed.c10d.options import ReduceOp as ReduceOp
 from rushlight.distributed.c10d.options import ReduceOptions as ReduceOptions

@@ -50,6 +50,7 @@ __all__ = [
     "register_rendezvous_handler", "rendezvous",
     "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError", "DeviceMesh", "init_device_mesh",
     "Store", "TCPStore", "is_available",
+    "BuiltinCommHookType", "ProcessGroupGloo",
     "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
     "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
     "ReduceScatterOptions", "ScatterOptions", "Work", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
