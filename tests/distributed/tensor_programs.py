@@ -257,3 +257,20 @@ def sharded_parameters(rank: int, size: int) -> list[tuple[str, list[float], lis
         ("two batches a step", plain, losses(apart(mesh_of(size)), accumulate=2)),
         ("narrow", plain, losses(apart(mesh_of(size), mp_policy=half))),
     ]
+
+
+def random_numbers(rank: int, size: int) -> list[Any]:
+    """Random numbers are the first process's, whatever the others' seeds; their own streams go on as they were."""
+    from rushlight.distributed.tensor import randn
+
+    mesh = mesh_of(2, 2)
+    torch.manual_seed(3 + rank)
+    x = randn(4, 6, device_mesh=mesh, placements=[Shard(0), Replicate()])
+    y = F.dropout(x, 0.5)
+    y.normal_()
+    own = torch.rand(2).tolist()
+    torch.manual_seed(3 + rank)
+    expected = [torch.randn(4, 6), F.dropout(torch.ones(4, 6), 0.5), torch.empty(4, 6).normal_()] if rank == 0 else []
+    alone = torch.rand(2).tolist()
+    same = all(torch.equal(a, b) for a, b in zip([x.full_tensor(), y.full_tensor()], expected[::2], strict=False))
+    return [x.full_tensor().tolist(), y.full_tensor().tolist(), same, own == alone]

@@ -34,6 +34,12 @@ def test_changes_in_place_reach_the_tensor_or_are_refused(four: Ranks) -> None:
         assert refused == [True] * 3
 
 
+def test_random_numbers_are_those_of_the_first_process(four: Ranks) -> None:
+    found = four.run(programs.random_numbers, timeout=120)
+    assert all(one[:2] == found[0][:2] for one in found)
+    assert all(one[2:] == [True, True] for one in found)
+
+
 @pytest.fixture
 def alone() -> object:
     """A job of one process, and a mesh over it."""

@@ -11,6 +11,7 @@ from rushlight.autograd import Function
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
 from rushlight.distributed.tensor import _calls
+from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
 from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard
 
@@ -325,7 +326,8 @@ def _factory(
     """A tensor made whole on every process, of which each keeps its part: random numbers do not depend on the mesh."""
     mesh = mesh or _all_processes()
     options.pop("layout", None)
-    whole = make(size, **options)
+    with stream_of_the_first(mesh):
+        whole = make(size, **options)
     return distribute_tensor(whole, mesh, placements, src_data_rank=None).requires_grad_(requires_grad)
 
 

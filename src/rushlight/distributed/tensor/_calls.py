@@ -3,7 +3,7 @@
 A call is recorded once as a graph of primitives over the whole tensors. How its parts are computed follows from the
 graph: for each axis of the mesh the way that moves the fewest bytes is chosen, inputs are redistributed for it, and this
 process runs its own graph. What is no graph (random numbers, results whose shape depends on elements) runs on the
-whole tensors on every process, so that it gives what one process would give for the same seed.
+whole tensors on every process. Random numbers are those that the first process of the mesh would draw alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rushlight._interface.sharding import (
     stages,
     strategies,
 )
+from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
 from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
@@ -214,7 +215,8 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
             owners[id(leaves[i])] = x
     versions = {k: _version(leaves, k) for k in owners}
     args, kwargs = tree_unflatten(leaves, tree)
-    found = func(*args, **kwargs)
+    with stream_of_the_first(mesh):
+        found = func(*args, **kwargs)
     for k, x in owners.items():
         whole = next(y for y in leaves if id(y) == k)
         if whole._version != versions[k]:
