@@ -91,6 +91,20 @@ def test_sharded_parameters_train_as_whole(four: Ranks) -> None:
             assert spread[-1] < spread[0]
 
 
+def test_a_mesh_is_the_group_of_data_parallel_training(alone: dist.DeviceMesh) -> None:
+    """And what is not built is refused by name."""
+    wrap = torch.nn.parallel.DistributedDataParallel
+    model = wrap(torch.nn.Linear(2, 2), device_mesh=alone)
+    assert model.process_group is alone.get_group()
+    with pytest.raises(RuntimeError, match="both process_group and device_mesh"):
+        wrap(torch.nn.Linear(2, 2), device_mesh=alone, process_group=alone.get_group())
+    with pytest.raises(RuntimeError, match="Only 1D device mesh"):
+        wrap(torch.nn.Linear(2, 2), device_mesh=dist.init_device_mesh("cpu", (1, 1)))
+    for name, value in (("param_to_hook_all_reduce", torch.ones(1)), ("skip_all_reduce_unused_params", True)):
+        with pytest.raises(NotImplementedError, match=name):
+            wrap(torch.nn.Linear(2, 2), **{name: value})
+
+
 def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before forward and before backward, or once where the parameters stay; parts are back whatever happens."""
     from rushlight.distributed.fsdp import FSDPModule, fully_shard

@@ -72,7 +72,13 @@ class DistributedDataParallel(Module, Joinable):
         device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        _refuse(delay_all_reduce_named_params=delay_all_reduce_named_params, device_mesh=device_mesh)
+        _refuse(
+            delay_all_reduce_named_params=delay_all_reduce_named_params,
+            param_to_hook_all_reduce=param_to_hook_all_reduce,
+            skip_all_reduce_unused_params=skip_all_reduce_unused_params or None,
+        )
+        if device_mesh is not None:
+            process_group = _group_of(device_mesh, process_group)
         self.process_group = dist._get_default_group() if process_group is None else process_group
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
@@ -310,6 +316,15 @@ class _AnswerReductions(JoinHook):
                 dist.broadcast(parameter.detach(), group=model.process_group, group_src=source)
         model._send_buffers(source)
         model.reducer.divisor = None
+
+
+def _group_of(device_mesh: Any, process_group: Any) -> Any:
+    """The group of a mesh of one axis."""
+    if process_group is not None:
+        raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+    if device_mesh.ndim != 1:
+        raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+    return device_mesh.get_group(mesh_dim=0)
 
 
 def _refuse(**given: Any) -> None:
