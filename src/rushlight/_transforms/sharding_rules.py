@@ -10,6 +10,7 @@ its parts of the operands, without communication.  Element-wise primitives need 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rushlight._graph.core import Node
@@ -146,28 +147,25 @@ def _keeps_sums(node: Node) -> bool:
 # ***** arrays without operands *****
 
 
-@_rule("full")
-def _full(node: Node, size: int) -> Iterator[Option]:
-    def build_part(part: Part, node: Node, xs: Sequence[Any], d: int) -> Any:
-        shape = node.params["shape"]
-        return build.full(_replaced(shape, d, part.length(shape[d])), node.params["value"], node.params["dtype"])
+def _full_part(d: int, part: Part, node: Node, xs: Sequence[Any]) -> Any:
+    p = node.params
+    return build.full(_replaced(p["shape"], d, part.length(p["shape"][d])), p["value"], p["dtype"])
 
+
+def _iota_part(d: int, part: Part, node: Node, xs: Sequence[Any]) -> Any:
+    shape, dim, dtype = node.params["shape"], node.params["dim"], node.params["dtype"]
+    local = _replaced(shape, d, part.length(shape[d]))
+    if d != dim:
+        return prim.iota(shape=local, dim=dim, dtype=dtype)
+    index = prim.iota(shape=local, dim=dim, dtype=INT64)
+    return build.convert(index + build.full(local, part.span(shape[d])[0], INT64), dtype)
+
+
+@_rule("full", "iota")
+def _created(node: Node, size: int) -> Iterator[Option]:
+    emit = _full_part if node.prim.name == "full" else _iota_part
     for d in range(len(node.params["shape"])):
-        yield Option((), (d,), lambda part, node, xs, d=d: build_part(part, node, xs, d))  # type: ignore[misc]
-
-
-@_rule("iota")
-def _iota(node: Node, size: int) -> Iterator[Option]:
-    def build_part(part: Part, node: Node, xs: Sequence[Any], d: int) -> Any:
-        shape, dim, dtype = node.params["shape"], node.params["dim"], node.params["dtype"]
-        local = _replaced(shape, d, part.length(shape[d]))
-        if d != dim:
-            return prim.iota(shape=local, dim=dim, dtype=dtype)
-        index = prim.iota(shape=local, dim=dim, dtype=INT64)
-        return build.convert(index + build.full(local, part.span(shape[d])[0], INT64), dtype)
-
-    for d in range(len(node.params["shape"])):
-        yield Option((), (d,), lambda part, node, xs, d=d: build_part(part, node, xs, d))  # type: ignore[misc]
+        yield Option((), (d,), partial(emit, d))
 
 
 # ***** shapes *****

@@ -8,7 +8,8 @@ note of it, and the first that is asked for gathers the group again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import rushlight
@@ -45,7 +46,6 @@ class Group:
         self.again: list[Tensor] | None = None  # in backward: gathered once more
         self.pending: tuple[Any, Tensor, Tensor] | None = None  # a gathering that was begun ahead
         self.kept: list[Any] = []  # the parameters while others stand in their places
-        self.waiting = 0  # calls whose gradients are to come
 
     @property
     def parameters(self) -> list[Any]:
@@ -97,7 +97,7 @@ class Group:
                 shape = list(p.shape)
                 extent = shape.pop(m.dim)
                 step = -(-extent // self.part.size)
-                count = step * _numel(shape)
+                count = step * math.prod(shape)
                 rows = table[:, at : at + count].reshape(self.part.size * step, *shape)[:extent]
                 whole.append(rows.movedim(0, m.dim).contiguous())
                 at += count
@@ -138,7 +138,7 @@ class Group:
         made = []
         for x, m, p in zip(mine.split(lengths), self.managed, self.parameters, strict=True):
             rest = [n for d, n in enumerate(p.shape) if d != m.dim]
-            rows = x.view(-1, *rest)[: self.part.length(p.shape[m.dim])] if _numel(rest) else x.view(0, *rest)
+            rows = x.view(-1, *rest)[: self.part.length(p.shape[m.dim])] if math.prod(rest) else x.view(0, *rest)
             local = rows.movedim(0, m.dim).to(p.dtype).contiguous()
             made.append(DTensor(local, self.mesh, p.placements, p.shape, p.stride()))
         return made
@@ -183,18 +183,10 @@ class Group:
         return whole.as_strided(shape, stride, whole.storage_offset() + offset)
 
 
-def _numel(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
-
-
 class _Gather(Function):
     @staticmethod
     def forward(ctx: Any, group: Group, *parameters: Any) -> Any:
         ctx.group = group
-        group.waiting += 1
         whole = group.gather([p._local_tensor for p in parameters])
         ctx.mark_non_differentiable(*[x for x, p in zip(whole, parameters, strict=True) if not p.requires_grad])
         ctx.set_materialize_grads(False)
@@ -203,7 +195,6 @@ class _Gather(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         group: Group = ctx.group
-        group.waiting -= 1
         group.again = None
         return None, *group.reduce(grads)
 
@@ -216,6 +207,3 @@ def sharded(parameter: Any, mesh: Any, dim: int) -> Any:
     local = parameter.detach().narrow(dim, start, stop - start).clone(memory_format=rushlight.contiguous_format)
     spread = DTensor(local, mesh, from_here, parameter.shape, parameter.stride())
     return rushlight.nn.Parameter(spread, parameter.requires_grad)
-
-
-Hook = Callable[..., Any]
