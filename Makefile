@@ -13,13 +13,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
-.PHONY: help dev demo test lint types pytest test-oracle test-packages bench docs wheel clean
+.PHONY: help dev demo demo-distributed test test-distributed lint types pytest test-oracle test-packages bench docs wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
+	@echo "make demo-distributed  train a GPT on two processes by DDP and FSDP2, kill one on the way (two minutes, 6 GB of memory)"
 	@echo "make dev          set up $(VENV) with what the tests need, and nothing else"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
+	@echo "make test-distributed  jobs of several processes: the long tests, and faults, FAULTS=$(FAULTS) times each"
 	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
@@ -39,6 +41,10 @@ $(VENV)/.examples: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev,examples]'
+	@touch $@
+
+$(VENV)/.distributed: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[examples,mpi]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
@@ -61,6 +67,9 @@ dev: $(VENV)/.dev
 
 demo: $(VENV)/.examples
 	$(BIN)/python -m rushlight demo --out $(OUT)
+
+demo-distributed: $(VENV)/.distributed
+	$(BIN)/python -m rushlight demo --distributed --out $(OUT)-distributed
 
 test: lint types pytest
 
@@ -85,7 +94,6 @@ test-packages: $(PACKAGES)/.installed
 # Jobs of several processes: also what takes too long for `make test`; faults, FAULTS times each.
 FAULTS ?= 100
 test-distributed: $(VENV)/.dev
-	$(BIN)/pip install -q -e '.[mpi]'
 	$(BIN)/python -m pytest -q -m "distributed or not distributed" tests/distributed
 	$(BIN)/python tools/distributed_faults.py $(FAULTS)
 

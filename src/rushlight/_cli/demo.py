@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rushlight._base.alias import install
 from rushlight._base.errors import install_command
-from rushlight._cli import runner
+from rushlight._cli import demo_distributed, runner
 
 __all__ = ["EXAMPLES", "examples_folder", "main"]
 
@@ -38,10 +38,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, help="training steps of each example, instead of their own choice")
     parser.add_argument("--seed", type=int, help="another seed")
     parser.add_argument("--eager", action="store_true", help="train without compiling")
+    parser.add_argument(
+        "--distributed", action="store_true", help="instead: a GPT on two processes, of which one is killed (minutes)"
+    )
+    parser.add_argument(
+        "--size", choices=("tiny", "small"), default="small", help="with --distributed: the GPT, 0.1 or 85 M parameters"
+    )
     try:
         options = parser.parse_args(arguments)
     except SystemExit as done:
         return int(done.code or 0)
+    if options.distributed:
+        return _distributed(options)
     absent = sorted({module for _, needs, _ in EXAMPLES for module in needs if find_spec(module) is None})
     if absent:
         print(f"the demo needs {', '.join(absent)}: {install_command('examples')}", file=sys.stderr)
@@ -54,6 +62,14 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"the demo could not write its results: {error}", file=sys.stderr)
         return 1
+
+
+def _distributed(options: argparse.Namespace) -> int:
+    script = examples_folder() / "gpt_distributed.py"
+    try:
+        return demo_distributed.main(script, options.out, options.size, 8 if options.steps is None else options.steps)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def _run(options: argparse.Namespace) -> int:
