@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -9,6 +10,9 @@ from datetime import timedelta
 
 import rushlight as torch
 import rushlight.distributed as dist
+from rushlight._distributed.groups.flight import FLIGHT_FILE
+from rushlight._distributed.groups.watch import LATE_AFTER
+from rushlight.distributed import flight_recorder
 
 
 def killed(rank: int, size: int, how: str) -> float:
@@ -49,6 +53,52 @@ def late(rank: int, size: int) -> str:
     try:
         dist.broadcast(torch.ones(3, 2), 0, group=group)
         dist.all_reduce(torch.ones(3, 2), group=group)
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+class Kept(logging.Handler):
+    """Keeps messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append(record.getMessage())
+
+
+def recorded(rank: int, size: int, prefix: str) -> tuple[str, list[str], list[str]]:
+    """Rank 1 is late for the third collective, and the others' patience is short: error, warnings, states of operations."""
+    handler, log = Kept(), logging.getLogger("rushlight.distributed")
+    log.addHandler(handler)
+    flight_recorder.clear()
+    group = dist.new_group(range(size), timeout=timedelta(seconds=1.3), group_desc="patient")
+    error = ""
+    with FLIGHT_FILE.scoped(prefix), LATE_AFTER.scoped(0.2):
+        for _ in range(2):
+            dist.all_reduce(torch.ones(3, 2), group=group)
+        dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+        if rank == 1:
+            time.sleep(3.0)  # it thinks
+        else:
+            try:
+                dist.all_gather_into_tensor(torch.ones(2 * size), torch.ones(2), group=group)
+            except RuntimeError as raised:
+                error = str(raised)
+            time.sleep(0.5)
+    log.removeHandler(handler)
+    entries = [e for e in flight_recorder.entries() if e["process_group"][1] == "patient"]
+    return error, handler.kept, [e["state"] for e in entries]
+
+
+def crossed(rank: int, size: int) -> str:
+    """Ranks that use two groups in different orders, in debug mode."""
+    one, two = dist.new_group(range(size)), dist.new_group(range(size))
+    try:
+        for group in (one, two) if rank else (two, one):
+            dist.all_reduce(torch.ones(3), group=group)
     except RuntimeError as error:
         return str(error)
     raise AssertionError("no error")

@@ -22,6 +22,7 @@ __all__ = [
     "NotDifferentiableError",
     "OutOfMemoryError",
     "PACKAGE",
+    "code_location",
     "describe_code",
     "describe_location",
     "install_command",
@@ -165,12 +166,19 @@ def forget_warning(text: str) -> None:
     _SAID.discard(text)
 
 
+def code_location(location: tuple[Any, int] | None) -> tuple[str, int, str]:
+    """(file, line, function) of a location from `user_code`."""
+    if location is None:
+        return "<unknown>", 0, "<unknown>"
+    code, at = location
+    for start, stop, line in code.co_lines():
+        if start <= at < stop and line is not None:
+            return code.co_filename, line, code.co_name
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
 def describe_code(location: tuple[Any, int] | None) -> str:
     """Text for a location from `user_code`."""
     if location is None:
         return "a line that is no longer known"
-    code, at = location
-    for start, stop, line in code.co_lines():
-        if start <= at < stop and line is not None:
-            return describe_location((code.co_filename, line, code.co_name))
-    return describe_location((code.co_filename, code.co_firstlineno, code.co_name))
+    return describe_location(code_location(location))

@@ -6,7 +6,7 @@ from rushlight._distributed.engines.buffers import Buffer, Reduction
 from rushlight._distributed.engines.single import SingleCommunicator
 from rushlight._distributed.engines.starting import finish_mpi, require_mpi, start_mpi
 from rushlight._distributed.errors import DistBackendError
-from rushlight._distributed.groups.checking import comparer
+from rushlight._distributed.groups.flight import FLIGHT
 from rushlight._distributed.groups.group import GROUPS, Group
 from rushlight._distributed.groups.making import apart, subset
 from rushlight._distributed.groups.operation import Operation
@@ -30,7 +30,7 @@ __all__ = [
     "subset",  # a communicator of some of the ranks
     "SingleCommunicator",  # that of one
     "DistBackendError",
-    "comparer",  # steps that compare operations among the ranks
+    "FLIGHT",  # the last operations of this process
     "GROUPS",  # number -> group
     "Group",
     "Operation",

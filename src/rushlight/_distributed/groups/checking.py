@@ -12,7 +12,8 @@ from rushlight._distributed.errors import DistBackendError
 
 __all__ = ["comparer"]
 
-BYTES = 512
+BYTES, LINE = 512, 256  # what is compared, and the user's line behind it
+WHOLE = BYTES + LINE
 # Operations whose ranks may have tensors of different sizes.
 _UNEVEN = ("all_gather", "all_to_all", "all_to_all_single", "gather", "scatter", "reduce_scatter")
 _SHAPE = re.compile(r"\[[\d, ]*\]")
@@ -22,13 +23,13 @@ def comparer(group: Any) -> Callable[[Any], list[Any]]:
     """A function that gives the steps to compare an operation of the group among its ranks."""
 
     def steps(operation: Any) -> list[Any]:
-        own = bytearray(fingerprint(operation))
-        everybody = bytearray(BYTES * group.size)
+        own = bytearray(fingerprint(operation) + _padded(operation.where(), LINE))
+        everybody = bytearray(WHOLE * group.size)
         sent = _memory(own)
         whole = _memory(everybody)
-        places = [whole._replace(address=whole.address + k * BYTES, count=BYTES) for k in range(group.size)]
+        places = [whole._replace(address=whole.address + k * WHOLE, count=WHOLE) for k in range(group.size)]
         gathered = group.communicator.all_gather(sent, places, together=True)
-        return [*gathered, lambda: compare(group, operation, bytes(own), bytes(everybody))]
+        return [*gathered, lambda: compare(group, operation, bytes(everybody), own)]
 
     return steps
 
@@ -42,20 +43,23 @@ def fingerprint(operation: Any) -> bytes:
     described = operation.describe()
     if operation.name.partition("(")[0] in _UNEVEN:
         described = _SHAPE.sub("[...]", described)
-    text = f"{operation.name} #{operation.number}: {described}".encode()
-    return text[:BYTES].ljust(BYTES, b"\0")
+    return _padded(f"{operation.name} #{operation.number}: {described}", BYTES)
 
 
-def compare(group: Any, operation: Any, own: bytes, everybody: bytes) -> None:
-    """DistBackendError that says what each rank does, unless all do the same."""
-    texts = [everybody[k * BYTES : (k + 1) * BYTES] for k in range(group.size)]
-    if all(text == own for text in texts):
+def _padded(text: str, size: int) -> bytes:
+    return text.encode()[:size].ljust(size, b"\0")
+
+
+def compare(group: Any, operation: Any, everybody: bytes, own: bytearray) -> None:
+    """DistBackendError that says what each rank does and where, unless all do the same; `own` must live until here."""
+    rows = [everybody[k * WHOLE : (k + 1) * WHOLE] for k in range(group.size)]
+    if len({row[:BYTES] for row in rows}) == 1:
         return
-    by_text: dict[bytes, list[int]] = {}
-    for rank, text in zip(group.ranks, texts, strict=True):
-        by_text.setdefault(text, []).append(rank)
-    lines = [f"  ranks {ranks}: {text.rstrip(bytes(1)).decode(errors='replace')}" for text, ranks in by_text.items()]
+    lines: dict[str, list[int]] = {}
+    for rank, row in zip(group.ranks, rows, strict=True):
+        what, where = (part.rstrip(b"\0").decode(errors="replace") for part in (row[:BYTES], row[BYTES:]))
+        lines.setdefault(f"{what}, at {where}", []).append(rank)
     raise DistBackendError(
         f"Detected mismatch between collectives on ranks of group {group.name!r}; on rank {group.ranks[group.rank]}: {operation.where()}\n"
-        + "\n".join(lines)
+        + "\n".join(f"  ranks {ranks}: {text}" for text, ranks in lines.items())
     )

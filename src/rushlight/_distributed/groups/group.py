@@ -15,6 +15,8 @@ from typing import Any
 from rushlight._distributed.engines.mpi import Call
 from rushlight._distributed.engines.progress_native import bound
 from rushlight._distributed.errors import DistBackendError
+from rushlight._distributed.groups.checking import comparer
+from rushlight._distributed.groups.flight import FLIGHT
 from rushlight._distributed.groups.operation import Block, Operation
 from rushlight._distributed.groups.thread import THREAD
 from rushlight._distributed.groups.watch import LIMIT, WATCH
@@ -36,13 +38,18 @@ class Group:
         self.communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.timeout = timeout
-        self.count = 0
+        self.description, self.backend = "undefined", ""
+        self.count = self.messages = 0
         self.turn = threading.Lock()  # whoever has it runs an operation
         self.pending: deque[Operation] = deque()
         self.block: Any = Block() if self.size > 1 else None
         self.broken: BaseException | None = None
         self.compare: Any = None  # steps that compare an operation among the ranks, in debug mode
-        GROUPS[number] = self
+        GROUPS[number] = FLIGHT.groups[name] = self
+
+    def compare_calls(self) -> None:
+        """Debug mode: compare every operation among the ranks before it begins."""
+        self.compare = comparer(self)
 
     def run(self, operation: Operation) -> None:
         """Run an operation to its end; on this thread if no other one is before it."""
@@ -94,9 +101,12 @@ class Group:
             raise
         for step in operation.steps[1:]:
             step()
-        operation.done, operation.block = True, None
+        operation.settle()
+        operation.done = True
 
     def _begin_message(self, operation: Operation) -> Block:
+        self.messages += 1
+        FLIGHT.note(operation, self.messages)
         operation.block = operation.received = block = Block()
         operation.began = time.monotonic()
         operation.at = 1
@@ -114,6 +124,7 @@ class Group:
         self._check()
         self.count += 1
         operation.number = self.count
+        FLIGHT.note(operation, self.count)
         if self.compare is not None:
             operation.steps = [*self.compare(operation), *operation.steps]
 
@@ -126,7 +137,11 @@ class Group:
             step = steps[operation.at]
             operation.at += 1
             if type(step) is not Call:
-                step()
+                try:
+                    step()
+                except BaseException as error:
+                    operation.finish(error)
+                    raise
                 continue
             operation.block = block = self.block
             block.describe(step.words)
@@ -142,6 +157,7 @@ class Group:
                 operation.finish(error)
                 raise
             operation.block = None
+        operation.settle()
         operation.done = True
 
     def _finish_call(self, operation: Operation, block: Block, code: int) -> None:
@@ -160,8 +176,20 @@ class Group:
 
     def wait(self, operation: Operation, timeout: float | None = None) -> bool:
         """Wait until an operation is done, and raise its error; False where `timeout` seconds were not enough."""
-        until = None if timeout is None else time.monotonic() + timeout
-        if not operation.done and THREAD.is_here():
+        if not operation.done:
+            began = time.monotonic()
+            operation.stood = operation.stood or began
+            try:
+                if not self._wait(operation, None if timeout is None else began + timeout):
+                    return False
+            finally:
+                operation.blocked += time.monotonic() - began
+        if operation.error is not None:
+            raise operation.error
+        return True
+
+    def _wait(self, operation: Operation, until: float | None) -> bool:
+        if THREAD.is_here():
             THREAD.run_until(operation)
         while not operation.done:
             assert operation.event is not None
@@ -169,6 +197,4 @@ class Group:
             if left <= 0:
                 return False
             operation.event.wait(left)
-        if operation.error is not None:
-            raise operation.error
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -18,7 +18,7 @@ from rushlight._distributed.groups.watch import WATCH
 __all__ = ["Block", "Operation"]
 
 _PACK = [Struct(f"{n}q") for n in range(FIRST + 12)]
-_UNFINISHED: list[Any] = []  # failed operations whose memory MPI may still write to
+_UNFINISHED: list[Any] = []  # failed operations, and memory of theirs that MPI may still write to
 _CHANGING = threading.Lock()
 
 
@@ -46,19 +46,26 @@ class Block:
 class Operation:
     """What one collective or message does on this process.
 
-    `steps` are run one after the other: calls of the engine, and Python functions.  `describe()` gives the shapes and
-    dtypes for messages; `keep` is what must live until the end.
+    `steps` are run one after the other: calls of the engine, and Python functions.  `inputs` and `outputs` are the specs
+    of its tensors (or, for inputs, a function that gives their text); `keep` is what must live until the end.
+
+    Times are seconds of the monotonic clock: `created` when it was asked for, `began` when it ran first, `ended`;
+    `blocked` is how long a thread of the program stood still for it, from `stood` on.
     """
 
     __slots__ = (
-        "at", "began", "block", "callbacks", "describe", "done", "error", "event", "group", "keep", "line", "name", "nbytes", "noticed", "number", "received", "steps", "warned",
+        "at", "began", "block", "blocked", "callbacks", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "line", "looked", "name", "nbytes",
+        "noticed", "number", "outputs", "received", "record", "steps", "stood", "warned",
     )  # fmt: skip
 
-    def __init__(self, group: Any, name: str, steps: list[Any], describe: Callable[[], str], nbytes: int = 0) -> None:
-        self.group, self.name, self.steps, self.describe, self.nbytes = group, name, steps, describe, nbytes
+    def __init__(
+        self, group: Any, name: str, steps: list[Any], inputs: Sequence[Any] | Callable[[], str], nbytes: int = 0, outputs: Sequence[Any] = ()
+    ) -> None:  # fmt: skip
+        self.group, self.name, self.steps, self.inputs, self.nbytes = group, name, steps, inputs, nbytes
+        self.outputs = outputs
         self.at = 0  # the next step
-        self.number = 0
-        self.began = self.warned = 0.0
+        self.number = self.record = self.looked = 0
+        self.created = self.began = self.ended = self.blocked = self.stood = self.warned = 0.0
         self.done = self.noticed = False
         self.error: BaseException | None = None
         self.block: Block | None = None  # while a call is in flight
@@ -71,16 +78,43 @@ class Operation:
     def make_waitable(self) -> None:
         """Let other threads wait, and remember the user's line, since nobody's stack will show it."""
         self.event = threading.Event()
-        self.line = user_code(3)
+        if self.line is None:
+            self.line = user_code(3)
 
     def where(self) -> str:
         """The user's line that asked for the operation."""
         return user_line() if self.line is None else describe_code(self.line)
 
+    def describe(self) -> str:
+        """Dtypes and shapes of the inputs, for messages."""
+        inputs: Any = self.inputs
+        if callable(inputs):
+            return str(inputs())
+        return ", ".join(f"{x.dtype.name} {list(x.shape)}" for x in inputs) or "no tensors"
+
+    def title(self) -> str:
+        """Name and number, by which ranks tell whether they do the same."""
+        number = f" #{self.number}" if self.number else ""
+        return f"{self.name}{number} of group {self.group.name!r}"
+
     def text(self) -> str:
         """Number, name, shapes and dtypes."""
-        number = f" #{self.number}" if self.number else ""
-        return f"{self.name}{number} of group {self.group.name!r} ({self.describe()})"
+        return f"{self.title()} ({self.describe()})"
+
+    def blocks(self) -> bool:
+        """Whether the program stands still for it."""
+        return not self.done and (self.event is None or self.stood > 0)
+
+    def settle(self) -> None:
+        """Done: give up what it kept, as the flight recorder may keep the operation itself for long."""
+        self.ended = time.monotonic()
+        if self.event is None:
+            self.blocked, self.stood = self.ended - self.created, self.created
+        inputs: Any = self.inputs
+        if callable(inputs):
+            text = inputs()
+            self.inputs = lambda: text
+        self.block, self.keep, self.steps = None, None, []
 
     def source(self) -> int:
         """The rank that a message came from."""
@@ -91,10 +125,13 @@ class Operation:
     def finish(self, error: BaseException | None = None) -> None:
         """Be done, and tell those who wait."""
         if error is not None and self.block is not None:
-            _UNFINISHED.append((self, self.block))
+            _UNFINISHED.append((self, self.block, self.keep, self.steps))
             WATCH.failed = True
+        self.error = error
+        if not self.ended:
+            self.settle()
         with _CHANGING:
-            self.error, self.done, self.block = error, True, None
+            self.done = True
             callbacks, self.callbacks = self.callbacks, None
         if self.event is not None:
             self.event.set()

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
@@ -54,6 +54,8 @@ class Monitor:
         self.failed: RankFailedError | None = None
         self.left: set[int] = set()  # ranks that have ended, and said so
         self.doing = ""  # what this rank does, in words, for others that ask
+        self.tell: Callable[[], str] = lambda: self.doing  # where those words come from
+        self.on_dump: Callable[[], Any] = lambda: None  # called when another rank asks all to write down what they did
         self._told: dict[int, str] = {}
         self._answered = threading.Event()
         self._asking = threading.Lock()
@@ -92,6 +94,10 @@ class Monitor:
             self._send(bytes([Sign.TELL]))
             self._answered.wait(seconds / 2)
             return {**self._told, self.rank: self.doing}
+
+    def ask_for_dumps(self) -> None:
+        """Let every other rank write down what it did."""
+        self._send(bytes([Sign.DUMP]))
 
     def close(self) -> None:
         """Say goodbye: this rank ends well."""
@@ -147,7 +153,7 @@ def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
 
 def _read(kind: int, client: Client) -> list[tuple[int, str]]:
     """The ranks and texts of an event."""
-    if kind == Event.ASKED:
+    if kind in (Event.ASKED, Event.DUMP):
         return []
     if kind not in (Event.FAILED, Event.LEFT, Event.NOTICES):
         raise ValueError(f"the store sent the event {kind}")
@@ -158,8 +164,10 @@ def _read(kind: int, client: Client) -> list[tuple[int, str]]:
 
 
 def _take(monitor: Monitor, kind: int, found: list[tuple[int, str]]) -> None:
-    if kind == Event.ASKED:
-        text = monitor.doing.encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
+    if kind == Event.DUMP:
+        monitor.on_dump()
+    elif kind == Event.ASKED:
+        text = monitor.tell().encode()[: LONGEST_NOTICE - 4].decode("utf-8", "ignore").encode()
         monitor._send(bytes([Sign.NOTICE]) + as_text(text))
     elif kind == Event.NOTICES:
         monitor._told = dict(found)

@@ -21,13 +21,13 @@ _LATE = 1.0  # seconds between two looks, from which on it was this process that
 class Sign:
     """What a rank says."""
 
-    ALIVE, GOODBYE, BROKEN, NOTICE, ASK, TELL = range(1, 7)
+    ALIVE, GOODBYE, BROKEN, NOTICE, ASK, TELL, DUMP = range(1, 8)
 
 
 class Event:
     """What a rank is told."""
 
-    FAILED, LEFT, ASKED, NOTICES = range(1, 5)
+    FAILED, LEFT, ASKED, NOTICES, DUMP = range(1, 6)
 
 
 class Watched:
@@ -122,6 +122,8 @@ class Watch:
         elif kind == Sign.ASK:
             watched.asked = watched.last_sign
             party.send(rank, bytes([Event.ASKED]))
+        elif kind == Sign.DUMP:
+            party.send(rank, bytes([Event.DUMP]))
         elif kind == Sign.TELL:
             client.send(party.notices(watched.asked))
         elif kind != Sign.ALIVE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rushlight import Tensor, no_grad
@@ -16,9 +15,9 @@ __all__ = [
     "check_list",
     "check_same_dtype",
     "check_tensor",
-    "describe",
     "is_tensor_list",
     "reduction_of",
+    "specs_of",
 ]
 
 _NAMES = {
@@ -103,9 +102,17 @@ def reduction_of(op: Any, x: Tensor, name: str) -> Reduction:
     return Reduction(_NAMES[kind])
 
 
-def describe(tensors: Sequence[Tensor]) -> str:
-    """Dtypes and shapes, for messages."""
-    return ", ".join(f"{x.dtype} {list(x.shape)}".replace("torch.", "") for x in tensors) or "no tensors"
+def specs_of(tensors: Any) -> tuple[Any, ...]:
+    """The specs of tensors, of lists of them too: all that is kept of them when an operation is done."""
+    if isinstance(tensors, Tensor):
+        return (tensors._spec,)
+    found: list[Any] = []
+    for x in tensors:
+        if isinstance(x, Tensor):
+            found.append(x._spec)
+        else:
+            found += specs_of(x)
+    return tuple(found)
 
 
 class Staging:

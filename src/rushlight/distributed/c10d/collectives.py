@@ -18,9 +18,9 @@ from rushlight.distributed.c10d.checks import (
     check_list,
     check_same_dtype,
     check_tensor,
-    describe,
     reduced_buffer,
     reduction_of,
+    specs_of,
 )
 from rushlight.distributed.c10d.options import ReduceOp
 from rushlight.distributed.c10d.work import Work
@@ -43,7 +43,8 @@ def issue(
     keep: Any = None,
 ) -> Work | None:
     """Run steps as the next operation of a group; `tensors` are what it is described by."""
-    operation = Operation(pg._group, name, steps, lambda: describe(tensors), sum(x._spec.nbytes for x in tensors))
+    inputs = specs_of(tensors)
+    operation = Operation(pg._group, name, steps, inputs, sum(x.nbytes for x in inputs), specs_of(results))
     operation.keep = (tensors, results, keep)
     if pg._coalescing is not None:
         pg._coalescing.append(Work(pg._group.start(operation), results))

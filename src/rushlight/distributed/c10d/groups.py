@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from rushlight._interface.distributed import (
+    FLIGHT,
     WATCH,
     Group,
     Monitor,
     SingleCommunicator,
     apart,
-    comparer,
     connect,
     finish_mpi,
     given_by_mpiexec,
@@ -60,7 +60,7 @@ class _Engine:
         if self.place is None:
             joined = connect(store, rank, size, timeout) if store is not None else None
             if joined is not None and joined.address is not None:
-                WATCH.monitor = Monitor(joined.address, joined.job, rank, size)
+                WATCH.watched_by(Monitor(joined.address, joined.job, rank, size))
             self.communicator = apart(start_mpi, timeout, "start MPI")
             self.place = (rank, size)
             atexit.register(self.finish)
@@ -145,6 +145,7 @@ def init_process_group(
     WORLD.store, WORLD.count = store, 0
     made = _process_group(0, group_name or "0", range(world_size), communicator, seconds, asked, config, "default_pg")
     WORLD.default = made
+    FLIGHT.dump_on_signal()
 
 
 def _meet(init_method: str, rank: int, world_size: int, seconds: float) -> tuple[Any, int, int]:
@@ -158,8 +159,9 @@ def _process_group(
 ) -> BaseGroup:
     backend, config, description = rest
     group = Group(number, name, ranks, communicator, seconds)
+    group.description, group.backend = description, backend
     if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
-        group.compare = comparer(group)
+        group.compare_calls()
     return WORLD.add(ProcessGroup(group, backend, config, description))
 
 

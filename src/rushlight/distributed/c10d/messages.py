@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.distributed import DistBackendError, Operation
-from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, describe
+from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, specs_of
 from rushlight.distributed.c10d.work import Work
 from rushlight.distributed.c10d.world import BaseGroup, group_of, member, place_in
 
@@ -20,7 +20,8 @@ _BARRIER = 30001  # the tag of tokens of monitored barriers
 
 
 def _message(pg: BaseGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
-    operation = Operation(pg._group, name, [*step, *staging.after], lambda: describe([tensor]), tensor._spec.nbytes)
+    specs = specs_of(tensor)
+    operation = Operation(pg._group, name, [*step, *staging.after], specs, tensor._spec.nbytes, specs)
     operation.keep = (tensor, held)
     return operation
 
