@@ -162,6 +162,20 @@ F = torch.nn.functional
 S = Shown()
 
 
+def test_a_function_of_two_pages_has_one_home(run_python: Callable[..., Any]) -> None:
+    """Whichever page is asked first."""
+    program = """
+import rushlight as torch
+homes = [(torch.layer_norm.__module__, torch.nn.functional.layer_norm.__module__)]
+homes.append((torch.nn.functional.group_norm.__module__, torch.group_norm.__module__))
+assert torch.layer_norm is torch.nn.functional.layer_norm
+print(homes)
+"""
+    done = run_python("-c", program)
+    page = "rushlight.nn.functional"
+    assert done.stdout.strip() == str([(page, page), (page, page)]), done.stderr
+
+
 @pytest.mark.parametrize(
     ("program", "name", "places", "named"),
     [

@@ -73,7 +73,7 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
         return f"torch.{page}.{name}"
     # A function of both pages goes by the name of `nn.functional`, whichever page loaded it first.
     if (
-        not page
+        page in ("", "nn.functional")
         and name
         and name not in _METHODS
         and getattr(import_module("rushlight.nn.functional"), name, None) is f

@@ -74,8 +74,17 @@ class Space(MutableMapping[str, Any]):
         if getattr(found, "__module__", "").startswith("rushlight._") and (
             found.__name__ == name or found.__name__ not in self
         ):
-            found.__module__, found.__qualname__, found.__name__ = self._page, name, name  # where pickle finds it
+            page = self._page if self._names(name, found) else SPACES["nn.functional"]._page
+            found.__module__, found.__qualname__, found.__name__ = page, name, name  # where pickle finds it
         return found
+
+    def _names(self, name: str, function: Any) -> bool:
+        """Whether a function belongs to this page.  One that `nn.functional` has too belongs there, whichever page is
+        asked first; what is also a method goes by the page that is asked.
+        """
+        functional = SPACES["nn.functional"]
+        both = self is not functional and name in functional and name not in Tensor.__dict__
+        return not (both and functional[name] is function)
 
     @property
     def made(self) -> Mapping[str, Any]:
