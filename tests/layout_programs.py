@@ -1,7 +1,7 @@
 """Random programs of layouts with hostile numbers: slices, strides, sizes and offsets around 2**31, 2**62, 2**63 and 2**64, and negative ones.
 
 A program is a list of lines of Python over `m` (rushlight, or PyTorch) and a tensor `x`.  Every line either works or raises an error that a program can
-catch; none may end the process.  `tools/fuzz_layouts.py` runs many, each in a process of its own.
+catch; none may end the process.  `tools/sweeps/fuzz_layouts.py` runs many, each in a process of its own.
 """
 
 from __future__ import annotations

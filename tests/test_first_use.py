@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-STRESS = Path(__file__).resolve().parent.parent / "tools" / "first_use_stress.py"
+STRESS = Path(__file__).resolve().parent.parent / "tools" / "sweeps" / "first_use_stress.py"
 
 # A page whose import takes long: it can be met half done.
 _SLOW = """

@@ -1,7 +1,7 @@
 """Random eager programs: every value, view, in-place change and gradient beside NumPy, and beside real PyTorch where it is installed.
 
 A failure is a short program as a script (`eager_programs.Program.script`), made small by Hypothesis.  The same programs are drawn in every
-run; `python tools/random_programs.py` draws others for as long as one likes.
+run; `python tools/compiled/random_programs.py` draws others for as long as one likes.
 """
 
 from __future__ import annotations

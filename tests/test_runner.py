@@ -703,7 +703,7 @@ def test_modules_whose_names_are_on_one_page_here(run_python) -> None:
 
 @pytest.mark.oracle
 def test_every_public_module_of_pytorch_loads_or_is_named(run_python) -> None:
-    done = run_python(str(Path(__file__).parents[1] / "tools" / "module_sweep.py"))
+    done = run_python(str(Path(__file__).parents[1] / "tools" / "sweeps" / "module_sweep.py"))
     assert done.returncode == 0, done.stdout
 
 

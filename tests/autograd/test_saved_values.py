@@ -1,4 +1,4 @@
-"""What nodes show of their call, as PyTorch's do; `tools/saved_values.py` asks it of all of PyTorch's samples."""
+"""What nodes show of their call, as PyTorch's do; `tools/sweeps/saved_values.py` asks it of all of PyTorch's samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import rushlight as torch
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+TOOLS = Path(__file__).resolve().parents[2] / "tools" / "sweeps"
 X = torch.arange(12.0).reshape(3, 4).requires_grad_()
 F = torch.nn.functional
 LAST = 2**64 - 1  # PyTorch shows whole numbers without their sign

@@ -170,7 +170,7 @@ SAMPLED = (
 @pytest.mark.parametrize("name", SAMPLED)
 def test_second_derivatives_are_pytorchs(name: str) -> None:
     pytest.importorskip("expecttest")
-    from tools import second_derivatives as sweep
+    from tools.sweeps import second_derivatives as sweep
     from torch.testing._internal.common_methods_invocations import op_db
 
     wrong = []

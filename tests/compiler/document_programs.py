@@ -1,6 +1,6 @@
 """Small programs whose fx graphs are compared with those that PyTorch's capture makes of them.
 
-Each is a function of a package (`torch`) that gives what is compiled and its arguments.  `tools/fx_documents.py` asks PyTorch and stores its answers.
+Each is a function of a package (`torch`) that gives what is compiled and its arguments.  `tools/compiled/fx_documents.py` asks PyTorch and stores its answers.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rushlight._capture.trace.document import Document
 from rushlight.fx._document import graph_module
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "compiler")]
+sys.path[:0] = [str(ROOT / "tools" / "compiled"), str(ROOT / "tests" / "compiler")]
 from fx_documents import PROGRAMS, argument_text, target_text, with_parts  # noqa: E402
 
 STORED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "fx_documents.json.gz").read_bytes()))

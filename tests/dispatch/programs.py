@@ -1,6 +1,6 @@
 """Small programs whose operators below autograd are compared with PyTorch's; `torch` is the library to run on.
 
-Each program is a function of (torch, tensors); its inputs are float tensors of the shapes, filled alike in both libraries.  `tools/dispatch_traces.py`
+Each program is a function of (torch, tensors); its inputs are float tensors of the shapes, filled alike in both libraries.  `tools/sweeps/dispatch_traces.py`
 writes what PyTorch 2.13 runs for them.
 """
 

@@ -1,4 +1,4 @@
-"""Gradients under a dispatch mode, made of aten operators, beside those without one; `tools/dispatch_opinfo.py --values`
+"""Gradients under a dispatch mode, made of aten operators, beside those without one; `tools/sweeps/dispatch_opinfo.py --values`
 goes over all operators.
 """
 

@@ -129,7 +129,7 @@ def test_native_descriptions_refuse_what_is_no_layout() -> None:
 
 def test_sample_of_the_sweep() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "fuzz_layouts.py"), "--count", "60", "--start", "7000000", "--debug-malloc"], capture_output=True, text=True, check=False,
+        [sys.executable, str(ROOT / "tools" / "sweeps" / "fuzz_layouts.py"), "--count", "60", "--start", "7000000", "--debug-malloc"], capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1].startswith("60 programs")

@@ -1,6 +1,6 @@
 """What an operator may have saved is overwritten before backward: its gradient is right all the same, or backward raises.
 
-`tools/changed_in_place.py` asks the same of all of PyTorch's samples, beside PyTorch.
+`tools/sweeps/changed_in_place.py` asks the same of all of PyTorch's samples, beside PyTorch.
 """
 
 from __future__ import annotations

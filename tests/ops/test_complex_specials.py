@@ -88,6 +88,6 @@ def test_powers_of_zero_and_to_zero() -> None:
 @pytest.mark.parametrize("dtype", [np.complex128, np.complex64])
 def test_special_values_are_those_of_numpy_or_pytorch(dtype: Any) -> None:
     pytest.importorskip("torch")
-    from tools import complex_specials as sweep
+    from tools.sweeps import complex_specials as sweep
 
     assert not [line for name in sweep.NAMES for line in sweep.disagreements(name, dtype) if not sweep.KEPT.match(line)]

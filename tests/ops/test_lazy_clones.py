@@ -1,6 +1,6 @@
 """Copy-on-write: whatever writes to a lazy clone, to its source or to a view of either leaves the other as it was; whatever reads copies nothing.
 
-The sweep goes over the operator table (the first sample here, all of them in `tools/lazy_clones.py`) and over everything else that writes; `_is_cow_tensor` and `_data_address` say what happened to the memory.
+The sweep goes over the operator table (the first sample here, all of them in `tools/sweeps/lazy_clones.py`) and over everything else that writes; `_is_cow_tensor` and `_data_address` say what happened to the memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Operators on tensors of subclasses: every form gives the values, gradients and versions of plain tensors, in the subclass.
 
-One case a form of every operator; `tools/subclasses.py` runs all.
+One case a form of every operator; `tools/sweeps/subclasses.py` runs all.
 """
 
 from __future__ import annotations

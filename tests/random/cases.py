@@ -1,7 +1,7 @@
 """The random programs whose results are known from real PyTorch.
 
 Each case is a function of a module that looks like torch; it seeds, draws and returns the tensors to compare.  The same
-functions run with real PyTorch (`tools/make_random_expected.py` stores what it answers in `expected.json`) and with rushlight
+functions run with real PyTorch (`tools/tables/make_random_expected.py` stores what it answers in `expected.json`) and with rushlight
 (`test_expected.py` compares bit for bit).
 """
 

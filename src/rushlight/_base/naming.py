@@ -14,7 +14,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch_names.
 
 @cache
 def _pages() -> dict[str, frozenset[str]]:
-    """The names of PyTorch's public modules, by module below `torch`; see tools/pytorch_names.py."""
+    """The names of PyTorch's public modules, by module below `torch`; see tools/tables/pytorch_names.py."""
     pages: dict[str, frozenset[str]] = {}
     with open(_FILE, encoding="utf-8") as file:
         for line in file:

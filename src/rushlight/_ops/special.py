@@ -3,7 +3,7 @@ polynomials.
 
 Bessel and Airy functions are Chebyshev series near 0 and their asymptotic forms, with series for their smooth factors,
 far away (Abramowitz and Stegun, chapters 9 and 10); the coefficients are computed, not copied:
-tools/make_special_tables.py.
+tools/tables/make_special_tables.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chebyshev coefficients of special functions; written by tools/make_special_tables.py."""
+"""Chebyshev coefficients of special functions; written by tools/tables/make_special_tables.py."""
 
 from __future__ import annotations
 

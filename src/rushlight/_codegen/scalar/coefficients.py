@@ -1,4 +1,4 @@
-"""Polynomial coefficients, highest power first, computed by `tools/fit_coefficients.py`; do not edit.
+"""Polynomial coefficients, highest power first, computed by `tools/tables/fit_coefficients.py`; do not edit.
 
 The names end in the precision; LITE ones are evaluated in float64 for results in float32. The comment gives the
 largest error, weighted as that script says (in most rows the relative error of the function).

@@ -1,6 +1,6 @@
 """Attributes of nodes that show their call: `_saved_self`, `_saved_dim`, `_saved_self_sym_sizes` and others.
 
-Which names a node has is read from `saved_names.txt` (written by `tools/saved_values.py --names`); a star marks
+Which names a node has is read from `saved_names.txt` (written by `tools/sweeps/saved_values.py --names`); a star marks
 tensors.  A value comes from the saved tensors and the call (operator, template, specs) that a backward spec belongs to.
 Nothing is computed before it is asked for.
 

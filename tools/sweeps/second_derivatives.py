@@ -1,6 +1,6 @@
 """Second derivatives of every operator beside PyTorch's: which exist, which are refused, and their values.
 
-    python tools/second_derivatives.py [--only 'relu|linalg'] [--samples 6]
+    python tools/sweeps/second_derivatives.py [--only 'relu|linalg'] [--samples 6]
 
 PyTorch's own samples are differentiated with `create_graph=True`, once with a plain cotangent and once with one that requires a gradient.
 Printed is each call where the two disagree on: whether a first gradient is None and whether it requires a gradient; which second gradients are

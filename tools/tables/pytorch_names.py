@@ -1,6 +1,6 @@
 """Write the public names of the installed PyTorch to `src/rushlight/_base/pytorch_names.txt`.
 
-    python tools/pytorch_names.py
+    python tools/tables/pytorch_names.py
 
 One line a module: its name, then what it shows, without what it merely imports from elsewhere; of modules that lie deep, their names alone.  Errors about names that rushlight lacks say
 "yet" only of these.  It needs PyTorch (`pip install -e '.[oracle]'`); the file names the version.
@@ -17,7 +17,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
-OUT = Path(__file__).resolve().parent.parent / "src" / "rushlight" / "_base" / "pytorch_names.txt"
+OUT = Path(__file__).resolve().parents[2] / "src" / "rushlight" / "_base" / "pytorch_names.txt"
 # Packages whose inner modules few programs name: the modules are listed, and not what they show.
 _NAMED = (
     "torch.ao.quantization",
@@ -59,7 +59,9 @@ def main() -> None:
     """Write the file."""
     import torch
 
-    lines = [f"# Public names of PyTorch {torch.__version__.partition('+')[0]}, written by tools/pytorch_names.py."]
+    lines = [
+        f"# Public names of PyTorch {torch.__version__.partition('+')[0]}, written by tools/tables/pytorch_names.py."
+    ]
     for name in modules(torch):
         try:
             with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -1,6 +1,6 @@
 """Complex functions at infinite, NaN, huge and signed-zero parts, beside C99 Annex G (as NumPy has it) and PyTorch.
 
-    python tools/complex_specials.py [--only 'exp|tan'] [--dtype complex128]
+    python tools/sweeps/complex_specials.py [--only 'exp|tan'] [--dtype complex128]
 
 Each function is called for every pair of parts twice: with all points in one tensor (vector kernels) and each point in a tensor of its own (what is
 left over of a vector).  Printed is each point where the two disagree, and where the result is neither NumPy's nor PyTorch's.

@@ -1,6 +1,6 @@
 """Writes src/rushlight/_ops/special_tables.py: Chebyshev coefficients of Bessel and error functions, computed with mpmath.
 
-python tools/make_special_tables.py > src/rushlight/_ops/special_tables.py
+python tools/tables/make_special_tables.py > src/rushlight/_ops/special_tables.py
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def airy() -> dict[str, list[float]]:
 def main() -> None:
     out = sys.stdout
     out.write(
-        '"""Chebyshev coefficients of special functions; written by tools/make_special_tables.py."""\n\nfrom __future__ import annotations\n'
+        '"""Chebyshev coefficients of special functions; written by tools/tables/make_special_tables.py."""\n\nfrom __future__ import annotations\n'
     )
     for name, values in {**tables(), **airy()}.items():
         rows = ["    " + ", ".join(repr(v) for v in values[i : i + 4]) + "," for i in range(0, len(values), 4)]

@@ -1,6 +1,6 @@
 """Run PyTorch's operator samples with the candidate's tensors on another device: `opinfo.py` with a `--device`.
 
-    python tools/opinfo_device.py PATH/opinfo.py --device guarded --register tests/devices/guarded.py --fast --json out.json
+    python tools/sweeps/opinfo_device.py PATH/opinfo.py --device guarded --register tests/devices/guarded.py --fast --json out.json
 
 The first argument is the tool, which the samples, the comparison and all other options are of.  Inputs are built on the host and copied to
 the device, factories make tensors there by default, results are copied back.  `--register` names a file with a function `register()` that

@@ -1,6 +1,6 @@
 """Run PyTorch's operator samples eagerly and as recorded programs, and compare bits, strides and gradients.
 
-    PYTHONPATH=src:tests/func python tools/recorded_operators.py [--compile] [--only NAME] [--samples 1] [--dtypes float32]
+    PYTHONPATH=src:tests/func python tools/sweeps/recorded_operators.py [--compile] [--only NAME] [--samples 1] [--dtypes float32]
 
 Every sample is a program of one call.  What cannot be recorded is counted by its reason.  Operators run in a child process, which is started again
 behind one that crashed.

@@ -1,7 +1,7 @@
 """Fork, or take signals, at random moments of a process' first operations.
 
-    python tools/first_use_stress.py fork --rounds 300
-    python tools/first_use_stress.py signals --rounds 300 --cold
+    python tools/sweeps/first_use_stress.py fork --rounds 300
+    python tools/sweeps/first_use_stress.py signals --rounds 300 --cold
 
 Each round is a fresh process.  `fork`: one thread imports, compiles and runs first operations while another forks; every child runs
 operations of its own and must end within the limit.  `signals`: a timer interrupts the first operations every few hundred microseconds, and

@@ -1,6 +1,6 @@
 """Runs every operator's in-place form, `out=` form and function on lazy clones, with all samples, and prints where one is seen through the other.
 
-python tools/lazy_clones.py [--only PATTERN]
+python tools/sweeps/lazy_clones.py [--only PATTERN]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.ops.test_lazy_clones import IN_PLACE, KINDS, OUT, check_in_place, check_out, check_reading  # noqa: E402

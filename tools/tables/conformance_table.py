@@ -1,6 +1,6 @@
 """The table of docs/conformance.md, from the results of runs over PyTorch's operator database.
 
-    python tools/conformance_table.py fast.json full.json
+    python tools/tables/conformance_table.py fast.json full.json
 
 A result file holds, for every operator, how many checks of each kind passed; see docs/conformance.md for what the checks are.
 """

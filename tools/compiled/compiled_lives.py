@@ -1,6 +1,6 @@
 """Compiled functions that are made and dropped, and one that is compiled again and again: whether memory and objects stay as they were.
 
-python tools/compiled_lives.py [closures] [recompilations]
+python tools/compiled/compiled_lives.py [closures] [recompilations]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the nodes of the graph show of a call (`_saved_self`, `_saved_dim`, ...) beside PyTorch's.
 
-    python tools/saved_values.py [--only 'relu|linalg'] [--samples 6] [--json FILE]
-    python tools/saved_values.py --names
+    python tools/sweeps/saved_values.py [--only 'relu|linalg'] [--samples 6] [--json FILE]
+    python tools/sweeps/saved_values.py --names
 
 PyTorch's own samples are run in both libraries, and each node of the results, where it has the same name, is asked for all that PyTorch's
 shows.  Printed is each attribute that is missing here or that has another value, once for a node and an attribute; "not held" are those that
@@ -26,7 +26,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import rushlight
 
-OUT = Path(__file__).resolve().parent.parent / "src" / "rushlight" / "_engine" / "autograd" / "saved_names.txt"
+OUT = Path(__file__).resolve().parents[2] / "src" / "rushlight" / "_engine" / "autograd" / "saved_names.txt"
 ABSENT = re.compile(
     "_?(Foreach|Cudnn|Miopen|Mkldnn|Mps|TestAutograd)"
 )  # nodes of other libraries, and of PyTorch's own tests
@@ -126,7 +126,7 @@ def compare(info: Any, sample: Any) -> Iterator[tuple[str, str, str, str]]:
 def write_names() -> None:
     """Write `saved_names.txt`: a line a node, with a star after the names of tensors."""
     lines = [
-        f"# What the nodes of PyTorch {torch.__version__.partition('+')[0]} show, written by tools/saved_values.py --names; a star marks tensors."
+        f"# What the nodes of PyTorch {torch.__version__.partition('+')[0]} show, written by tools/sweeps/saved_values.py --names; a star marks tensors."
     ]
     for node, kind in sorted(vars(torch._C._functions).items()):
         if isinstance(kind, type) and not ABSENT.match(node):

@@ -1,7 +1,7 @@
 """Changes what is kept of compiled programs, thousands of times, and looks at what a process makes of it.
 
-    python tools/kept_mutations.py --count 2000
-    python tools/kept_mutations.py --count 500 --only adam --seed 3
+    python tools/compiled/kept_mutations.py --count 2000
+    python tools/compiled/kept_mutations.py --count 500 --only adam --seed 3
 
 Files are mutated as they lie on the disk, where a digest speaks for each record: what is damaged must be left aside, and
 the function traced again, with the bits of eager.  Records of segments are mutated behind the digest too, as if somebody

@@ -1,6 +1,6 @@
 """Operators below autograd of PyTorch's operator samples, here and in PyTorch, side by side.
 
-    python tools/dispatch_opinfo.py path/to/conformance [--only REGEX] [--samples 10]
+    python tools/sweeps/dispatch_opinfo.py path/to/conformance [--only REGEX] [--samples 10]
 
 The folder holds `opinfo.py`, which rebuilds the samples; PyTorch must be installed.  Prints each operator whose sequence of operators
 differs, forward or backward, and the shares that agree.

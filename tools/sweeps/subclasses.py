@@ -1,6 +1,6 @@
 """Runs every operator in every form on tensors of subclasses, and prints where that differs from plain tensors (or from real PyTorch).
 
-python tools/subclasses.py [--oracle] [--only PATTERN]
+python tools/sweeps/subclasses.py [--oracle] [--only PATTERN]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.ops.wrapped import OPERATORS, Case, cases, told, unlike_plain, unlike_pytorch  # noqa: E402

@@ -2,7 +2,7 @@
 
 What is left to differ is listed by cause in `unusual_calls_kept.txt`.
 
-    python tools/unusual_calls.py [--only REGEX] [--groups functions,methods,inplace,written,modules] [--out FILE] [--extremes]
+    python tools/sweeps/unusual_calls.py [--only REGEX] [--groups functions,methods,inplace,written,modules] [--out FILE] [--extremes]
 
 A *base call* is one that works: a sample of PyTorch's operator database, of its module database, or a line of `BASES`.  Each is changed in one
 place at a time (another type, dtype, rank, size, number, keyword, `out=`), as text, so that every call that ends otherwise is printed as an

@@ -1,7 +1,7 @@
 """What PyTorch's capture makes of the programs in `tests/compiler/document_programs.py`: every node's op, target, name and arguments.
 
-python tools/fx_documents.py                # ask PyTorch and write tests/data/fx_documents.json.gz
-python tools/fx_documents.py --ours         # compare rushlight with it, and print what differs
+python tools/compiled/fx_documents.py                # ask PyTorch and write tests/data/fx_documents.json.gz
+python tools/compiled/fx_documents.py --ours         # compare rushlight with it, and print what differs
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "tests" / "data" / "fx_documents.json.gz"
 sys.path.insert(0, str(ROOT / "tests" / "compiler"))
 

@@ -1,6 +1,6 @@
 """Compile models of torchvision, timm, transformers and diffusers as they are, and compare them with eager.
 
-    python -m rushlight tools/compiled_models.py torchvision [part of a name ...] [--json out.json] [--seconds 300]
+    python -m rushlight tools/compiled/compiled_models.py torchvision [part of a name ...] [--json out.json] [--seconds 300]
 
 Every model runs in a process of its own: evaluated, and trained for one step (forward and backward), eagerly and compiled, with the same seeds.
 Results, gradients and buffers have to have the same bits.  The table says how many graphs a model became, why it was cut, and how long the first
@@ -505,7 +505,7 @@ def page_of(results: dict[str, Any]) -> str:
         "# Models",
         "",
         "Unmodified models of four libraries, evaluated and trained for one step (forward and backward) eagerly and compiled: results, gradients and",
-        "buffers have to have the same bits. `tools/compiled_models.py` runs them and writes this page (`--page`). Sizes are tiny: it is graphs and bits that",
+        "buffers have to have the same bits. `tools/compiled/compiled_models.py` runs them and writes this page (`--page`). Sizes are tiny: it is graphs and bits that",
         "are looked at here. [Breaks](breaks.md) tells what the reasons mean, and what to do about them.",
         "",
         "| | models | one graph | several graphs | other bits | eager fails |",
@@ -523,7 +523,7 @@ def page_of(results: dict[str, Any]) -> str:
         counts = [len(states.get(state, [])) for state in ("one", "several", "differs", "eager")]
         lines.append(f"| {group} | {sum(counts)} | {' | '.join(str(n) for n in counts)} |")
     lines += [
-        "", "`tools/compiled_libraries.py` switches compile on in libraries: `generate` of transformers (greedy, sampling, beams, static cache), Lightning,",
+        "", "`tools/compiled/compiled_libraries.py` switches compile on in libraries: `generate` of transformers (greedy, sampling, beams, static cache), Lightning,",
         "Trainer, accelerate, and second-order code with `higher`. All give the bits that they give without it.",
     ]  # fmt: skip
     lines += ["", "## One graph, eager's bits", ""]

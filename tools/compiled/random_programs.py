@@ -1,8 +1,8 @@
 """Runs random programs in two ways for as long as one likes, and prints every disagreement, made as short as it can be.
 
-    python tools/random_programs.py --minutes 10 [--seed 0] [--length 8] [--kinds]            # calls of tensors, beside real PyTorch
-    python tools/random_programs.py --by interpreter --programs 20000 [--tensors]             # Python interpreted, beside CPython
-    python tools/random_programs.py --by compile --programs 20000 [--tensors] [--calls 3]     # Python compiled, beside eager
+    python tools/compiled/random_programs.py --minutes 10 [--seed 0] [--length 8] [--kinds]            # calls of tensors, beside real PyTorch
+    python tools/compiled/random_programs.py --by interpreter --programs 20000 [--tensors]             # Python interpreted, beside CPython
+    python tools/compiled/random_programs.py --by compile --programs 20000 [--tensors] [--calls 3]     # Python compiled, beside eager
 
 The programs of the first form are sequences of calls (`tests/eager_beside.py`); those of the others have control flow, closures, generators,
 exceptions and side effects (`tests/python_programs.py`).
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 

@@ -1,6 +1,6 @@
 """Runs random programs of hostile layouts (`tests/layout_programs.py`), each in a process forked for it, and reports those that end their process.
 
-    python tools/fuzz_layouts.py --count 100000 [--start 0] [--jobs 2] [--together 20] [--debug-malloc] [--compare]
+    python tools/sweeps/fuzz_layouts.py --count 100000 [--start 0] [--jobs 2] [--together 20] [--debug-malloc] [--compare]
 
 `--debug-malloc` lets CPython check every block of memory (`PYTHONMALLOC=debug`); `--compare` asks PyTorch too, and prints programs of which a line
 works in one and raises in the other, or gives another layout.  Programs are numbered: number n is the same on every machine.  Exit status 1 where a
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.layout_programs import MEMORY, UNEXPECTED, program, serve  # noqa: E402

@@ -1,6 +1,6 @@
 """Every module of the installed PyTorch, imported here under its name: it loads, or its absence is said by its name.
 
-    python tools/module_sweep.py [--private] [--list]
+    python tools/sweeps/module_sweep.py [--private] [--list]
 
 Prints counts for each package, and every import that ends otherwise (status 1).  `--private` takes modules with an underscore too, `--list` names
 those that are absent.  Needs `torch`, whose files are listed and not imported.

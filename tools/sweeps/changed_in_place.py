@@ -1,6 +1,6 @@
 """Change what an operator may have saved, then go backward: its gradient must be right, or backward must raise.
 
-    python tools/changed_in_place.py [--only REGEX] [--samples 3]
+    python tools/sweeps/changed_in_place.py [--only REGEX] [--samples 3]
 
 PyTorch (which must be installed) says which calls there are: its own samples, in float64.  For every result and every tensor argument
 of a call the values are overwritten after the forward, under `no_grad`, in PyTorch and here.  A gradient that differs from that of the unchanged call

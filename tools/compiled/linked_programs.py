@@ -1,8 +1,8 @@
 """Programs of random calls, linked, beside the same calls one after another: not one byte may differ.
 
-    python tools/linked_programs.py --kind chains --first 0 --count 1000 --threads 2
-    python tools/linked_programs.py --kind products
-    python tools/linked_programs.py --kind convolutions
+    python tools/compiled/linked_programs.py --kind chains --first 0 --count 1000 --threads 2
+    python tools/compiled/linked_programs.py --kind products
+    python tools/compiled/linked_programs.py --kind convolutions
 
 `chains` mix element-wise calls, reductions, norms, softmax, products and views in float32, float64 and bfloat16; the others put
 random work behind products and convolutions of many sizes and layouts.  A few of them are in the test-suite.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.kernels.call_programs import Calls, Stored
 from tests.kernels.test_linked_programs import narrowed, random_program

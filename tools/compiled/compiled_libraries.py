@@ -1,6 +1,6 @@
 """Libraries with compile switched on, beside the same without: `generate`, Lightning, Trainer, accelerate, higher.
 
-    python -m rushlight tools/compiled_libraries.py [name ...]
+    python -m rushlight tools/compiled/compiled_libraries.py [name ...]
 
 Each line says whether all results have the same bits, how many graphs were made, and where and why they end.
 """

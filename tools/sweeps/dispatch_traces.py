@@ -1,6 +1,6 @@
 """Operators below autograd, beside PyTorch's.
 
-    python tools/dispatch_traces.py --write       what PyTorch runs for the programs of tests/dispatch/programs.py, to tests/dispatch/traces.json.gz,
+    python tools/sweeps/dispatch_traces.py --write       what PyTorch runs for the programs of tests/dispatch/programs.py, to tests/dispatch/traces.json.gz,
                                                   and its graphs of ahead_of_time_programs.py, to ahead_of_time_graphs.json.gz
 
 PyTorch 2.13 must be installed.
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests" / "dispatch" / "traces.json.gz"
 AHEAD = TRACES.with_name("ahead_of_time_graphs.json.gz")
 sys.path.insert(0, str(ROOT / "tests" / "dispatch"))

@@ -1,6 +1,6 @@
 """Run the random cases with real PyTorch and store what it answers (`tests/random/expected.json`).
 
-    python tools/make_random_expected.py
+    python tools/tables/make_random_expected.py
 
 Needs `torch==2.13.0` (the extra `oracle`).  Of each tensor: dtype, shape, the first bytes, and the SHA-256 of all of them.
 """
@@ -13,7 +13,7 @@ import pathlib
 import sys
 from typing import Any
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "random"
+TESTS = pathlib.Path(__file__).resolve().parents[2] / "tests" / "random"
 FIRST = 16  # bytes shown of each tensor, so that a difference can be seen and not only noticed
 
 

@@ -1,7 +1,7 @@
 """Compute the polynomial coefficients of `rushlight._codegen.scalar.coefficients` (needs mpmath).
 
-    python tools/fit_coefficients.py > src/rushlight/_codegen/scalar/coefficients.py
-    python tools/fit_coefficients.py NAME ...     # only these, to look at
+    python tools/tables/fit_coefficients.py > src/rushlight/_codegen/scalar/coefficients.py
+    python tools/tables/fit_coefficients.py NAME ...     # only these, to look at
 
 Every row of `FITS` is a function, an interval and a weight; the polynomial found has the least possible maximum of
 weight * error (Remez' exchange).  Low coefficients are rounded to the target precision one after the other, the rest being
@@ -264,7 +264,7 @@ FITS: dict[str, Fit] = {
 }  # fmt: skip
 
 
-HEADER = '''"""Polynomial coefficients, highest power first, computed by `tools/fit_coefficients.py`; do not edit.
+HEADER = '''"""Polynomial coefficients, highest power first, computed by `tools/tables/fit_coefficients.py`; do not edit.
 
 The names end in the precision; LITE ones are evaluated in float64 for results in float32.  The comment gives the largest
 error, weighted as that script says (in most rows the relative error of the function).
