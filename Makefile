@@ -13,13 +13,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
-.PHONY: help dev demo demo-distributed test test-distributed lint types pytest test-oracle test-packages bench docs wheel clean
+.PHONY: help dev demo demo-distributed test test-distributed lint types pytest test-slow test-oracle test-packages bench docs wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
 	@echo "make demo-distributed  train a GPT on two processes by DDP and FSDP2, kill one on the way (two minutes, 6 GB of memory)"
 	@echo "make dev          set up $(VENV) with what the tests need, and nothing else"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
+	@echo "make test-slow    the tests that take eight seconds or more each"
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
 	@echo "make test-distributed  jobs of several processes: the long tests, and faults, FAULTS=$(FAULTS) times each"
 	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
@@ -82,6 +83,10 @@ types: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+# What takes eight seconds of a core or more each: demos, code for another machine, all operators in pieces, instructions counted.
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m "slow and not oracle" -n $(JOBS) --dist worksteal
 
 # Where the comparison is what we came for, a missing PyTorch is an error and no reason to skip.  The tests without the mark are `make test`'s.
 test-oracle: $(VENV)/.oracle lint types

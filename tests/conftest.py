@@ -34,13 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("RUSHLIGHT_TEST_ORACLE=1, but torch is not installed: pip install -e '.[oracle]'")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" not in (config.option.markexpr or "") and not _named_alone(config):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="takes long: run by `make test-slow`, or by its own name"))
     if HAVE_TORCH:
         return
     skip = pytest.mark.skip(reason="torch is not installed: pip install -e '.[oracle]'")
     for item in items:
         if "oracle" in item.keywords:
             item.add_marker(skip)
+
+
+def _named_alone(config: pytest.Config) -> bool:
+    """Whether single tests were asked for by name."""
+    return bool(config.args) and all("::" in argument for argument in config.args)
 
 
 @pytest.fixture(autouse=True, scope="session")

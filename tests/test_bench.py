@@ -33,6 +33,7 @@ def models() -> ModuleType:
     return imported("models")
 
 
+@pytest.mark.slow
 def test_every_row_runs(rows: dict) -> None:
     import rushlight
     import rushlight.nn.functional
@@ -56,6 +57,7 @@ def test_the_runner_prints_a_table() -> None:
     assert "installed_size" in done.stdout and "without ratios" in done.stdout
 
 
+@pytest.mark.slow
 def test_first_passes_have_a_table() -> None:
     argv = ["--only", "tiny_t5$", "--rounds", "1", "--threads", "1", "--peer", "no_such_framework"]
     done = subprocess.run(

@@ -135,6 +135,7 @@ def test_digits_are_read(tmp_path: Path) -> None:
     assert found is not None and float(found[1]) >= 98.0, text
 
 
+@pytest.mark.slow
 def test_demo_summary(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "rushlight", "demo", "--steps", "3", "--out", str(tmp_path / "out")]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=900)

@@ -46,6 +46,7 @@ def test_complete(wheel: Path) -> None:
     assert not strangers
 
 
+@pytest.mark.slow
 def test_demo_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

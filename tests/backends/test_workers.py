@@ -270,6 +270,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), before, mine, taken, wor
     assert printed == "0 2 1 {(None, None)} b'\\x7fELF' True"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle(run_python, tmp_path):
     code = """
 import signal, threading
