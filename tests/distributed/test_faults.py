@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.distributed import fault_programs as programs
+from tests.distributed.fault_jobs import FAULTS, run_job
 from tests.distributed.ranks import Ranks
 
 from rushlight.distributed.flight_recorder import fr_trace
@@ -130,3 +131,16 @@ def test_a_group_with_work_on_the_way_can_be_destroyed_after_an_error(mpi: None)
     finally:
         ranks.close()
     assert time.monotonic() - began < 5 and all(process.returncode == 0 for process in ranks.processes)
+
+
+@pytest.mark.parametrize(
+    "fault, times",
+    [("kill-backward,stop,store-kill", 3), *(pytest.param(name, 3, marks=pytest.mark.distributed) for name in FAULTS)],
+)
+def test_a_job_that_is_hit_names_the_rank_and_goes_on(mpi: None, fault: str, times: int) -> None:
+    found = run_job(fault, times)
+    assert (found.struck, found.named, found.equal, found.hung, found.left) == (times, times, True, False, []), (
+        found,
+        found.said[-2000:],
+    )
+    assert found.slowest < 2 * max(FAULTS[name].within for name in fault.split(",")) + 1  # machines of CI are slow

@@ -117,16 +117,21 @@ class Agent:
         meeting = self._meeting()
         while True:
             try:
-                members = meeting.join(self.job.workers)
-            except DistNetworkError:
-                if not meeting.alone:
-                    raise
-                meeting = self._meeting()  # its process was killed, and nobody else needs it
-                members = meeting.join(self.job.workers)
-            self.restarts = self.restarts if meeting.alone else meeting.restarts()
-            workers = self._workers = Workers(self._starts(meeting, members), self.job.start_method)
+                results = self._run_round(meeting)
+            except DistNetworkError as error:  # the store was killed, or cannot be reached
+                meeting = self._meet_again(meeting, error)
+            else:
+                if results is not None:
+                    return results
+
+    def _run_round(self, meeting: Meeting) -> dict[int, Any] | None:
+        """One start of the workers; None if there has to be another one."""
+        members = meeting.join(self.job.workers)
+        self.restarts = self.restarts if meeting.alone else meeting.restarts()
+        workers = self._workers = Workers(self._starts(meeting, members), self.job.start_method)
+        with self._watching(meeting, members) as watched:
             try:
-                outcome = self._watch(meeting, members, workers)
+                outcome = self._watch(meeting, members, workers, watched)
                 if outcome == "ended" and meeting.end(members):
                     return workers.results()
                 failures = workers.failures() if outcome == "failed" else {}
@@ -137,6 +142,22 @@ class Agent:
                 self._restart(meeting, members, {**workers.failures(), **failures})
             elif why := (meeting.failed() if not meeting.alone else ""):
                 raise RendezvousClosedError(f"the job has failed on another machine: {why}")
+        return None
+
+    def _meet_again(self, lost: Meeting, error: DistNetworkError) -> Meeting:
+        """Another meeting in place of one whose store is gone: where that was started here, in a new one."""
+        lost.store.kill_server()
+        if lost.alone:
+            return self._meeting()
+        log.warning("machine of %s: %s; its workers are ended, and it looks for the others again", self.job.name, error)
+        if lost.store.is_master:
+            if self.restarts >= self.job.max_restarts:
+                raise error
+            meeting = self._meeting()
+            meeting.begin_with(self.restarts + 1)
+            return meeting
+        lost.find_store()
+        return self._meeting()
 
     def _restart(self, meeting: Meeting, members: Members, failures: dict[int, ProcessFailure]) -> None:
         """Workers failed: another round, unless there were too many."""
@@ -160,37 +181,37 @@ class Agent:
 
     # ***** watching *****
 
-    def _watch(self, meeting: Meeting, members: Members, workers: Workers) -> str:
-        """Until something happens: all `ended`, one `failed`, or another round has begun (`changed`)."""
-        watched = None
-        if members.nodes > 1:
-            address = (meeting.host, meeting.port)
-            job = f"agents/{self.job.run_id}/{members.number}"
-            watched = monitor.Monitor(address, job, members.node, members.nodes, native=False)
+    @contextmanager
+    def _watching(self, meeting: Meeting, members: Members) -> Iterator[monitor.Monitor]:
+        """Watch the agents of a round; requests to a store that is lost do not wait for its answer."""
+        address, job = (meeting.host, meeting.port), f"agents/{self.job.run_id}/{members.number}"
+        watched = monitor.Monitor(address, job, members.node, members.nodes, native=False, lost=meeting.store.give_up)
         try:
-            while True:
-                codes = workers.wait(self.job.monitor_interval)
-                if self._stop is not None:
-                    workers.stop(self._stop, self.job.grace)
-                    raise SignalException(f"Process {os.getpid()} got signal: {self._stop}", self._stop)
-                if any(codes.values()):
-                    return "failed"
-                if not workers.running():
-                    return "ended"
-                if not meeting.alone and self._changed(meeting, members, watched):
-                    return "changed"
+            yield watched
         finally:
-            if watched is not None:
-                watched.close()
+            watched.close()
 
-    def _changed(self, meeting: Meeting, members: Members, watched: monitor.Monitor | None) -> bool:
+    def _watch(self, meeting: Meeting, members: Members, workers: Workers, watched: monitor.Monitor) -> str:
+        """Until something happens: all `ended`, one `failed`, or another round has begun (`changed`)."""
+        while True:
+            codes = workers.wait(self.job.monitor_interval)
+            if self._stop is not None:
+                workers.stop(self._stop, self.job.grace)
+                raise SignalException(f"Process {os.getpid()} got signal: {self._stop}", self._stop)
+            if any(codes.values()):
+                return "failed"
+            if not workers.running():
+                return "ended"
+            if not meeting.alone and self._changed(meeting, members, watched):
+                return "changed"
+
+    def _changed(self, meeting: Meeting, members: Members, watched: monitor.Monitor) -> bool:
         """Whether there is, or should be, another round."""
         try:
-            if watched is not None:
-                watched.check()
+            watched.check()
         except RankFailedError as error:
-            if error.rank < 0:
-                raise
+            if error.rank == monitor.STORE:
+                raise DistNetworkError(str(error)) from None
             log.warning("machine %d is lost: %s", error.rank, error)
             meeting.advance(members.number)
         if meeting.somebody_waits(members):

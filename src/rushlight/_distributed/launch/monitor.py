@@ -26,10 +26,12 @@ from rushlight._distributed.stores.wire import LONGEST_NOTICE, MOST_RANKS, Query
 
 if TYPE_CHECKING:
     import ctypes
+    import multiprocessing.util as finalizers
 
     from rushlight._host import stubs
 else:
     ctypes = LazyModule("ctypes")
+    finalizers = LazyModule("multiprocessing.util")
     stubs = LazyModule("rushlight._host.stubs")
 
 __all__ = ["STORE", "Monitor"]
@@ -38,6 +40,7 @@ STORE = -1  # the `rank` of an error that says that the store process has gone
 _PERIOD, _SLOW_PERIOD, _MANY = 0.5, 1.0, 1000  # seconds between signs of life, and in a world of so many ranks
 _LEFT_FOR = 2.0  # seconds of waiting for a rank that has ended
 _CONNECTS_WITHIN = 60.0
+_HEARS_WITHIN = 5.0  # seconds without a sign of the store process, which gives one every second
 _ALIVE: weakref.WeakSet[Monitor] = weakref.WeakSet()
 
 
@@ -46,11 +49,20 @@ class Monitor:
 
     `address` and `job` are those of `connect`'s World. Close it before the process ends well; a process that ends
     without is a rank that died. Without `native` a Python thread gives the signs of life: for processes that never hold
-    the interpreter for long, and need no native code otherwise.
+    the interpreter for long, and need no native code otherwise. `lost` is called when the store process has gone, or
+    cannot be reached.
     """
 
-    def __init__(self, address: tuple[str, int], job: str, rank: int, world_size: int, native: bool = True) -> None:
-        self.rank, self.world_size = rank, world_size
+    def __init__(
+        self,
+        address: tuple[str, int],
+        job: str,
+        rank: int,
+        world_size: int,
+        native: bool = True,
+        lost: Callable[[], None] | None = None,
+    ) -> None:
+        self.rank, self.world_size, self.lost = rank, world_size, lost
         self.failed: RankFailedError | None = None
         self.left: set[int] = set()  # ranks that have ended, and said so
         self.doing = ""  # what this rank does, in words, for others that ask
@@ -63,11 +75,12 @@ class Monitor:
         self._client = Client(*address, _CONNECTS_WITHIN)
         place = as_integer_field(rank) + as_integer_field(world_size)
         self._client.send(bytes([Query.WATCH]) + as_text(job.encode()) + place)
-        self._client.socket.settimeout(None)
+        self._client.socket.settimeout(_HEARS_WITHIN)
         beat = _start_beating if native else _start_beating_in_python
         self._beat = beat(self._client.socket, _PERIOD if world_size < _MANY else _SLOW_PERIOD)
         threading.Thread(target=_listen, args=(weakref.ref(self), self._client), daemon=True, name="monitor").start()
         _ALIVE.add(self)
+        _leave_child_process_well()
 
     def check(self, members: Collection[int] | None = None, waited: float = 0.0) -> None:
         """Raise RankFailedError if a rank has failed; cheap, for loops that wait.
@@ -145,15 +158,25 @@ def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
                 return
             _take(watched, kind, found)
             del watched
+    except TimeoutError:
+        _lose(monitor(), f"it has given no sign of life for {_HEARS_WITHIN:g} s (stopped, or the network is cut)")
     except (DistNetworkError, OSError, ValueError, UnicodeDecodeError) as error:
-        watched = monitor()
-        if watched is not None and not watched._closed and watched.failed is None:
-            watched.failed = RankFailedError(f"rank {watched.rank} lost the store process: {error}", STORE)
+        _lose(monitor(), str(error))
+
+
+def _lose(monitor: Monitor | None, why: str) -> None:
+    """The store process has gone."""
+    if monitor is None or monitor._closed:
+        return
+    if monitor.failed is None:
+        monitor.failed = RankFailedError(f"rank {monitor.rank} lost the store process: {why}", STORE)
+    if monitor.lost is not None:
+        monitor.lost()
 
 
 def _read(kind: int, client: Client) -> list[tuple[int, str]]:
     """The ranks and texts of an event."""
-    if kind in (Event.ASKED, Event.DUMP):
+    if kind in (Event.ASKED, Event.DUMP, Event.ALIVE):
         return []
     if kind not in (Event.FAILED, Event.LEFT, Event.NOTICES):
         raise ValueError(f"the store sent the event {kind}")
@@ -174,7 +197,7 @@ def _take(monitor: Monitor, kind: int, found: list[tuple[int, str]]) -> None:
         monitor._answered.set()
     elif kind == Event.LEFT:
         monitor.left.add(found[0][0])
-    elif monitor.failed is None:
+    elif kind == Event.FAILED and monitor.failed is None:
         rank, why = found[0]
         monitor.failed = RankFailedError(f"rank {rank} {why}", rank)
 
@@ -204,6 +227,8 @@ def _start_beating_in_python(connection: socket.socket, seconds: float) -> Any:
             while not state[STOP]:
                 try:
                     own.send(bytes([Sign.ALIVE]))
+                except BlockingIOError:  # nothing goes out: the other side will notice
+                    pass
                 except OSError:
                     return
                 time.sleep(seconds)
@@ -214,12 +239,21 @@ def _start_beating_in_python(connection: socket.socket, seconds: float) -> Any:
 
 def _leave() -> None:
     """At the end of the process: goodbye, unless it ends by an exception."""
-    error = getattr(sys, "last_value", None)
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if isinstance(error, SystemExit):
+        error = (error.__context__ or error) if error.code else None
     for monitor in list(_ALIVE):
         if error is None:
             monitor.close()
         else:
             monitor.broken(f"{type(error).__name__}: {error}")
+
+
+def _leave_child_process_well() -> None:
+    """Processes of `multiprocessing` end without `atexit`; while their finalizers run, their exception is in flight."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        finalizers.Finalize(None, _leave, exitpriority=0)
 
 
 def _forked() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from rushlight._distributed.errors import DistNetworkError, DistStoreError
 from rushlight._distributed.launch.store_process import LOOPBACK
 from rushlight._distributed.stores.prefix_store import PrefixStore
-from rushlight._distributed.stores.tcp_store import TCPStore
+from rushlight._distributed.stores.tcp_store import Client, TCPStore
 
 __all__ = [
     "Meeting",
@@ -35,6 +35,7 @@ _JOIN, _LAST_CALL, _EXIT = (
     300.0,
 )  # seconds: for the least number of machines, for more, until all have ended
 _PAUSE = 0.05
+_ANSWERS_WITHIN = 5.0  # seconds for a store that was lost to answer, before it is asked again
 _LONGEST_STATE = 4096
 
 
@@ -119,6 +120,19 @@ class Meeting:
         self.alone = self.most == 1
         self._number = 0  # of a machine that is alone
 
+    def find_store(self) -> None:
+        """Wait until the store can be reached again; RendezvousConnectionError after the time to join."""
+        limit = time.monotonic() + self.joins_within
+        while True:
+            try:
+                return Client(self.host, self.port, _ANSWERS_WITHIN).close()
+            except DistNetworkError as error:
+                if time.monotonic() > limit:
+                    raise RendezvousConnectionError(
+                        f"the agents' store at {self.host}:{self.port} was lost, and cannot be reached: {error}"
+                    ) from None
+                time.sleep(_PAUSE)
+
     # ***** rounds *****
 
     def number(self) -> int:
@@ -135,6 +149,10 @@ class Meeting:
     def count_restart(self) -> int:
         """One more restart because of a failure; returns how many there were."""
         return self._state.add("restarts", 1)
+
+    def begin_with(self, restarts: int) -> None:
+        """In a new store: so many restarts were before."""
+        self._state.add("restarts", restarts)
 
     def restarts(self) -> int:
         """How many restarts because of failures there were."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -76,6 +77,12 @@ class StoreProcess:
             listener.close()
         self._end = weakref.finalize(self, _let_end, self._process, lifeline, os.getpid())
 
+    def kill(self) -> None:
+        """End the process at once, also one that is stopped: the port is free afterwards."""
+        self._process.kill()
+        self._process.wait()
+        self._end()
+
     def close(self) -> None:
         """Free the port, and let the process end when the last client has gone."""
         self._end()
@@ -86,6 +93,7 @@ def _let_end(process: subprocess.Popen[bytes], lifeline: int, owner: int) -> Non
     if os.getpid() != owner:
         return
     os.close(lifeline)
+    process.send_signal(signal.SIGCONT)  # one that is stopped would not notice
     try:
         threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
     except RuntimeError:  # the interpreter ends

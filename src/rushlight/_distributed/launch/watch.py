@@ -2,7 +2,7 @@
 
 A rank is watched over a connection, on which it sends signs of life. When the connection ends before the rank has said
 goodbye, it is dead; when it gives no sign for `SILENT_FOR` seconds while others do, it is stopped, or its machine is
-gone. Every other rank is told once.
+gone. Every other rank is told once. The server gives signs of life too: a rank that hears none is cut off.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rushlight._distributed.stores.wire import LONGEST_NOTICE, as_integer_field,
 __all__ = ["Event", "Sign", "Watch"]
 
 SILENT_FOR = 2.5
+_BEAT = 1.0  # seconds between two signs of life of the server's
 _LATE = 1.0  # seconds between two looks, from which on it was this process that stood still
 
 
@@ -27,7 +28,7 @@ class Sign:
 class Event:
     """What a rank is told."""
 
-    FAILED, LEFT, ASKED, NOTICES, DUMP = range(1, 6)
+    FAILED, LEFT, ASKED, NOTICES, DUMP, ALIVE = range(1, 7)
 
 
 class Watched:
@@ -82,7 +83,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._parties: dict[str, Party] = {}
-        self._looked = time.monotonic()
+        self._looked = self._beat = time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self._parties)
@@ -101,9 +102,14 @@ class Watch:
         client.on_close = lambda client: self._end(name, party, rank)
 
     def tick(self, now: float) -> None:
-        """Look who has been silent for too long."""
+        """Look who has been silent for too long, and say that this process lives."""
         late, self._looked = now - self._looked > _LATE, now
+        beats = now - self._beat >= _BEAT
+        if beats:
+            self._beat = now
         for party in self._parties.values():
+            if beats:
+                party.send(-1, bytes([Event.ALIVE]))
             if late:
                 for watched in party.ranks.values():
                     watched.last_sign = now

@@ -113,6 +113,13 @@ class Client:
         """End the connection."""
         self.socket.close()
 
+    def give_up(self) -> None:
+        """End the connection under whoever waits for an answer, on another thread: that one gets DistNetworkError."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
     def __del__(self) -> None:
         if hasattr(self, "socket"):
             self.socket.close()
@@ -242,6 +249,17 @@ class TCPStore(Store):
                 )
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
+
+    def give_up(self) -> None:
+        """Let whoever waits for the server have DistNetworkError: it is known to be out of reach."""
+        client = self._client
+        if client is not None:
+            client.give_up()
+
+    def kill_server(self) -> None:
+        """As the master, end the store process at once: it is out of reach."""
+        if self._process is not None:
+            self._process.kill()
 
     def clone(self) -> TCPStore:
         """A store on a connection of its own, so that another thread need not wait for this one's waits."""
