@@ -45,4 +45,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         import_module("rushlight._higher_order_ops.operators")
+    if name in ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd"):
+        from importlib import import_module
+
+        import_module("rushlight.distributed._ops")
     return _namespace(name)

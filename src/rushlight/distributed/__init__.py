@@ -77,6 +77,7 @@ __getattr__ = lazy_files(
         "launch",
         "launcher",
         "run",
+        "flight_recorder",
         "fsdp",
         "nn",
         "optim",

@@ -12,8 +12,9 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor
+from rushlight.distributed.c10d.observing import functional
 from rushlight.distributed.c10d.world import WORLD as world
-from rushlight.distributed.nn import functional
+from rushlight.distributed.nn import functional as differentiable
 
 __all__ = [
     "AsyncCollectiveTensor", "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_tensor", "all_gather_tensor_autograd",
@@ -64,9 +65,10 @@ def wait_tensor(tensor: Tensor) -> Tensor:
     return tensor
 
 
+@functional("all_reduce")
 def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
     """The reduction over a group, as a new tensor with a gradient."""
-    return functional.all_reduce(self, _op(reduceOp), _group_of(group))
+    return differentiable.all_reduce(self, _op(reduceOp), _group_of(group))
 
 
 def all_reduce_coalesced(self: Sequence[Tensor], reduceOp: str, group: Any, tag: str = "") -> list[Tensor]:
@@ -74,14 +76,16 @@ def all_reduce_coalesced(self: Sequence[Tensor], reduceOp: str, group: Any, tag:
     return [all_reduce(x, reduceOp, group, tag) for x in self]
 
 
+@functional("broadcast")
 def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
     """Rank `src`'s tensor as a new one."""
-    return functional.broadcast(self, src, _group_of(group))
+    return differentiable.broadcast(self, src, _group_of(group))
 
 
+@functional("all_gather_into_tensor")
 def all_gather_tensor(self: Tensor, gather_dim: int, group: Any, tag: str = "") -> Tensor:
     """The tensors of all processes, joined along a dim."""
-    return rushlight.cat(functional.all_gather(self, _group_of(group)), gather_dim)
+    return rushlight.cat(differentiable.all_gather(self, _group_of(group)), gather_dim)
 
 
 all_gather_single = all_gather_tensor_autograd = all_gather_tensor
@@ -92,6 +96,7 @@ def all_gather_into_tensor_coalesced(self: Sequence[Tensor], group: Any, tag: st
     return [all_gather_tensor(x, 0, group, tag) for x in self]
 
 
+@functional("reduce_scatter_tensor")
 def reduce_scatter_tensor(self: Tensor, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Tensor:
     """The reduction of this process's part along a dim."""
     chosen = _group_of(group)
@@ -101,7 +106,7 @@ def reduce_scatter_tensor(self: Tensor, reduceOp: str, scatter_dim: int, group: 
             f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {size}"
         )
     parts = [part.contiguous() for part in self.chunk(size, scatter_dim)]
-    return functional.reduce_scatter(parts[0].detach(), parts, _op(reduceOp), chosen)
+    return differentiable.reduce_scatter(parts[0].detach(), parts, _op(reduceOp), chosen)
 
 
 reduce_scatter_tensor_autograd = reduce_scatter_tensor
@@ -114,6 +119,7 @@ def reduce_scatter_tensor_coalesced(
     return [reduce_scatter_tensor(x, reduceOp, dim, group, tag) for x, dim in zip(inputs, scatter_dim, strict=True)]
 
 
+@functional("all_to_all_single")
 def all_to_all_single(
     self: Tensor,
     output_split_sizes: Sequence[int] | None,
@@ -126,7 +132,7 @@ def all_to_all_single(
     if output_split_sizes is not None:
         shape[0] = sum(output_split_sizes)
     like = self.detach().new_empty(shape)
-    return functional.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group_of(group))
+    return differentiable.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group_of(group))
 
 
 all_to_all_single_autograd = all_to_all_single

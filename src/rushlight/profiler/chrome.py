@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import Any
 
+from rushlight.profiler.collectives import collective_row, communication_thread, distributed_info
 from rushlight.profiler.events import MEMORY_EVENT_NAME
 from rushlight.profiler.recorder import Record, Recorder
 from rushlight.profiler.writing import write_text
@@ -36,6 +37,7 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
             rows.append(_memory_row(record, total, process, thread, number))
         if record.kind != "memory":
             rows.append(_row(recorder, record, process, thread, number))
+    rows += _collectives(recorder, process, thread)
     rows += _arrows(recorder, process, thread)
     rows += [
         {
@@ -73,9 +75,26 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
         "host_name": platform.node(),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
+        **distributed_info(),
         **metadata,
         "traceEvents": rows,
     }
+
+
+def _collectives(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:
+    """Rows of what process groups did."""
+    operations = [record.collective for record in recorder.records if record.collective is not None]
+    beside = communication_thread() or thread
+    rows = [_name_of_thread(process, beside, recorder.began / 1000, "communication")] if beside != thread else []
+    first = len(recorder.records)
+    for number, operation in enumerate(operations):
+        rows.append(collective_row(operation, recorder.ended, process, (thread, beside), first + number))
+    return rows
+
+
+def _name_of_thread(process: int, thread: int, start: float, name: str) -> dict[str, Any]:
+    args = {"name": f"thread {thread} ({name})"}
+    return {"name": "thread_name", "ph": "M", "ts": start, "pid": process, "tid": thread, "args": args}
 
 
 def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:

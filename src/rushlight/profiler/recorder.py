@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.base import require
+from rushlight.profiler.collectives import collective_event
 from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
 from rushlight.profiler.flops import PASSED_ON, profile_flops
 from rushlight.profiler.inner import SIZED, Part, node_parts, operator_parts
@@ -26,7 +27,7 @@ class Record:
     """One call that ran, or runs still (`end` is 0)."""
 
     __slots__ = (
-        "args", "begin", "calls", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
+        "args", "begin", "calls", "collective", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
         "sequence", "stack", "twin",
     )  # fmt: skip
 
@@ -45,6 +46,7 @@ class Record:
         self.flops: int | None = None
         self.place = -1
         self.twin: Record | None = None
+        self.collective: Any = None  # what a process group did
 
 
 class _Memory:
@@ -134,6 +136,8 @@ class Recorder(Observer):
         elif kind == "program":
             name = f"Torch-Compiled Region: {name}"
         record = self._begin(kind, name)
+        if kind == "collective":
+            record.collective = subject
         if self.shapes or self.flops or name in SIZED:
             record.args = [(key, _described(value)) for key, value in given()]
         record.begin = perf_counter_ns()
@@ -142,7 +146,7 @@ class Recorder(Observer):
     def _begin(self, kind: str, name: str) -> Record:
         open_ = self.open
         record = Record(kind, name, open_[-1] if open_ else None)
-        if open_ and kind in ("operator", "custom", "function", "node"):
+        if open_ and kind in ("operator", "custom", "function", "node", "collective"):
             open_[-1].calls = True
         if self.memory is not None:
             if not open_ or open_[-1].kind == "python":
@@ -296,11 +300,17 @@ class Recorder(Observer):
         found = EventList([], profile_memory=self.memory is not None, with_flops=self.flops)
         for record in sorted(self.records, key=lambda r: (r.begin, r.place)):
             found.append(self._event(record, len(found) + 1))
+            if record.collective is not None:
+                found.append(collective_event(record.collective, self.began, self.ended, len(found) + 1, self.shapes))
         found._build_tree()
         return found
 
     def _event(self, record: Record, number: int) -> FunctionEvent:
-        args = record.args if self.shapes and record.kind in ("operator", "node", "function", "program") else None
+        args = (
+            record.args
+            if self.shapes and record.kind in ("operator", "node", "function", "program", "collective")
+            else None
+        )
         python = record.kind == "python"
         return FunctionEvent(
             id=number,

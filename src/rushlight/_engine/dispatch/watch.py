@@ -80,13 +80,18 @@ class Observer:
     """
 
     takes_programs = False  # whether compiled functions run as programs, of whose calls it is told (kind "program")
+    takes_spread = False  # whether `spread(name, tensors)` is called for operators of DTensors, before what they run
 
     def enter(self, kind: str, name: str, given: Callable[[], list[tuple[str, Any]]], subject: Any) -> Any:
         """`kind` is "operator", "custom" (of `torch.library`), "function" (of a user's class), "plan" (one is being
-        made), "node", "range" or "program"; `given()` the arguments with their names; `subject` the node, the packet of a custom
-        operator, or of an operator (row of the table, template, inputs of its plan), None for one in plain Python.
+        made), "node", "range", "collective" or "program"; `given()` the arguments with their names; `subject` the node,
+        the packet of a custom operator, the operation of a process group, or of an operator (row of the table, template,
+        inputs of its plan), None for one in plain Python.
         """
         raise NotImplementedError
+
+    def spread(self, name: str, tensors: Sequence[Any]) -> None:
+        """An operator runs on DTensors: its name, and those."""
 
     def leave(self, mark: Any, made: Any) -> None:
         """`made` is what came out: the results of an operator, gradients of a node, None after an exception; of a

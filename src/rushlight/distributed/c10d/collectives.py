@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._interface.distributed import Buffer, Operation
+from rushlight._interface.distributed import STATE, Buffer, Operation
 from rushlight.distributed.c10d.checks import (
     Staging,
     buffer,
@@ -22,6 +22,7 @@ from rushlight.distributed.c10d.checks import (
     reduction_of,
     specs_of,
 )
+from rushlight.distributed.c10d.observing import told
 from rushlight.distributed.c10d.options import ReduceOp
 from rushlight.distributed.c10d.work import Work
 from rushlight.distributed.c10d.world import BaseGroup, member, place_in
@@ -46,6 +47,12 @@ def issue(
     inputs = specs_of(tensors)
     operation = Operation(pg._group, name, steps, inputs, sum(x.nbytes for x in inputs), specs_of(results))
     operation.keep = (tensors, results, keep)
+    if STATE.observers:
+        return told(operation, tensors, lambda: _run(pg, operation, async_op, results))  # type: ignore[no-any-return]
+    return _run(pg, operation, async_op, results)
+
+
+def _run(pg: BaseGroup, operation: Operation, async_op: bool, results: Any) -> Work | None:
     if pg._coalescing is not None:
         pg._coalescing.append(Work(pg._group.start(operation), results))
         return pg._coalescing[-1] if async_op else None

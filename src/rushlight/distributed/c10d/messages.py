@@ -9,8 +9,9 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.distributed import DistBackendError, Operation
+from rushlight._interface.distributed import STATE, DistBackendError, Operation
 from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, specs_of
+from rushlight.distributed.c10d.observing import told
 from rushlight.distributed.c10d.work import Work
 from rushlight.distributed.c10d.world import BaseGroup, group_of, member, place_in
 
@@ -53,10 +54,16 @@ def _receiving(tensor: Any, pg: BaseGroup, src: int | None, tag: int, group_src:
 
 
 def _issued(pg: BaseGroup, operation: Operation, tensor: Tensor) -> Work:
-    work = Work(pg._group.start_message(operation), tensor)
+    work = Work(_begun(operation, tensor, pg._group.start_message), tensor)
     if pg._coalescing is not None:
         pg._coalescing.append(work)
     return work
+
+
+def _begun(operation: Operation, tensor: Tensor, begin: Callable[[Operation], Any]) -> Any:
+    if STATE.observers:
+        return told(operation, (tensor,), lambda: begin(operation))
+    return begin(operation)
 
 
 def isend(
@@ -79,7 +86,7 @@ def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0
     """Send a tensor to another process, and wait until it may be changed again."""
     pg = member(group, "send")
     if pg is not None:
-        pg._group.run_message(_sending(tensor, pg, dst, tag, group_dst))
+        _begun(_sending(tensor, pg, dst, tag, group_dst), tensor, pg._group.run_message)
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
@@ -88,7 +95,7 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     if pg is None:
         return -1
     operation = _receiving(tensor, pg, src, tag, group_src)
-    pg._group.run_message(operation)
+    _begun(operation, tensor, pg._group.run_message)
     return operation.source()
 
 

@@ -28,6 +28,7 @@ from rushlight._interface.sharding import (
     stages,
     strategies,
 )
+from rushlight._interface.tensors import STATE
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
 from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
@@ -82,6 +83,9 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
             raise RuntimeError(f"{func}: tensors of two meshes, {mesh} and {x.device_mesh}; operators take one")
         if all(x is not other for other in tensors):
             tensors.append(x)
+    for observer in STATE.observers:
+        if observer.takes_spread:
+            observer.spread(getattr(func, "__name__", str(func)), tensors)
     key = func, str(tree), tuple(_key(x, tensors) for x in flat), mesh
     loose = func, str(tree), tuple(type(x) if type(x) is float else _key(x, tensors) for x in flat), mesh
     alike = _alike(tensors)

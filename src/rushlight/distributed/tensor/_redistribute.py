@@ -14,6 +14,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.sharding import Part
 from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.c10d.observing import functional
 from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 
 __all__ = ["OPS", "global_shape", "redistribute", "reduce_along", "shard_of"]
@@ -105,8 +106,11 @@ def shard_of(whole: Tensor, dim: int, mesh: Any, axis: int) -> Tensor:
 
 def reduce_along(local: Tensor, mesh: Any, axis: int, kind: str) -> Tensor:
     """The reduction of every process's tensor along an axis, as a new tensor."""
-    if mesh.shape[axis] == 1:
-        return local
+    return local if mesh.shape[axis] == 1 else _reduced(local, mesh, axis, kind)
+
+
+@functional("all_reduce")
+def _reduced(local: Tensor, mesh: Any, axis: int, kind: str) -> Tensor:
     boolean = local.dtype is rushlight.bool
     made = local.to(rushlight.uint8) if boolean else local.clone(memory_format=rushlight.contiguous_format)
     dist.all_reduce(made, OPS[kind], group=mesh.get_group(axis))
@@ -122,6 +126,7 @@ def _term(local: Tensor, mesh: Any, axis: int, there: Partial) -> Tensor:
     return rushlight.zeros_like(local) if there.reduce_op == "sum" else rushlight.ones_like(local)
 
 
+@functional("all_gather_into_tensor")
 def _gather(local: Tensor, shape: list[int], mesh: Any, axis: int, dim: int) -> Tensor:
     """The whole from parts along `dim`."""
     size, extent = mesh.shape[axis], shape[dim]
@@ -135,6 +140,7 @@ def _gather(local: Tensor, shape: list[int], mesh: Any, axis: int, dim: int) -> 
     return whole.movedim(0, dim).contiguous()
 
 
+@functional("reduce_scatter_tensor")
 def _scatter_terms(local: Tensor, shape: list[int], mesh: Any, axis: int, here: Partial, there: Shard) -> Tensor:
     """A part of the reduction of terms."""
     size, extent = mesh.shape[axis], shape[there.dim]
@@ -148,6 +154,7 @@ def _scatter_terms(local: Tensor, shape: list[int], mesh: Any, axis: int, here: 
     return mine[:part].movedim(0, there.dim).contiguous()
 
 
+@functional("all_to_all_single")
 def _exchange(local: Tensor, shape: list[int], mesh: Any, axis: int, dim: int, to: int) -> Tensor:
     """Parts along `dim` as parts along `to`: every process sends each other one its share."""
     size, here = mesh.shape[axis], mesh.get_coordinate()[axis]

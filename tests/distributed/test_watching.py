@@ -1,0 +1,82 @@
+"""Profiles, counts of collectives, traces of all ranks, and who is waited for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.distributed import watch_programs as programs
+from tests.distributed.ranks import Ranks
+
+# The rows that PyTorch 2.13 shows for the same program (its `gloo:all_reduce` under reduce_scatter aside).
+ROWS = {
+    "c10d::allreduce_": 2, "gloo:all_reduce": 2, "c10d::broadcast_": 1, "gloo:broadcast": 1, "c10d::allgather_": 1, "c10d::_allgather_base_": 1,
+    "gloo:all_gather": 2, "c10d::_reduce_scatter_base_": 1, "c10d::reduce_scatter_": 1, "gloo:reduce_scatter": 2, "c10d::barrier": 1, "gloo:barrier": 1,
+    "c10d::reduce_": 1, "gloo:reduce": 1, "c10d::alltoall_base_": 1, "gloo:all_to_all": 1, "c10d::gather_": 1, "gloo:gather": 1, "c10d::scatter_": 1,
+    "gloo:scatter": 1,
+}  # fmt: skip
+
+
+def test_profiles_show_collectives(four: Ranks, tmp_path: Path) -> None:
+    for rank, (counts, info, rows) in enumerate(four.run(programs.profiled, str(tmp_path))):
+        messages = {0: {"c10d::send": 1, "gloo:send": 1}, 1: {"c10d::recv_": 1, "gloo:recv": 1}}.get(rank, {})
+        assert counts == ROWS | messages
+        assert (info["rank"], info["world_size"]) == (rank, 4) and info["pg_config"][0]["ranks"] == [0, 1, 2, 3]
+        first, second = (row["args"] for row in rows[:2])
+        assert (first["Collective name"], first["Reduction"], first["dtype"]) == ("all_reduce", "sum", "float32")
+        assert (first["In msg nelems"], first["In bytes"], first["Out msg nelems"]) == (12, 48, 12)
+        assert first["Process Group Ranks"] == "[0, 1, 2, 3]" and second["Seq"] == first["Seq"] + 1
+        assert not first["Is asynchronized op"] and second["Is asynchronized op"]
+        assert rows[0]["tid"] != rows[1]["tid"] and 0 <= first["Blocked us"] - rows[0]["dur"] < 1e5
+    assert four.run(programs.profiled_ddp)[0] == {"c10d::allreduce_": 1, "gloo:all_reduce": 1}
+
+
+# What PyTorch 2.13 prints for this program (two processes; colours, and the name of the model's class, aside).
+TABLE = """Global
+  FORWARD PASS
+    *c10d_functional.all_reduce: 1
+    MLP
+      FORWARD PASS
+        *c10d_functional.all_reduce: 1
+        MLP.net1
+        MLP.relu
+        MLP.net2
+          FORWARD PASS
+            *c10d_functional.all_reduce: 1
+"""
+OPERATIONS = [
+    "**aten.addmm.default", "sharding: [(Shard(dim=0),), (Replicate(),), (Shard(dim=1),)]",
+    "**aten.mm.default", "sharding: [(Shard(dim=0),), (Replicate(),)]",
+    "**aten.sum.dim_IntList", "sharding: [(Shard(dim=1),)]",
+    "**aten.addmm.default", "sharding: [(Replicate(),), (Shard(dim=1),), (Shard(dim=0),)]",
+    "**aten.mm.default", "sharding: [(Replicate(),), (Shard(dim=1),)]",
+    "**aten.mm.default", "sharding: [(Replicate(),), (Shard(dim=1),)]",
+    "**aten.sum.dim_IntList", "sharding: [(Replicate(),)]",
+]  # fmt: skip
+
+
+def test_collectives_are_counted_by_module(four: Ranks, tmp_path: Path) -> None:
+    found = four.run(programs.counted, str(tmp_path))
+    counts, total, table, text, tree, placements, plain, drawn = found[0]
+    assert counts == {"c10d_functional.all_reduce": 1} and total == 1
+    assert re.sub("\\x1b.*?m", "", table) == TABLE and "\033[1;33m    *c10d_functional.all_reduce: 1\033[0m\n" in table
+    assert "        *Parameter List\n         *weight: (Shard(dim=0),)\n         *bias: (Shard(dim=0),)\n" in text
+    assert [line.strip() for line in text.splitlines() if "**" in line or "sharding" in line] == OPERATIONS
+    (model,) = tree["children"]
+    assert [child["fqn"] for child in model["children"]] == ["MLP.net1", "MLP.relu", "MLP.net2"]
+    assert model["children"][2]["collectives_forward"] == [["c10d_functional.all_reduce", 1]]
+    assert [str(p) for p in placements.values()] == [
+        "(Shard(dim=0),)",
+        "(Shard(dim=0),)",
+        "(Shard(dim=1),)",
+        "(Replicate(),)",
+    ]
+    assert plain == {
+        "c10d_functional.all_to_all_single": 1, "c10d_functional.all_gather_into_tensor": 1, "c10d_functional.all_reduce": 2,
+        "c10d.allreduce_": 1, "c10d._allgather_base_": 1,
+    }  # fmt: skip
+    lines = [line.split() for line in drawn.splitlines()]
+    assert lines[0] == ["columns"] and lines[1] == ["Col", "0-1", "Col", "2-3", "Col", "4-5"]
+    assert lines[3] == ["Row", "0-4", "cpu:0", "cpu:1", "cpu:2"]  # the fourth has none
+    assert lines[6] == ["Row", "0-2", "cpu:0,", "cpu:1,", "cpu:2,", "cpu:3"]
+    assert all(one[-1] == "" for one in found[1:])

@@ -1,0 +1,109 @@
+"""What the ranks of `test_watching` do: profiles, counts of collectives, traces."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import rushlight as torch
+import rushlight.distributed as dist
+import rushlight.distributed._functional_collectives as funcol
+from rushlight.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+from rushlight.distributed.tensor.debug import CommDebugMode, visualize_sharding
+from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from rushlight.nn.parallel import DistributedDataParallel
+from rushlight.profiler import profile
+
+
+def every_collective(rank: int, size: int) -> None:
+    """One of each."""
+    x, big = torch.ones(4, 3), torch.ones(4 * size, 3)
+    parts = [torch.ones(4, 3) for _ in range(size)]
+    dist.all_reduce(x)
+    dist.all_reduce(x, async_op=True).wait()
+    dist.broadcast(x, 0)
+    dist.all_gather(parts, x)
+    dist.all_gather_into_tensor(big, x)
+    dist.reduce_scatter_tensor(x, big)
+    dist.barrier()
+    dist.reduce(x, 0)
+    dist.all_to_all_single(big, big.clone())
+    dist.gather(x, parts if rank == 0 else None, 0)
+    dist.scatter(x, parts if rank == 0 else None, 0)
+    dist.reduce_scatter(x, parts)
+    if rank < 2:
+        (dist.recv if rank else dist.send)(x, 1 - rank)
+
+
+def profiled(rank: int, size: int, directory: str) -> tuple[dict[str, int], Any, list[Any]]:
+    """Counts of the rows of a profile, the trace's rows of collectives, and the nesting of one of them."""
+    with profile(record_shapes=True) as prof:
+        every_collective(rank, size)
+    counts = {row.key: row.count for row in prof.key_averages() if row.key.startswith(("c10d", "gloo"))}
+    path = Path(directory) / f"trace_{rank}.json"
+    prof.export_chrome_trace(str(path))
+    trace = json.loads(path.read_text())
+    rows = [row for row in trace["traceEvents"] if row["name"].startswith("gloo")]
+    events = prof.events()
+    first, second = [e for e in events if e.name == "gloo:all_reduce"][:2]
+    assert first.cpu_parent.name == "c10d::allreduce_" and not first.is_async and first.input_shapes == [[4, 3]]
+    assert second.cpu_parent is None and second.is_async and second.thread != first.thread
+    return counts, trace["distributedInfo"], rows
+
+
+def profiled_ddp(rank: int, size: int) -> dict[str, int]:
+    """Rows of a step of DDP."""
+    model = DistributedDataParallel(torch.nn.Linear(4, 3))
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+    with profile() as prof:
+        model(torch.ones(2, 4)).sum().backward()
+    return {row.key: row.count for row in prof.key_averages() if row.key.startswith(("c10d", "gloo"))}
+
+
+class MLP(torch.nn.Module):
+    """Two layers of tensor parallel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net1, self.relu, self.net2 = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.net2(self.relu(self.net1(x)))
+
+
+def counted(rank: int, size: int, directory: str) -> list[Any]:
+    """Counts of collectives of tensor parallel, of redistributions, and of plain calls."""
+    mesh = init_device_mesh("cpu", (size,))
+    model = parallelize_module(MLP(), mesh, {"net1": ColwiseParallel(), "net2": RowwiseParallel()})
+    x = torch.ones(4, 8)
+    with CommDebugMode() as comm:
+        model(x).sum().backward()
+    found: list[Any] = [{str(k): v for k, v in comm.get_comm_counts().items()}, comm.get_total_counts()]
+    found.append(comm.generate_comm_debug_tracing_table(noise_level=0))
+    path = Path(directory) / f"table_{rank}"
+    comm.log_comm_debug_tracing_table_to_file(str(path), noise_level=1)
+    comm.generate_json_dump(f"{path}.json", noise_level=1)
+    found += [path.read_text(), json.loads(Path(f"{path}.json").read_text()), comm.get_sharding_info()]
+    spread = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
+    with CommDebugMode() as comm:
+        spread.redistribute(mesh, [Shard(1)])
+        spread.full_tensor()
+        spread.sum()
+        dist.all_reduce(x)
+        dist.barrier()
+        dist.all_gather_into_tensor(torch.ones(4 * size, 8), x)
+        with CommDebugMode() as inner:
+            funcol.all_reduce(x, "sum", mesh)
+            torch.ops._c10d_functional.all_reduce(x, "sum", mesh.get_group().group_name)
+    assert inner.get_comm_counts() == {torch.ops.c10d_functional.all_reduce: 2}
+    found.append({str(k): v for k, v in comm.get_comm_counts().items()})
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        visualize_sharding(distribute_tensor(torch.ones(5, 6), mesh, [Shard(1)]), "columns")
+        visualize_sharding(distribute_tensor(torch.ones(3), mesh, [Replicate()]))
+    found.append(text.getvalue())
+    return found
