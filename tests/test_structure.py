@@ -164,7 +164,7 @@ DOORS = {
     "cpu/__init__.py": "is about the CPU's backend",
 }
 INTERFACE = "rushlight._interface"
-NAMES_OF_THE_INTERFACE = 206
+NAMES_OF_THE_INTERFACE = 207
 
 
 def shown_names(path: Path) -> set[str]:
@@ -260,6 +260,7 @@ LAZY = {
     "rushlight._host.stubs": "agents of launchers run no native code",
     "rushlight": "`torchrun` counts GPUs on demand",
     "rushlight._engine.autograd.anomaly": "anomaly mode is rare",
+    "rushlight._engine.autograd.halves": "most programs have no pipelines",
     "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
     "rushlight._engine.core.describe": "a program may print nothing",
     "rushlight._engine.core.lazy_clone": "lazy clones are rare",

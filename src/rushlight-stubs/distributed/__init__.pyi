@@ -97,6 +97,7 @@ from rushlight.distributed.c10d.groups import new_subgroups as new_subgroups
 from rushlight.distributed.c10d.groups import new_subgroups_by_enumeration as new_subgroups_by_enumeration
 from rushlight.distributed import nn as nn
 from rushlight.distributed import optim as optim
+from rushlight.distributed import pipelining as pipelining
 from rushlight.distributed.c10d.messages import recv as recv
 from rushlight.distributed.c10d.objects import recv_object_list as recv_object_list
 from rushlight.distributed.c10d.collectives import reduce as reduce

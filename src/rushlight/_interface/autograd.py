@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._engine.autograd.api import zero_gradients
+from rushlight._engine.autograd.api import run_in_halves, zero_gradients
 from rushlight._engine.autograd.engine import queue_callback
 from rushlight._engine.autograd.node import Node, Packed, packed, split_edge
 from rushlight._engine.autograd.rules import record, record_all
@@ -23,6 +23,7 @@ __all__ = [
     "edge_of",  # a tensor's place in the graph
     "split_edge",  # node and index of the output
     "zero_gradients",  # `zero_grad` of many tensors
+    "run_in_halves",  # gradients of inputs at once, those of other leaves later
     "queue_callback",  # call a function when the running backward ends
     "bump",  # count a change of a storage
     "last_change",  # the line that changed it last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rushlight._base.lazy import LazyModule
@@ -16,8 +16,9 @@ from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.override import as_arguments, dispatch
 
 gradients: Any = LazyModule("rushlight._engine.functorch.gradients")
+halves: Any = LazyModule("rushlight._engine.autograd.halves")
 
-__all__ = ["backward", "grad", "zero_gradients"]
+__all__ = ["backward", "grad", "run_in_halves", "zero_gradients"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
@@ -291,6 +292,16 @@ def _batched(
     return filled(
         gradients.vjp_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph
     )
+
+
+def run_in_halves(
+    outputs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> tuple[list[Tensor | None], Callable[[], None]]:
+    """The gradients of `inputs`, and a function that adds those of all other leaves to `.grad`: pipelines send the first
+    on before they compute the second.
+    """
+    found: tuple[list[Tensor | None], Callable[[], None]] = halves.run_in_halves(outputs, grads, inputs)
+    return found
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:

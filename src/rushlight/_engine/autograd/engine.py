@@ -28,7 +28,10 @@ from rushlight._types.dtype import FLOAT32
 
 anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
 
-__all__ = ["accumulate_into", "filled", "joined_gradients", "queue_callback", "run_backward", "task_number", "will_run"]
+__all__ = [
+    "Task", "accumulate_into", "capture", "execute", "filled", "joined_gradients", "loop", "queue_callback", "root_edge", "run_backward", "run_node",
+    "task_number", "will_run",
+]  # fmt: skip
 
 
 _ACCUMULATING = free_after_fork(RLock())
@@ -115,7 +118,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     return OPS["clone_like"](grad, spec) if spec.numel else OPS["clone_like"](alias(grad), spec)
 
 
-class _Task:
+class Task:
     """The state of one backward call."""
 
     __slots__ = (
@@ -137,7 +140,7 @@ class _Task:
         self.ends: frozenset[Any] = frozenset()  # nodes behind which nothing runs
         self.depth = 0  # how many backward calls it runs inside of
         self.roots: set[Any] = set()
-        self.run: Any = _run
+        self.run: Any = run_node
         self.notes: dict[Any, Any] = {}  # state of hooks over several gradients during this call
         self.after: list[Any] = []  # callbacks that hooks queued for the end
 
@@ -267,7 +270,7 @@ def run_backward(
     their gradients are returned: with `apart` as a tuple of what would be added up, where that is more than one.
     Nothing behind the nodes `ends` runs.
     """
-    task = _Task(keep_graph, create_graph)
+    task = Task(keep_graph, create_graph)
     task.apart, task.ends = {} if apart else None, frozenset(ends)
     if HOOKS.asks and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
@@ -278,11 +281,11 @@ def run_backward(
     if HOOKS.walk is not None and inputs is None and len(roots) == 1 and not task.ends and STATE.task is None:
         known = HOOKS.walk.recognised(task, roots[0], grads[0])
         if known is not None:
-            _execute(task, [], known)
+            execute(task, [], known)
             return task.results
     task.count(nodes)
     if inputs is not None:
-        _capture(task, nodes, inputs, accumulate)
+        capture(task, nodes, inputs, accumulate)
     heap: list[Any] = []
     ready = set()
     grad = None
@@ -298,13 +301,13 @@ def run_backward(
     if outer is not None:
         task.depth = outer.depth + 1
         if not task.depth % DEEPEST:
-            in_thread(_execute, task, heap)
+            in_thread(execute, task, heap)
             return task.results
-    _execute(task, heap)
+    execute(task, heap)
     return task.results
 
 
-def _execute(task: _Task, heap: list[Any], known: Callable[[], None] | None = None) -> None:
+def execute(task: Task, heap: list[Any], known: Callable[[], None] | None = None) -> None:
     """Run ready nodes until none is left, or what does all that they do (`known`), then the callbacks that hooks queued,
     and those that callbacks queue.
     """
@@ -316,14 +319,14 @@ def _execute(task: _Task, heap: list[Any], known: Callable[[], None] | None = No
         if known is not None:
             known()
         elif HOOKS.walk is None or not HOOKS.walk(task, heap):
-            _loop(task, heap)
+            loop(task, heap)
         for callback in task.after:  # grows while callbacks ask for more
             callback()
     finally:
         state.word, state.task, state.saved_hooks = before, outer, hooks
 
 
-def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge], accumulate: bool) -> None:
+def capture(task: Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge], accumulate: bool) -> None:
     """Mark what leads to `inputs`.  With `accumulate` their nodes run (those of non-leaves retain the gradient), else
     their gradients are results.
     """
@@ -343,10 +346,10 @@ def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEd
     task.restrict(nodes, targets)
 
 
-def _loop(task: _Task, heap: list[Any]) -> None:
+def loop(task: Task, heap: list[Any]) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
     release, run = not task.keep, task.run
-    quick = ready().quick_backward if run is _run and not STATE.word & (ANOMALY | GRAD) else None
+    quick = ready().quick_backward if run is run_node and not STATE.word & (ANOMALY | GRAD) else None
     leaves: list[Any] = []  # ready accumulations: they go first, in any order
     first = 0 if STATE.word & FUNCTION_MODE else -1  # a mode sees them in PyTorch's order
     while heap or leaves:
@@ -397,7 +400,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             node._release()
 
 
-def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
+def _captured(task: Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
     """Store the gradients that are results.  Returns whether the node runs too; then the hooks of its tensors run
     later, as in PyTorch.
     """
@@ -416,7 +419,7 @@ def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> boo
     return runs
 
 
-def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+def run_node(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
     extra = node._extra
     if extra is None:
         if grads[0] is None and all(g is None for g in grads) and not node._wants_none:

@@ -250,6 +250,14 @@ class OpNode(Node):
         found = run(saved, grads)
         return self._linked_flat(found) if STATE.word & GRAD else found
 
+    def apply_for(self, grads: list[Tensor | None], edges: Sequence[int]) -> Sequence[Tensor | None] | None:
+        """`apply` for some of the edges alone; None where that is not possible without the others."""
+        saved = self.saved
+        if saved is None:
+            raise RuntimeError(RELEASED)
+        saved = self.unpacked() if saved else saved
+        return None if type(saved) is Relaid else self.info.backward_for(saved, grads, edges)
+
     def _linked_flat(self, found: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Recorded gradients as they are, or through a `FlatBackward` where PyTorch links them to the arguments."""
         origin = self.info.origin

@@ -18,7 +18,7 @@ from rushlight._engine.dispatch.kept.plan_store import PlanNote, graph_key
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
 from rushlight._engine.dispatch.plans.native_plans import register_slots
 from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, live_nodes
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._types.device import Device
 from rushlight._types.shape_env import ShapeEnv
@@ -49,7 +49,7 @@ class BackwardSpec:
 
     __slots__ = (
         "_backward", "_device", "_fast", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
-        "_places", "_plans", "_results", "_some", "cls", "n_results", "outputs", "record", "sources", "wrt",
+        "_places", "_plans", "_results", "_some", "_wanted", "cls", "n_results", "outputs", "record", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class BackwardSpec:
         self._out_specs: list[Spec] | None = None
         self._plans: Any = None
         self._some: dict[tuple[bool, ...], Any] = {}
+        self._wanted: dict[tuple[int, ...], Any] = {}
         self._places: Any = None
         self._origin: Any = None
         self.record: bytes | None = None  # the key of the record of the forward call, where one is kept
@@ -222,6 +223,32 @@ class BackwardSpec:
         call, picks, outputs = self._some[mask]
         results = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
         return [None if o is None else results[o] for o in outputs]
+
+    def backward_for(
+        self, saved: Sequence[Any], grads: Sequence[Tensor | None], edges: Sequence[int]
+    ) -> list[Tensor | None] | None:
+        """The gradients for some of the edges alone, from the gradients of all results; None where they cannot be had
+        without the others.
+        """
+        cotangents, flags = list(grads[: self.n_results]), self.mask
+        if any(g is not None for g in grads[self.n_results :]):
+            return None
+        if any((g is None) is flag for g, flag in zip(cotangents, flags, strict=True)):
+            return None
+        key = tuple(edges)
+        if key not in self._wanted:
+            picks = sorted({o for o in (self.outputs[k] for k in edges) if o is not None})
+            graph = self.graph
+            ends = [graph.outputs[o] for o in picks]
+            part = Graph(graph.inputs, live_nodes(graph.nodes, ends), ends)
+            self._wanted[key] = self._graphs.caller(part, self.cls.__name__), {o: k for k, o in enumerate(picks)}
+        call, where = self._wanted[key]
+        results = call(*saved, *[g for g in cotangents if g is not None])
+        found: list[Tensor | None] = [None] * len(self.outputs)
+        for k in edges:
+            number = self.outputs[k]
+            found[k] = None if number is None else results[where[number]]
+        return found
 
     @staticmethod
     def _sums(some: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.autograd.engine import _run as run_plain
 from rushlight._engine.autograd.engine import filled, run_backward
+from rushlight._engine.autograd.engine import run_node as run_plain
 from rushlight._engine.autograd.node import AccumulateGrad, Node, OpNode, split_edge
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import STATE, TRANSFORMS, new_plan_table
