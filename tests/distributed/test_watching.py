@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -80,3 +81,33 @@ def test_collectives_are_counted_by_module(four: Ranks, tmp_path: Path) -> None:
     assert lines[3] == ["Row", "0-4", "cpu:0", "cpu:1", "cpu:2"]  # the fourth has none
     assert lines[6] == ["Row", "0-2", "cpu:0,", "cpu:1,", "cpu:2,", "cpu:3"]
     assert all(one[-1] == "" for one in found[1:])
+
+
+def test_one_trace_of_all_ranks_and_who_is_waited_for(four: Ranks, tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    found = four.run(programs.together, str(path))
+    assert [one[0] for one in found] == [str(path), None, None, None]
+    rows = json.loads(path.read_text())["traceEvents"]
+    named = {row["pid"]: row["args"]["name"] for row in rows if row["name"] == "process_name"}
+    assert named == {rank: f"rank {rank}" for rank in range(4)}
+    reduced = [row for row in rows if row["name"] == "gloo:all_reduce" and not row["args"]["Is asynchronized op"]]
+    assert sorted(row["pid"] for row in reduced) == [0, 1, 2, 3]
+    assert {row["args"]["Waited for rank"] for row in reduced} == {1}
+    assert all(row["args"]["Waited us"] > 3e4 for row in reduced if row["pid"] != 1)
+    assert next(row for row in reduced if row["pid"] == 1)["args"]["Waited us"] == 0
+    assert max(row["ts"] for row in reduced) < min(row["ts"] + row["dur"] for row in reduced)  # one clock
+    arrows = [row for row in rows if row.get("cat") == "collective"]
+    assert len(arrows) == 2 * 2 * 3 and {row["pid"] for row in arrows if row["ph"] == "s"} >= {1}
+    for _, shared, measured, _, _ in found:  # one machine has one clock
+        assert shared == [0.0] * 4 and measured == found[0][2] and all(abs(x) < 0.05 for x in measured)
+    balance = {row["rank"]: row for row in found[0][3]}
+    assert [row["rank"] for row in found[3][3]] == [0, 1, 2, 3]
+    for rank in (0, 1, 3):
+        assert balance[rank]["culprits"][2] > 0.06 and balance[rank]["collectives"] == 2
+    assert balance[2]["awaited"] > 0.2 and balance[2]["culprits"].get(2) is None
+    assert balance[1]["transfer"] < 0.09 and balance[1]["compute"] < 0.09  # nobody waits for work that all have begun
+    assert balance[0]["messages"] > 0 and balance[0]["nbytes"] == 8000
+    for row in balance.values():
+        assert abs(sum(row[k] for k in ("compute", "waiting", "transfer", "messages")) - row["wall"]) < 1e-3
+    lines = found[0][4].splitlines()
+    assert lines[0].split()[:4] == ["rank", "wall", "compute", "waiting"] and "rank 2" in lines[3]

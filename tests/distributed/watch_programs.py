@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import rushlight.distributed._functional_collectives as funcol
 from rushlight.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from rushlight.distributed.tensor.debug import CommDebugMode, visualize_sharding
 from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from rushlight.distributed.watching import clock_offsets, load_balance, merge_traces
 from rushlight.nn.parallel import DistributedDataParallel
 from rushlight.profiler import profile
 
@@ -107,3 +109,29 @@ def counted(rank: int, size: int, directory: str) -> list[Any]:
         visualize_sharding(distribute_tensor(torch.ones(3), mesh, [Replicate()]))
     found.append(text.getvalue())
     return found
+
+
+def together(rank: int, size: int, path: str) -> Any:
+    """One trace of all ranks, the clocks' distances, and the rows of a block in which rank 2 is slow."""
+    x = torch.ones(1000)
+    dist.barrier()
+    with profile() as prof:
+        if rank == 1:
+            time.sleep(0.05)
+        dist.all_reduce(x)
+        dist.all_reduce(x, async_op=True).wait()
+    written = merge_traces(prof, path)
+    measured = clock_offsets(rounds=8, measure=True)
+    dist.barrier()
+    with load_balance() as balance:
+        time.sleep(0.1 if rank == 2 else 0.0)
+        dist.all_reduce(x)
+        work = dist.all_reduce(x, async_op=True)
+        time.sleep(0.1 if rank == 0 else 0.01)
+        work.wait()
+        if rank == 3:
+            time.sleep(0.05)
+            dist.send(x, 0)
+        elif rank == 0:
+            dist.recv(x, 3)
+    return written, clock_offsets(), measured, [row._asdict() for row in balance.rows], balance.table()

@@ -83,6 +83,7 @@ __getattr__ = lazy_files(
         "optim",
         "rpc",
         "tensor",
+        "watching",
     ),
 )
 

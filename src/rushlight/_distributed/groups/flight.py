@@ -68,6 +68,7 @@ class FlightRecorder:
         self.rank = 0  # in the whole job
         self.groups: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.written: str | None = None
+        self.taps: list[list[Any]] = []  # lists to which operations are added too
 
     def note(self, operation: Any, number: int) -> None:
         """An operation was asked for; `number` is its place among those of its kind in the group."""
@@ -79,6 +80,8 @@ class FlightRecorder:
             ring = self.ring = deque(maxlen=max(FLIGHT_SIZE.get(), 0))
         operation.record = next(self.numbers), number
         ring.append(operation)
+        for tap in self.taps:
+            tap.append(operation)
 
     def clear(self) -> None:
         """Forget all operations; numbers begin anew, and the size of the ring is read again."""
