@@ -231,6 +231,7 @@ LATE = {
 # Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
 # cheap.  Counted apart from late imports.
 LAZY = {
+    "rushlight._backends.cpu.program.collectives": "most programs have one process",
     "rushlight.compiler.compilation": "settings are read by programs that compile nothing",
     "rushlight._backends.cpu.attention.attention": "routines of programs that are recorded where nothing was compiled",
     "rushlight._backends.cpu.conv.conv": "likewise",

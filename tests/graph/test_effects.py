@@ -1,4 +1,4 @@
-"""Effects: memory, random streams and calls in a process group, in order, in graphs."""
+"""Effects: memory and random streams, in order, in graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import rushlight as torch
 from rushlight._backends.null import compile_graph
 from rushlight._backends.reference import run
-from rushlight._base.errors import MissingFeatureError, NotDifferentiableError
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._graph.core import EffectOrderError, Graph, GraphBuilder, Reference, rebuilt, trace
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._graph.printer import parse, to_source
@@ -50,7 +50,7 @@ WITH_EFFECTS = [p for p in EFFECTS.values() if isinstance(p, EffectPrimitive)]
 def test_record_is_complete(primitive: EffectPrimitive) -> None:
     assert primitive.name not in PRIMITIVES
     assert primitive.doc.endswith(".") and primitive.effect is not None
-    assert primitive.family in ("memory", "draw", "collective")
+    assert primitive.family in ("memory", "draw")
     for rule in (primitive.vjp, primitive.jvp):
         assert callable(rule) or (isinstance(rule, not_differentiable) and rule.why)
     assert getattr(prim, primitive.name) is primitive and pickle.loads(pickle.dumps(primitive)) is primitive
@@ -275,24 +275,6 @@ def test_the_verifier_finds_two_effects_on_one_version_and_lost_ones() -> None:
 def test_kernels_are_not_made_of_effects() -> None:
     with pytest.raises(NotImplementedError, match="no kernel computes prim.read"):
         compile_graph(counter())
-
-
-def test_collectives_are_records_that_nobody_runs() -> None:
-    builder = GraphBuilder()
-    order, x = builder.reference("group", (), INT64), builder.input((2,), FLOAT64)
-    with builder:
-        order, total = prim.all_reduce(order, x, group=3, size=4, reduce="sum")
-        order, rows = prim.all_gather(order, total, group=3, size=4)
-    graph = builder.finish([order, rows])
-    verify(graph)
-    assert rows.shape == (4, 2)
-    assert 'prim.all_reduce(x0, x1, group=3, size=4, reduce="sum")'.replace('"', "'") in to_source(graph)
-    with pytest.raises(
-        MissingFeatureError, match="prim.all_reduce among 4 processes of group 3: there are no process groups yet"
-    ):
-        run(graph, [np.array(0), np.ones(2)])
-    with builder, pytest.raises(ValueError, match="reduce is one of sum, prod, min, max, avg, got 'median'"):
-        prim.all_reduce(order, x, group=3, size=4, reduce="median")
 
 
 # ***** transforms *****

@@ -106,7 +106,7 @@ class Value:
 
 
 class Reference(Value):
-    """What an effect changes, as it is between two effects: `kind` is "memory", "stream" or "group".
+    """What an effect changes, as it is between two effects: `kind` is "memory" or "stream".
 
     Only primitives with effects take one (see `_prims.record.Effect`).  The one that replaces it gives the reference to
     use from then on.
@@ -189,7 +189,7 @@ class GraphBuilder:
         return value
 
     def reference(self, kind: str, shape: Sequence[int], dtype: DType) -> Reference:
-        """A new graph input that effects may change: "memory", a "stream" or the order of calls in a "group"."""
+        """A new graph input that effects may change: "memory" or a "stream"."""
         value = Reference(kind, tuple(shape), dtype)
         self.inputs.append(value)
         return value

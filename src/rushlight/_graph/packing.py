@@ -125,10 +125,12 @@ def unpacked_ints(data: Any, least: int = -(1 << 63)) -> tuple[int, ...]:
 def packed_graph(graph: Graph) -> list[Any]:
     """[inputs, nodes, places of the outputs].
 
-    `UnpackableError` for effects, and where a parameter is none that plain data can hold.
+    `UnpackableError` for effects and collectives, and where a parameter is none that plain data can hold.
     """
     if any(type(v) is Reference for v in graph.inputs) or any(node.prim.effect is not None for node in graph.nodes):
         raise UnpackableError("a graph with effects")
+    if any(node.prim.family == "collective" for node in graph.nodes):
+        raise UnpackableError("a graph that communicates: the numbers of groups are those of one job")
     places = {id(v): k for k, v in enumerate(graph.inputs)}
     nodes = []
     for node in graph.nodes:

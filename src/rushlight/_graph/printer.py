@@ -31,7 +31,7 @@ from rushlight._types.dtype import BY_NAME, DType
 
 __all__ = ["describe", "literal", "parse", "to_source"]
 
-KINDS = ("memory", "stream", "group")  # of references
+KINDS = ("memory", "stream")  # of references
 
 
 # ***** printing *****

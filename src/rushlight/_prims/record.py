@@ -198,11 +198,10 @@ class Effect:
     - "allocates": the result is new memory;
     - "reads": the operand is memory, and the result its contents at this point of the program;
     - "writes": the operand is memory, and the first result the same memory afterwards;
-    - "draws": the operand is a random stream, and the first result the same stream afterwards;
-    - "communicates": the operand is the order of calls in a process group, and the first result that order afterwards.
+    - "draws": the operand is a random stream, and the first result the same stream afterwards.
 
-    `reference` is the kind of reference: "memory", "stream" or "group".  An effect that `replaces` its operand (the
-    last three verbs) consumes it: nothing may read that version any more, so the data dependences of a graph are the
+    `reference` is the kind of reference: "memory" or "stream".  An effect that `replaces` its operand (the
+    last two verbs) consumes it: nothing may read that version any more, so the data dependences of a graph are the
     order of its effects.  The operand comes first.
     """
 
@@ -214,7 +213,7 @@ class Effect:
     @property
     def replaces(self) -> bool:
         """Whether the first result replaces the first operand."""
-        return self.verb in ("writes", "draws", "communicates")
+        return self.verb in ("writes", "draws")
 
     @property
     def makes_reference(self) -> bool:
@@ -231,13 +230,11 @@ class Effect:
 
 
 def never_batched(batched: Sequence[bool], *xs: Any, **params: Any) -> Any:
-    """The batching rule of effects on memory and in groups: there is none."""
-    raise RuntimeError(
-        "a graph that changes memory or calls other processes has no batched form; `functionalize` it first"
-    )
+    """The batching rule of effects on memory: there is none."""
+    raise RuntimeError("a graph that changes memory has no batched form; `functionalize` it first")
 
 
-_REFERENCES = {"allocates": "memory", "reads": "memory", "writes": "memory", "draws": "stream", "communicates": "group"}
+_REFERENCES = {"allocates": "memory", "reads": "memory", "writes": "memory", "draws": "stream"}
 
 
 class ProgramPrimitive(Primitive):

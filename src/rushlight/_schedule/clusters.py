@@ -368,6 +368,8 @@ def kind_of(graph: Graph) -> str:
         lower = node.prim.lower[0]
         if lower in _LOOPS or node.prim.effect is not None or node.prim.name in ("cat", "conditional", "loop"):
             return FIXED
+        if node.prim.family == "collective":
+            return FIXED
         heavy += lower == "extern"
         rows = rows or is_reduction(node)
     return HEAVY if heavy else ROWS if rows else MAP

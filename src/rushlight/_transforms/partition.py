@@ -27,7 +27,7 @@ from rushlight._types.layout import numel
 
 __all__ = ["Joint", "behind", "is_expensive", "lacking", "partition"]
 
-EXPENSIVE_FAMILIES = frozenset(("heavy", "scan", "reduce"))
+EXPENSIVE_FAMILIES = frozenset(("heavy", "scan", "reduce", "collective"))
 EXPENSIVE = frozenset(("scatter", "index_put", "unwindow"))
 EVER = 1 << 60  # above any capacity
 

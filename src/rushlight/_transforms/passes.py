@@ -43,6 +43,7 @@ PASSES = {
         Pass("fusion", "Neighbouring calls become one kernel where every sum keeps its order."),
         Pass("in_place", "Results that belong in the memory of an input are written there by the kernel that makes them."),
         Pass("waves", "Kernels that do not wait for each other share the threads."),
+        Pass("overlap", "Collectives begin as soon as their operands are there, and are waited for where their results are read."),
         Pass("memory_plan", "What lives between kernels lies in one block, and its memory is used again."),
         Pass("packed_weights", "Parameters that products read stay packed from call to call; memory for a copy of each.", asked=True),
         Pass("autotune", "Pieces of large products are searched for, and the fastest kept on disk.", asked=True),

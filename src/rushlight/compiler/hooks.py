@@ -4,6 +4,7 @@ made, when it may trace.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -131,6 +132,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
     HOOKS.handled["rushlight._higher_order_ops.operators", "cond"] = "cond"
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
+    HOOKS.world = _world
+    HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
     checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}
     HOOKS.handled |= {("rushlight._surface.checks", name): handler for name, handler in checks.items()}
@@ -138,3 +141,20 @@ def register(*compiling: Callable[[], bool]) -> None:
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.compiler.optimized_module",
     )  # fmt: skip
+
+
+def _world() -> Any:
+    """What knows the process groups."""
+    return importlib.import_module("rushlight.distributed.c10d.world").WORLD
+
+
+# Functions that depend on process groups, by module; none named: all of it.
+_COMMUNICATING: dict[str, frozenset[str]] = {
+    "c10d.collectives": frozenset(), "_functional_collectives": frozenset(), "nn.functional": frozenset(),
+    "c10d.groups": frozenset((
+        "get_rank", "get_world_size", "get_group_rank", "get_global_rank", "get_process_group_ranks", "get_backend", "is_initialized",
+        "is_available", "get_node_local_rank",
+    )),
+    "c10d.world": frozenset(("rank", "size", "name")),
+    "device_mesh": frozenset(("get_rank", "get_local_rank", "get_group", "get_coordinate", "size")),
+}  # fmt: skip

@@ -28,6 +28,10 @@ from rushlight._backends.cpu.sort.long_kth_native import WORK_BYTES, make_long_k
 from rushlight._backends.cpu.sort.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
 from rushlight._backends.cpu.sort.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.sort.topk_native import HOARE, ORDER, make_kth, make_topk
+from rushlight._base.lazy import LazyModule
+from rushlight._prims.record import EFFECTS
+
+collectives: Any = LazyModule("rushlight._backends.cpu.program.collectives")  # with process groups
 
 __all__ = ["extern_call", "extern_note", "may_pin", "tuned"]
 
@@ -38,6 +42,8 @@ def extern_call(step: ExternStep) -> list[Launch]:
     NotImplementedError names a primitive that has no routine here.
     """
     maker = _EXTERNS.get(step.name)
+    if maker is None and step.name in EFFECTS and EFFECTS[step.name].family == "collective":
+        maker = collectives.collective_call
     if maker is None:
         raise NotImplementedError(f"primitive {step.name!r} has no routine on the CPU")
     return maker(step)

@@ -38,9 +38,10 @@ class Launch:
     others are for later kernels. `keep` keeps objects alive whose addresses are among the ints.
 
     `pinned`, of kernels that pack an operand which may stay so, and of those that read it, says where that is told.
+    `host` kernels call a Python function; `halves`, of a collective, are the launches that begin it and wait for it.
     """
 
-    __slots__ = ("call", "ints", "keep", "pinned", "results", "words")
+    __slots__ = ("call", "halves", "host", "ints", "keep", "pinned", "results", "words")
 
     def __init__(
         self,
@@ -53,6 +54,8 @@ class Launch:
     ) -> None:
         self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
         self.pinned = pinned
+        self.host = False
+        self.halves: tuple[Launch, Launch] | None = None
 
     def constants(self) -> Constants:
         """The ints as an array.  RuntimeError for sizes beyond 63 bits."""

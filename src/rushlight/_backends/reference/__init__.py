@@ -4,6 +4,6 @@ records.
 It is slow and it is the definition: every other backend is tested against it.
 """
 
-from rushlight._backends.reference.run import run
+from rushlight._backends.reference.run import run, run_ranks
 
-__all__ = ["run"]
+__all__ = ["run", "run_ranks"]

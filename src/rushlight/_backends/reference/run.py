@@ -16,10 +16,11 @@ from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._graph.core import Graph, Node, Value, evaluate
+from rushlight._prims.collectives import OVER_RANKS
 from rushlight._prims.numbers import holder, rounded
 from rushlight._types.dtype import COMPLEX32
 
-__all__ = ["run"]
+__all__ = ["run", "run_ranks"]
 
 
 def run(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
@@ -28,6 +29,47 @@ def run(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
     arrays = [_accept(value, argument) for value, argument in zip(graph.inputs, arguments, strict=True)]
     with np.errstate(all="ignore"):
         return evaluate(graph, arrays, _apply)
+
+
+def run_ranks(graphs: Sequence[Graph], arguments: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """What the ranks of a group give, each for its graph and its arguments; the graphs differ in places and sizes alone.
+
+    >>> import numpy as np
+    >>> from rushlight._backends.reference import run_ranks
+    >>> from rushlight._graph.core import trace
+    >>> from rushlight._prims import build
+    >>> from rushlight._prims.effects import prim
+    >>> from rushlight._types.dtype import FLOAT64, INT64
+    >>> def mean(x):
+    ...     order = build.full((), 0, INT64)
+    ...     return prim.all_reduce(order, x, group=0, size=2, reduce="avg", factor=None)[1]
+    >>> graph = trace(mean, [((2,), FLOAT64)])
+    >>> run_ranks([graph, graph], [[np.array([1.0, 2.0])], [np.array([3.0, 4.0])]])
+    [[array([2., 3.])], [array([2., 3.])]]
+    """
+    held: list[dict[Value, Any]] = [
+        dict(zip(graph.inputs, map(_accept, graph.inputs, given), strict=True))
+        for graph, given in zip(graphs, arguments, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        for nodes in zip(*[graph.nodes for graph in graphs], strict=True):
+            operands = [[env[v] for v in node.inputs] for env, node in zip(held, nodes, strict=True)]
+            made = _together(nodes, operands) if nodes[0].prim.family == "collective" else None
+            for rank, node in enumerate(nodes):
+                found = _apply(node, operands[rank]) if made is None else made[rank]
+                held[rank].update(zip(node.outputs, found if node.prim.multiple else (found,), strict=True))
+    return [[env[v] for v in graph.outputs] for env, graph in zip(held, graphs, strict=True)]
+
+
+def _together(nodes: Sequence[Node], operands: Sequence[Sequence[Any]]) -> list[tuple[Any, Any]]:
+    """The results of one collective on all ranks."""
+    name, params = nodes[0].prim.name, dict(nodes[0].params)
+    if any(node.prim.name != name for node in nodes):
+        raise ValueError(f"ranks call different collectives: {', '.join(node.prim.name for node in nodes)}")
+    if name == "all_to_all":
+        params["sent"] = [node.params["sent"] for node in nodes]
+    found = OVER_RANKS[name]([xs[1] for xs in operands], **params)
+    return [(xs[0] + 1, result) for xs, result in zip(operands, found, strict=True)]
 
 
 def _accept(value: Value, argument: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.regions import (
     Layout,
     RegionError,
@@ -91,6 +91,7 @@ class Assembler:
         self.stretches: dict[int, Stretch] = {}
         self.calls = 0
         self.checks: list[Any] = []  # bools that must be False
+        self.orders: dict[int, Any] = {}  # of calls in process groups, by number of the group
         self.control_flow: Any = None  # who writes `Branch` and `Loop`
 
     # ***** the log *****
@@ -110,6 +111,8 @@ class Assembler:
                     leaf.value = self.read(leaf.address, (), (), leaf.dtype)
                 elif isinstance(entry, (Branch, Loop)):
                     self.control_flow.write(self, entry)
+                elif type(entry) is Collective:
+                    self._collective(entry)
                 elif type(entry) is Check:
                     self.checks.append(self.read(entry.address, (), (), BOOL))
                 else:
@@ -142,6 +145,30 @@ class Assembler:
                 self.write(next(fresh), value.shape, strides[k], result)
             else:
                 self.write(addresses[target], value.shape, strides[k], result)
+
+    def _collective(self, entry: Collective) -> None:
+        """A call of its own, after all others in its group."""
+        (address, spec), (target, made), group = entry.operand, entry.result, entry.params["group"]
+        if group not in self.orders:
+            self.orders[group] = _call_of(build.full((), 0, INT64))
+        strides = contiguous_strides(tuple(spec.shape))
+        self.calls += 1
+        order = self.operand(self.orders[group])
+        x = self.operand(self.read(address, spec.shape, strides, spec.dtype))
+        found = getattr(prim, entry.name)(order, x, **entry.params)
+        lies = contiguous_strides(tuple(made.shape))
+        self.orders[group], result = prim.border(*found, strides=((), tuple(lies)))
+        self.write(target, made.shape, lies, result)
+
+    def last_calls(self) -> list[Stretch]:
+        """What keeps the calls of each group in the program, as memory that it gives; the next part begins anew."""
+        found = []
+        for value in self.orders.values():
+            made = Stretch(0, 8)
+            made.value, made.dtype = value, INT64
+            found.append(made)
+        self.orders = {}
+        return found
 
     def failed(self) -> Stretch:
         """Whether one of the checks fails, as memory that the program gives."""

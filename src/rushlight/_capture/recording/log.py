@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Branch", "Call", "Check", "Copy", "Draw", "Entry", "Fill", "Loop", "Part", "Read"]
+__all__ = ["Branch", "Call", "Check", "Collective", "Copy", "Draw", "Entry", "Fill", "Loop", "Part", "Read"]
 
 
 class Call(NamedTuple):
@@ -59,6 +59,18 @@ class Check(NamedTuple):
     address: int
 
 
+class Collective(NamedTuple):
+    """The primitive `name` was called with row-major memory at `operand`; `result` is where its result lies, row-major.
+
+    Both are (address, spec); `params` are those of the primitive, the number of the group among them.
+    """
+
+    name: str
+    operand: tuple[int, Any]
+    result: tuple[int, Any]
+    params: dict[str, Any]
+
+
 class Part(NamedTuple):
     """A part of control flow: its own log, the addresses and specs of its results, and of the memory that it carries
     in; `own` are the beginnings of the memory that it allocates.
@@ -93,4 +105,4 @@ class Loop(NamedTuple):
     fresh: Sequence[int]
 
 
-Entry = Branch | Loop | Check | Call | Fill | Copy | Draw | Read
+Entry = Branch | Loop | Check | Collective | Call | Fill | Copy | Draw | Read

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rushlight._capture.recording.assemble import Assembler, Restart
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Draw
+from rushlight._capture.recording.log import Collective, Draw
 from rushlight._capture.recording.recording import Recording
 from rushlight._capture.recording.regions import RegionError
 from rushlight._capture.recording.running.program import _Build
@@ -103,6 +103,8 @@ def _assembled(build: _Build) -> Assembler:
     recording = build.recording
     if any(type(entry) is Draw for entry in recording.log):
         raise RecordingError("the call draws random numbers")
+    if any(type(entry) is Collective for entry in recording.log):
+        raise RecordingError("the call communicates")
     try:
         assembler = Assembler(recording, build._roots(set()), lambda i: build._own(i).offset, set())
         assembler.run(recording.log)

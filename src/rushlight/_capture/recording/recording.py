@@ -27,7 +27,7 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.element_numbers import element_number
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
-from rushlight._capture.recording.log import Branch, Call, Check, Draw, Entry, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Loop, Read
 from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
 from rushlight._capture.recording.running.host_numbers import HostNumber, Leaf, host_number
 from rushlight._capture.recording.running.program import CompiledProgram, compiled_program
@@ -120,6 +120,8 @@ class Recording:
         """Write an entry down."""
         if isinstance(entry, (Branch, Loop)):
             written = list(entry.fresh)
+        elif isinstance(entry, Collective):
+            written = [self.memory_at(entry.result[0]).address]
         elif type(entry) is Call:
             written = [*entry.fresh, *[self.memory_at(entry.words[n]).address for n in entry.exe.aliased]]
         else:
@@ -206,6 +208,21 @@ class Recording:
         finally:
             self.log, self.writers = outer, writers
             made.own.update(m.address for m in self._memories[first:] if m.real is None)
+
+    def collective(self, name: str, x: Tensor, out: Tensor, params: dict[str, Any]) -> None:
+        """Note a call of processes from `x` into `out`: recorded tensors, row-major, that do not overlap or are the same.
+
+        RecordingError for others.
+        """
+        for each in (x, out):
+            if not self.is_recorded(each) or not each._spec.contiguous or each._spec.conj:
+                raise self.refused(f"prim.{name} of a tensor that is not recorded, or not row-major,")
+        if not self.defers:
+            raise self.refused(f"prim.{name} in a graph for another backend")
+        env = env_of((*x._spec.shape, *out._spec.shape))
+        if env is not None:
+            env.pin_all()
+        self.note(Collective(name, (x._ptr, x._spec), (out._ptr, out._spec), params))
 
     def check(self, failed: Tensor) -> None:
         """Take a recorded bool of one element to be False.  A call of the program in which it is not raises

@@ -24,7 +24,7 @@ from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import classes, control_flow, element_checks, library, schedules
+from rushlight._capture.trace import classes, control_flow, element_checks, library, process_groups, schedules
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -190,6 +190,9 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             return found
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
         raise Break("calls the step of an optimizer, which no node of an fx graph is")
+    if HOOKS.communicating and process_groups.communicates(function):
+        args, kwargs = _real(tracer, args, kwargs)
+        return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")

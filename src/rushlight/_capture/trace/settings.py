@@ -46,6 +46,10 @@ class Hooks:
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
     they are marked alone; `asked` is what the function was compiled with.
 
+    `world()` is what knows the process groups, with the one that `default` names; `communicating` holds, by their modules,
+    functions that depend on it: they run as they are, and are guarded by the groups that they are given.  An empty set
+    stands for all functions of a module.
+
     `public` is the package with the functions of tensors, by which functions of NumPy are computed where
     `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`).
 
@@ -73,6 +77,8 @@ class Hooks:
         self.replaced: dict[int, tuple[Any, Any]] = {}
         self.leaves: dict[int, Any] = {}
         self.handled: dict[tuple[Any, str], str] = {}
+        self.world: Callable[[], Any] = lambda: None
+        self.communicating: dict[str, frozenset[str]] = {}
         self.compiling: list[Any] = []  # functions that tell whether code is being compiled
         self.inlined: tuple[str, ...] = (
             "rushlight.nn.modules.", "rushlight.nn.utils.", "rushlight.optim.", "rushlight.utils.checkpoint", "rushlight.distributions.",

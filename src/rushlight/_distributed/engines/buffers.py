@@ -7,6 +7,7 @@ end is closer to the truth than one after every step.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rushlight._base.lazy import numpy as np
@@ -30,6 +31,8 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 BITWISE = ("band", "bor", "bxor")
 REDUCTIONS = ("sum", "avg", "prod", "min", "max", *BITWISE, "premul_sum")
 
+_REAL_PARTS = {"complex32": ("float16", 2), "complex64": ("float32", 4), "complex128": ("float64", 8)}
+
 copy_bytes = ctypes.memmove  # (to, from, number of bytes)
 
 
@@ -44,6 +47,22 @@ class Buffer(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.count * self.itemsize
+
+    def pieces(self, rows: Sequence[int]) -> list[Buffer]:
+        """Consecutive pieces, by their numbers of rows."""
+        total = sum(rows)
+        row, address, found = self.count // total if total else 0, self.address, []
+        for n in rows:
+            found.append(self._replace(address=address, count=n * row))
+            address += n * row * self.itemsize
+        return found
+
+    def real_parts(self) -> Buffer:
+        """Complex numbers as pairs, as reductions take them."""
+        if self.dtype not in _REAL_PARTS:
+            return self
+        name, itemsize = _REAL_PARTS[self.dtype]
+        return Buffer(self.address, 2 * self.count, name, itemsize)
 
 
 class Reduction(NamedTuple):

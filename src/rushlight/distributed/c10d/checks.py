@@ -24,7 +24,6 @@ _NAMES = {
     ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.PRODUCT: "prod", ReduceOp.MIN: "min", ReduceOp.MAX: "max", ReduceOp.BAND: "band",
     ReduceOp.BOR: "bor", ReduceOp.BXOR: "bxor",
 }  # fmt: skip
-_REAL_PARTS = {"complex32": ("float16", 2), "complex64": ("float32", 4), "complex128": ("float64", 8)}
 _REDUCED = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
 )  # fmt: skip
@@ -74,11 +73,7 @@ def buffer(x: Tensor) -> Buffer:
 
 def reduced_buffer(x: Tensor) -> Buffer:
     """The same for a reduction: complex numbers as pairs."""
-    spec = x._spec
-    if spec.dtype.is_complex:
-        name, itemsize = _REAL_PARTS[spec.dtype.name]
-        return Buffer(x._ptr, 2 * spec.numel, name, itemsize)
-    return Buffer(x._ptr, spec.numel, spec.dtype.name, spec.dtype.itemsize)
+    return buffer(x).real_parts()
 
 
 def reduction_of(op: Any, x: Tensor, name: str) -> Reduction:

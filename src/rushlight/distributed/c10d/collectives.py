@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._interface.distributed import STATE, Buffer, Operation
+from rushlight._interface.distributed import STATE, Operation
+from rushlight.distributed.c10d import recorded
 from rushlight.distributed.c10d.checks import (
     Staging,
     buffer,
@@ -24,7 +25,7 @@ from rushlight.distributed.c10d.checks import (
 )
 from rushlight.distributed.c10d.observing import told
 from rushlight.distributed.c10d.options import ReduceOp
-from rushlight.distributed.c10d.work import Work
+from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import BaseGroup, member, place_in
 
 __all__ = [
@@ -44,6 +45,7 @@ def issue(
     keep: Any = None,
 ) -> Work | None:
     """Run steps as the next operation of a group; `tensors` are what it is described by."""
+    recorded.refuse(name)
     inputs = specs_of(tensors)
     operation = Operation(pg._group, name, steps, inputs, sum(x.nbytes for x in inputs), specs_of(results))
     operation.keep = (tensors, results, keep)
@@ -74,7 +76,10 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     pg = member(group, "all_reduce")
     if pg is None:
         return None
-    reduction, staging = reduction_of(op, tensor, "all_reduce"), Staging()
+    reduction = reduction_of(op, tensor, "all_reduce")
+    if recorded.is_recording():
+        return recorded.all_reduce(pg, tensor, reduction, async_op)
+    staging = Staging()
     held = staging.write(tensor, filled=True)
     steps = pg._group.communicator.all_reduce(reduced_buffer(held), reduction)
     if staging.after:
@@ -92,6 +97,9 @@ def all_reduce_coalesced(
     pg = member(group, "all_reduce_coalesced")
     if pg is None or not tensors:
         return None
+    if recorded.is_recording():
+        works = [all_reduce(tensor, op, group, True) for tensor in tensors]
+        return ended(works) if async_op else None  # type: ignore[arg-type]
     staging, steps, kept = Staging(), [], []
     for tensor in tensors:
         reduction = reduction_of(op, tensor, "all_reduce_coalesced")
@@ -111,6 +119,8 @@ def broadcast(
     if pg is None:
         return None
     root, staging = place_in(pg, src, group_src), Staging()
+    if recorded.is_recording():
+        return recorded.broadcast(pg, tensor, root, async_op)
     held = staging.read(tensor) if pg.rank() == root else staging.write(tensor)
     steps = [*pg._group.communicator.broadcast(buffer(held), root), *staging.after]
     return issue(pg, f"broadcast(from {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
@@ -130,6 +140,8 @@ def reduce(
     if pg is None:
         return None
     root, reduction, staging = place_in(pg, dst, group_dst), reduction_of(op, tensor, "reduce"), Staging()
+    if recorded.is_recording():
+        return recorded.reduce(pg, tensor, reduction, root, async_op)
     held = staging.write(tensor, filled=True) if pg.rank() == root else staging.read(tensor)
     steps = [*pg._group.communicator.reduce(reduced_buffer(held), reduction, root), *staging.after]
     return issue(pg, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
@@ -158,6 +170,8 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
         return None
     _check_parts("all_gather", tensor_list, pg, "output")
     _check_sizes("all_gather", tensor, tensor_list[pg.rank() : pg.rank() + 1])
+    if recorded.is_recording():
+        return recorded.all_gather(pg, tensor_list, tensor, async_op)
     staging = Staging()
     sent, out = staging.read(tensor), [staging.write(x) for x in tensor_list]
     steps = pg._group.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
@@ -188,15 +202,6 @@ def all_gather_coalesced(
     )
 
 
-def _pieces(whole: Buffer, counts: Sequence[int]) -> list[Buffer]:
-    """Consecutive pieces of a buffer, by their numbers of elements."""
-    pieces, address = [], whole.address
-    for count in counts:
-        pieces.append(whole._replace(address=address, count=count))
-        address += count * whole.itemsize
-    return pieces
-
-
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -207,10 +212,12 @@ def all_gather_into_tensor(
     if pg is None:
         return None
     _check_whole("all_gather_into_tensor", output_tensor, input_tensor, pg)
+    if recorded.is_recording():
+        return recorded.all_gather(pg, output_tensor, input_tensor, async_op)
     staging = Staging()
     sent, out = staging.read(input_tensor), staging.write(output_tensor)
-    pieces = _pieces(buffer(out), [sent.numel()] * pg.size())
-    steps = pg._group.communicator.all_gather(buffer(sent), pieces, together=True)
+    parts = buffer(out).pieces([sent.numel()] * pg.size())
+    steps = pg._group.communicator.all_gather(buffer(sent), parts, together=True)
     return issue(
         pg, "all_gather_into_tensor", steps + staging.after, (input_tensor,), async_op, output_tensor, (sent, out)
     )
@@ -304,6 +311,8 @@ def reduce_scatter(
         raise RuntimeError("invalid input tensor list size, must be world size")
     _check_sizes("reduce_scatter", output, input_list[pg.rank() : pg.rank() + 1])
     reduction, staging = reduction_of(op, output, "reduce_scatter"), Staging()
+    if recorded.is_recording():
+        return recorded.reduce_scatter(pg, output, input_list, reduction, async_op)
     out, parts = staging.write(output), [staging.read(x) for x in input_list]
     steps = pg._group.communicator.reduce_scatter(reduced_buffer(out), [reduced_buffer(x) for x in parts], reduction)
     name = f"reduce_scatter({reduction.name})"
@@ -321,10 +330,12 @@ def reduce_scatter_tensor(
         return None
     _check_whole("reduce_scatter_tensor", input, output, pg)
     reduction, staging = reduction_of(op, output, "reduce_scatter_tensor"), Staging()
+    if recorded.is_recording():
+        return recorded.reduce_scatter(pg, output, input, reduction, async_op)
     out, sent = staging.write(output), staging.read(input)
     target = reduced_buffer(out)
-    pieces = _pieces(reduced_buffer(sent), [target.count] * pg.size())
-    steps = pg._group.communicator.reduce_scatter(target, pieces, reduction)
+    parts = reduced_buffer(sent).pieces([target.count] * pg.size())
+    steps = pg._group.communicator.reduce_scatter(target, parts, reduction)
     name = f"reduce_scatter_tensor({reduction.name})"
     return issue(pg, name, steps + staging.after, (input,), async_op, output, (out, sent))
 
@@ -344,6 +355,9 @@ def all_to_all(
         return None
     _check_parts("all_to_all", output_tensor_list, pg, "output")
     _check_parts("all_to_all", input_tensor_list, pg, "input")
+    if recorded.is_recording():
+        sizes = [[x.numel() for x in row] for row in (output_tensor_list, input_tensor_list)]
+        return recorded.all_to_all(pg, output_tensor_list, input_tensor_list, (sizes[0], sizes[1]), False, async_op)
     staging = Staging()
     sent, out = [staging.read(x) for x in input_tensor_list], [staging.write(x) for x in output_tensor_list]
     steps = pg._group.communicator.all_to_all([buffer(x) for x in out], [buffer(x) for x in sent])
@@ -363,11 +377,13 @@ def all_to_all_single(
         return None
     if not (output.is_contiguous() and input.is_contiguous()):
         raise ValueError("Tensors must be contiguous")
+    even = not output_split_sizes and not input_split_sizes
+    counts = _split_counts(output, output_split_sizes, pg), _split_counts(input, input_split_sizes, pg)
+    if recorded.is_recording():
+        return recorded.all_to_all(pg, output, input, counts, even, async_op)
     staging = Staging()
     out, sent = staging.write(output), staging.read(input)
-    got = _pieces(buffer(out), _split_counts(output, output_split_sizes, pg))
-    parts = _pieces(buffer(sent), _split_counts(input, input_split_sizes, pg))
-    even = not output_split_sizes and not input_split_sizes
+    got, parts = buffer(out).pieces(counts[0]), buffer(sent).pieces(counts[1])
     steps = pg._group.communicator.all_to_all(got, parts, together=even)
     return issue(pg, "all_to_all_single", steps + staging.after, (input,), async_op, output, (sent, out))
 

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._interface.distributed import DistBackendError, Operation
 from rushlight.futures import Future
 
-__all__ = ["Work", "ended"]
+__all__ = ["RecordedWork", "Work", "ended"]
 
 
 class Work:
@@ -65,6 +65,30 @@ class Work:
         """A future of whether it went well."""
         future: Future[Any] = Future()
         self._operation.when_done(lambda operation: future.set_result(int(operation.error is not None)))
+        return future
+
+
+class RecordedWork(Work):
+    """The collective of a program that is being recorded: its result is there for what is recorded after it."""
+
+    def __init__(self, tensors: Any) -> None:
+        self._tensors = tensors
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def get_future(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(_as_list(self._tensors))
         return future
 
 

@@ -17,6 +17,7 @@ from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.pinned_native import NEVER, PINNED
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
+from rushlight._backends.cpu.program.overlap import overlapped
 from rushlight._backends.cpu.program.phases import LEAST_BYTES, divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
 from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
@@ -30,6 +31,7 @@ from rushlight._native import jit
 __all__ = ["LinkedExecutable"]
 
 measuring: Any = LazyModule("rushlight._backends.cpu.program.measuring")
+collectives: Any = LazyModule("rushlight._backends.cpu.program.collectives")
 
 _PINNING = Lock()
 MOST_TOGETHER = 64  # launches of one wave
@@ -67,12 +69,24 @@ class _Pin:
 class _Launched:
     """A launch of the program: `words` are places, `fresh` the numbers of the buffers that it fills first."""
 
-    __slots__ = ("fresh", "launch", "moved", "pin", "step", "wave", "words", "written")
+    __slots__ = ("fresh", "launch", "moved", "pin", "reads", "step", "wave", "words", "writes", "written")
 
     def __init__(self, launch: Launch, words: list[Place], fresh: list[int], written: set[Any], step: int) -> None:
         self.launch, self.words, self.fresh, self.written, self.step = launch, words, fresh, written, step
         self.wave, self.moved = 0, 0
         self.pin: _Pin | None = None
+        self.reads: set[Any] = {_key(p) for p in words if p[0] != "number"}
+        self.writes: set[Any] = written | {("buffer", b) for b in fresh}
+
+    def halves(self) -> tuple[_Launched, _Launched]:
+        """A collective as two launches: its beginning, and its end, which holds the result and the operand."""
+        assert self.launch.halves is not None
+        begin, end = self.launch.halves
+        start = _Launched(begin, self.words, self.fresh, self.written, self.step)
+        out: Place = ("buffer", self.fresh[1], 0)
+        finish = _Launched(end, [out, self.words[1]], [], set(), self.step)
+        finish.writes = {_key(out)}
+        return start, finish
 
     @property
     def pieces(self) -> int:
@@ -116,6 +130,8 @@ class LinkedExecutable:
         self.head: Any = None  # the words of LINKED
         self.clock: Any = None  # the words that waves add their time to (see `measuring.clocked`)
         self._lay()
+        if any(x.launch.host for x in self.launches) and self.wiring.on.get("overlap"):
+            self.launches = overlapped(self.launches, _Launched.halves)
         self._divide()
         self._plan()
         self.native = all(x.launch.ints is not None for x in self.launches)
@@ -201,8 +217,7 @@ class LinkedExecutable:
         written: set[Any] = set()
         self.waves: list[list[_Launched]] = []
         for x in self.launches:
-            reads = {_key(p) for p in x.words if p[0] != "number"}
-            writes = x.written | {("buffer", b) for b in x.fresh}
+            reads, writes = x.reads, x.writes
             last = self.waves[-1] if self.waves else None
             apart = (
                 last is None
@@ -215,6 +230,8 @@ class LinkedExecutable:
                 or writes & written
                 or x.launch.ints is None
                 or last[-1].launch.ints is None
+                or x.launch.host
+                or last[-1].launch.host
             )
             if apart:
                 last = []
@@ -270,7 +287,7 @@ class LinkedExecutable:
         words = {
             "n_words": self.wiring.n_words, "n_results": len(self.outputs), "n_blocks": len(blocks), "table": begin,
             "n_phases": len(division.ends), "phases": self._kept(phases), "unlock": int(unlock), "sizes": self._kept(sizes),
-            "blocks": self._kept(blocks), "times": 0,
+            "blocks": self._kept(blocks), "times": 0, "abandon": self._abandon(),
         }  # fmt: skip
         address = self._address = self._kept([words[field.name] for field in LINKED])
         self.head = self._keep[-1]
@@ -278,6 +295,13 @@ class LinkedExecutable:
             address, b"program", tuple(self._keep), -1, runtime().program_stub
         )
         return callable_of
+
+    def _abandon(self) -> int:
+        """The function that ends what a program has begun when it fails; 0 where it begins nothing."""
+        if not any(x.launch.host for x in self.launches):
+            return 0
+        self._keep.append(collectives.abandon)
+        return id(collectives.abandon)
 
     def over_tensors(
         self, specs: Sequence[Any], sources: Sequence[tuple[int, int]], made: Sequence[tuple[int, Any, int]]

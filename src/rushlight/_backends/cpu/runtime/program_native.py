@@ -16,12 +16,16 @@ from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
     Py_None,
+    PyErr_Clear,
+    PyErr_Fetch,
     PyErr_NoMemory,
+    PyErr_Restore,
     PyEval_RestoreThread,
     PyEval_SaveThread,
     PyList_New,
     PyList_SetItem,
     PyLong_FromUnsignedLongLong,
+    PyObject_Vectorcall,
     free,
     kept,
     malloc,
@@ -56,6 +60,7 @@ LINKED = Record(
     ("sizes", ptr, "bytes of the results"),
     ("blocks", ptr, "bytes of the blocks"),
     ("times", ptr, "the number of a clock, then for each wave the nanoseconds of all calls so far; null: not measured"),
+    ("abandon", ptr, "a Python function to call before memory is given up after a failure; null: none"),
 )
 PHASE = Record(
     "phase",
@@ -224,6 +229,19 @@ def take_memory(linked, phase, bases):
     return 0
 
 
+@native("void(ptr)")
+def abandon(function):
+    """Call a Python function while an exception is set, which stays the one that is raised."""
+    held = stack(24)
+    PyErr_Fetch(held, held + 8, held + 16)
+    found = PyObject_Vectorcall(function, held, 0, None)
+    if found is None:
+        PyErr_Clear()
+    else:
+        Py_DecRef(found)
+    PyErr_Restore(held.ptr[0], held.ptr[1], held.ptr[2])
+
+
 @native("i32(ptr, ptr)")
 def run_program(linked, bases):
     """A call whose arguments are in their places: makes the storages of the results and runs; 1 with an exception set.
@@ -257,6 +275,8 @@ def run_program(linked, bases):
         phase += PHASE_BYTES
         n += 1
     if unlikely(bad != 0):
+        if linked[LINKED.abandon] is not None:
+            abandon(linked[LINKED.abandon])
         for k in range(n_blocks):
             if blocks.ptr[k] is not None:
                 block_free(blocks.ptr[k], linked[LINKED.blocks].i64[k])

@@ -31,11 +31,12 @@ from rushlight._host.storage_native import S_PTR, storage_new
 from rushlight._native import atomic_cas, atomic_store, call_ptr, i64, native, pause, stack, unlikely
 from rushlight._types.layout import BELOW_ALL
 
-__all__ = ["F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "kernel_stub", "launch", "rl_fail", "rl_raise"]
+__all__ = ["F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "OF_PYTHON", "kernel_stub", "launch", "rl_fail", "rl_raise"]
 
 # words before bufs, of which the host keeps HEADER free
 MOVED = -(BELOW_ALL >> 1)  # an index below this was moved out of range
 F_LOCK, F_CODE, F_PIECE, F_VALUE, F_DIM, F_SIZE = -1, -2, -3, -4, -5, -6
+OF_PYTHON = 9  # the code of a failure whose exception is set
 STACK_WORDS = 56  # calls with more words than this use malloc
 
 
@@ -80,6 +81,8 @@ def rl_raise(bufs, status):
         return PyErr_NoMemory()
     if code == 5:
         return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of input should be between 0 and 1")
+    if code == OF_PYTHON:
+        return None
     if code == 7:
         return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of target should be between 0 and 1")
     return PyErr_Format(

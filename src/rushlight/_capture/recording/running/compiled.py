@@ -117,6 +117,7 @@ class CompiledProgram:
         self._versions = build.versions()
         self.released = build.released
         self._options = build.options
+        self.communicates: bool = build.communicates
         self.output_grads, self.flags = build.output_grads, build.flags
         made_versions = [(j, x._storage.version) for j, x in enumerate([*build.outputs, *build.hidden])]
         self._result_versions = [(j, n) for j, n in made_versions if n and self.made[j].kind == "storage"]
@@ -128,6 +129,7 @@ class CompiledProgram:
         made = cls.__new__(cls)
         made._graph, made._evaluation, made.draws, made.released = None, None, [], []
         made._number_places, made._number_words = [], 0
+        made.communicates = False
         for name, value in fields.items():
             setattr(made, name, value)
         made._begin()
@@ -243,7 +245,7 @@ class CompiledProgram:
     @property
     def changes_nothing_before_checks(self) -> bool:
         """Whether everything is as it was where a kernel raises an error, or a check fails."""
-        return self.checks or not (self.draws or self._changed)
+        return self.checks or not (self.draws or self._changed or self.communicates)
 
     # ***** compiling *****
 

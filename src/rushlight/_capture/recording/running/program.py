@@ -328,6 +328,7 @@ class _Build:
         assembler.run(recording.log[before:])
         with assembler.builder:
             gradients = [self._read(g, assembler) for each in parts for g in each]
+        gradients += [made.value for made in assembler.last_calls()]
         ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
         cotangents = [self._cotangent(k, ends) for k in chosen]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
@@ -389,6 +390,10 @@ class _Build:
         for each in made:
             if each.stretch is not None and each.stretch not in storages:
                 storages.append(each.stretch)
+        if assembler.orders and assembler.checks:  # calls one by one would communicate again
+            raise RecordingError("a program that communicates checks elements of tensors")
+        self.communicates = bool(assembler.orders)
+        storages += assembler.last_calls()
         if assembler.checks:
             storages.append(assembler.failed())
         stored = [s.value for s in storages]
@@ -402,6 +407,7 @@ class _Build:
             raise RecordingError("the backward of the program checks elements of tensors")
         with assembler.builder:
             gradients = [self._read(g, assembler) for g in self.gradients]
+        gradients += [made.value for made in assembler.last_calls()]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)
 
     def _joint(

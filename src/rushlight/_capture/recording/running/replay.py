@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import host
-from rushlight._capture.recording.log import Branch, Call, Check, Copy, Draw, Entry, Fill, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.core.memory import MEMORY
 from rushlight._types.device import CPU
@@ -108,7 +108,7 @@ def _collect(recording: Any, address: int, before: int, needed: set[int], given:
         if k >= before:
             continue
         entry = recording.log[k]
-        if isinstance(entry, (Branch, Draw, Loop)):
+        if isinstance(entry, (Branch, Collective, Draw, Loop)):
             return False
         fresh = type(entry) is Call and start in entry.fresh
         whole = fresh or (type(entry) is Fill and entry.address == start and entry.nbytes >= memory.nbytes)

@@ -1,0 +1,147 @@
+"""What the ranks of `test_compiled` do: compiled functions with collectives beside the same functions eagerly, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight as torch
+import rushlight.distributed as dist
+import rushlight.distributed._functional_collectives as fc
+import rushlight.distributed.nn.functional as dnn
+
+
+def numbers(rank: int, *shape: int, seed: int = 0, dtype: Any = torch.float32) -> Any:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(100 * seed + rank))
+    return (made * 8).to(dtype)
+
+
+def same(a: Any, b: Any, what: Any) -> None:
+    if isinstance(a, (tuple, list)):
+        assert len(a) == len(b), what
+        for x, y in zip(a, b, strict=True):
+            same(x, y, what)
+        return
+    assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride(), (what, a, b)
+    assert torch.equal(a, b), (what, a, b)
+
+
+def compare(name: str, function: Any, *inputs: Any) -> None:
+    """Results, changed inputs and gradients of a compiled function, made twice, against the eager ones."""
+    compiled = torch.compile(function, fullgraph=True)
+    for turn in range(2):
+        ways = []
+        for call in (function, compiled):
+            given = [x.clone().requires_grad_(x.is_floating_point() and x.requires_grad) for x in inputs]
+            found = call(*given)
+            listed = list(found) if isinstance(found, (tuple, list)) else [found]
+            wanted = [x for x in given if x.requires_grad]
+            roots = [x for x in listed if x.requires_grad]
+            grads = []
+            if wanted and roots:
+                cotangents = [torch.ones_like(x) * (k + 1.5) for k, x in enumerate(roots)]
+                grads = list(torch.autograd.grad(roots, wanted, cotangents))
+            ways.append([[x.detach() for x in listed], [x.detach() for x in given], grads])
+        same(*ways, (name, turn))
+
+
+def functional(rank: int, size: int) -> int:
+    """The functional collectives, with their gradients."""
+    x = numbers(rank, 4 * size, 3).requires_grad_()
+    sent = [k + 1 for k in range(size)]
+    rows = numbers(rank, sum(sent), 2, seed=1).requires_grad_()
+    got = [rank + 1] * size
+    turned = [(k + 1) % size for k in range(size)]
+    cases = {
+        "sum": lambda x: fc.all_reduce(x * 2, "sum", dist.group.WORLD).sin(),
+        "avg": lambda x: fc.wait_tensor(fc.all_reduce(x, "avg", None)) + dist.get_rank(),
+        "two in order": lambda x: fc.all_reduce(x, "sum", None) * fc.all_reduce(x.exp() * 0.1, "sum", None),
+        "transposed": lambda x: fc.all_reduce(x.t(), "sum", None).t() * 2,
+        "gather": lambda x: fc.all_gather_tensor(x + 1, 1, None).cos(),
+        "scatter": lambda x: fc.reduce_scatter_tensor(x * x, "sum", 0, None) * 3,
+        "mean scattered": lambda x: fc.reduce_scatter_tensor(x.tanh(), "avg", 0, None),
+        "all to all": lambda x: fc.all_to_all_single(x * 2, None, None, None).sigmoid(),
+        "permuted": lambda x: fc.permute_tensor(x - 1, turned, None) * 2,
+        "broadcast": lambda x: fc.broadcast(x * 3, 1, None).relu(),
+        "chain": lambda x: fc.all_gather_tensor(fc.reduce_scatter_tensor(fc.all_reduce(x, "sum", None), "sum", 0, None), 0, None),
+        "nn": lambda x: dnn.all_reduce(torch.stack(dnn.all_gather(x)).sum(0)),
+        "parts": lambda x: dnn.reduce_scatter(x[:4], list((x * 2).chunk(size)))
+        + torch.cat(dnn.all_to_all([x[:4]] * size, list(x.chunk(size))))[:4],
+        "size": lambda x: x * dist.get_world_size() + dist.get_rank(dist.group.WORLD),
+    }  # fmt: skip
+    for name, function in cases.items():
+        compare(name, function, x)
+    compare("uneven", lambda x: fc.all_to_all_single(x * 2, got, sent, None).exp(), rows)
+    for dtype in (torch.float64, torch.bfloat16, torch.int64, torch.float16):
+        compare(str(dtype), lambda x: fc.all_reduce(x + x, "sum", None), numbers(rank, 7, dtype=dtype))
+    compare("max", lambda x: fc.all_reduce(x, "max", None), numbers(rank, 7))
+    compare("complex", lambda x: fc.all_reduce(x * 2, "sum", None), torch.complex(numbers(rank, 3), numbers(rank, 3)))
+    return len(cases)
+
+
+def in_place(rank: int, size: int) -> None:
+    """The functions of `torch.distributed` that change tensors, async ones too, in groups and out of them."""
+    groups = [dist.new_group([k, k + 1]) for k in range(0, size, 2)]
+    own = groups[rank // 2]
+
+    def reduced(x: Any) -> Any:
+        dist.all_reduce(x)
+        y = x * 2
+        work = dist.all_reduce(y, op=dist.ReduceOp.MAX, async_op=True)
+        z = x.sin()
+        work.wait()
+        return y + z
+
+    def gathered(x: Any) -> Any:
+        whole = x.new_zeros(size * x.shape[0], *x.shape[1:])
+        dist.all_gather_into_tensor(whole, x)
+        parts = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(parts, x * 2)
+        return whole, parts[-1] + parts[0]
+
+    def scattered(x: Any) -> Any:
+        part = x.new_empty(x.shape[0] // size, *x.shape[1:])
+        dist.reduce_scatter_tensor(part, x.contiguous())
+        other = torch.empty_like(part)
+        dist.reduce_scatter(other, list(x.chunk(size)), op=dist.ReduceOp.AVG)
+        return part, other
+
+    def exchanged(x: Any) -> Any:
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x)
+        made = [torch.empty_like(p) for p in x.chunk(size)]
+        dist.all_to_all(made, list(x.chunk(size)))
+        return out, torch.cat(made)
+
+    def rooted(x: Any) -> Any:
+        dist.broadcast(x, src=1)
+        y = x + dist.get_rank()
+        dist.reduce(y, 0)
+        return y
+
+    def grouped(x: Any) -> Any:
+        dist.all_reduce(x, group=own)
+        y = x.t()
+        dist.all_reduce(y)
+        dist.all_reduce(y, op=dist.ReduceOp.PRODUCT, group=own)
+        return y * dist.get_rank(own) + dist.get_world_size(own)
+
+    x = numbers(rank, 4 * size, 3)
+    for function in (reduced, gathered, scattered, exchanged, rooted, grouped):
+        compare(function.__name__, function, x)
+
+
+def broken(rank: int, size: int) -> str:
+    """What cannot be part of a program ends it; the results are right."""
+
+    def function(x: Any) -> Any:
+        y = x + 1
+        dist.barrier()
+        dist.all_reduce(y)
+        return y * 2
+
+    same(torch.compile(function)(numbers(rank, 5)), function(numbers(rank, 5)), "barrier")
+    try:
+        torch.compile(function, fullgraph=True)(numbers(rank, 5))
+    except Exception as error:
+        return str(error)
+    return ""
