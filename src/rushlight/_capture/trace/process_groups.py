@@ -21,7 +21,7 @@ __all__ = ["called", "communicates"]
 
 def communicates(function: types.FunctionType) -> bool:
     """Whether a function is one of those that depend on process groups."""
-    names = HOOKS.communicating.get(function.__globals__.get("__name__", ""))
+    names = HOOKS.communicating.get(function.__module__)
     return names is not None and (function.__name__ in names if names else not function.__name__.startswith("__"))
 
 
