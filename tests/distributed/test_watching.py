@@ -30,6 +30,9 @@ def test_profiles_show_collectives(four: Ranks, tmp_path: Path) -> None:
         assert not first["Is asynchronized op"] and second["Is asynchronized op"]
         assert rows[0]["tid"] != rows[1]["tid"] and 0 <= first["Blocked us"] - rows[0]["dur"] < 1e5
     assert four.run(programs.profiled_ddp)[0] == {"c10d::allreduce_": 1, "gloo:all_reduce": 1}
+    shown = four.run(programs.stopped)
+    assert [one[1] for one in shown] == [1234] * 4
+    assert [len(one[0]) for one in shown] == [0, 2, 0, 0] and shown[1][0][1] == "stopped"
 
 
 # What PyTorch 2.13 prints for this program (two processes; colours, and the name of the model's class, aside).

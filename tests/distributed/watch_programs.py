@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import time
+import unittest.mock
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,32 @@ def profiled_ddp(rank: int, size: int) -> dict[str, int]:
         model(torch.ones(2, 4)).sum().backward()
     with profile() as prof:
         model(torch.ones(2, 4)).sum().backward()
+    with dist.record_comm("buckets"), profile() as named:
+        model(torch.ones(2, 4)).sum().backward()
+    assert [e.name for e in named.events() if e.name.startswith(("gloo", "buckets"))] == ["buckets"]
     return {row.key: row.count for row in prof.key_averages() if row.key.startswith(("c10d", "gloo"))}
+
+
+def stopped(rank: int, size: int) -> tuple[list[str], float]:
+    """A breakpoint on rank 1, whose debugger goes on at once: what it showed, and the timeout of the group after."""
+    shown: list[str] = []
+
+    class Debugger:
+        message = staticmethod(shown.append)
+
+        @staticmethod
+        def set_trace(frame: Any) -> None:
+            shown.append(frame.f_code.co_name)
+
+    group = dist.group.WORLD
+    before = group._group.timeout
+    with unittest.mock.patch("rushlight.distributed.c10d.debugging._Pdb", Debugger), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            dist.breakpoint(1, skip=1, timeout_s=1234)
+    found = shown, group._group.timeout
+    group._group.timeout = before
+    return found
 
 
 class MLP(torch.nn.Module):

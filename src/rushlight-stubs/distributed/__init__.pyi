@@ -50,6 +50,7 @@ from rushlight.distributed.c10d.collectives import all_to_all_single as all_to_a
 from rushlight.distributed import autograd as autograd
 from rushlight.distributed.c10d.collectives import barrier as barrier
 from rushlight.distributed.c10d.messages import batch_isend_irecv as batch_isend_irecv
+from rushlight.distributed.c10d.debugging import breakpoint as breakpoint
 from rushlight.distributed.c10d.collectives import broadcast as broadcast
 from rushlight.distributed.c10d.objects import broadcast_object_list as broadcast_object_list
 from rushlight.distributed import c10d as c10d
@@ -98,6 +99,7 @@ from rushlight.distributed.c10d.groups import new_subgroups_by_enumeration as ne
 from rushlight.distributed import nn as nn
 from rushlight.distributed import optim as optim
 from rushlight.distributed import pipelining as pipelining
+from rushlight.distributed.c10d.observing import record_comm as record_comm
 from rushlight.distributed.c10d.messages import recv as recv
 from rushlight.distributed.c10d.objects import recv_object_list as recv_object_list
 from rushlight.distributed.c10d.collectives import reduce as reduce
@@ -118,3 +120,4 @@ from rushlight.distributed.c10d.options import set_debug_level_from_env as set_d
 from rushlight.distributed.c10d.groups import split_group as split_group
 from rushlight.distributed.c10d.options import supports_complex as supports_complex
 from rushlight.distributed import tensor as tensor
+from rushlight.distributed import watching as watching

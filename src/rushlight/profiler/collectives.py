@@ -31,7 +31,9 @@ def span(operation: Any, end: int) -> tuple[int, int]:
 
 
 def torch_name(operation: Any) -> str:
-    """`gloo:all_reduce`."""
+    """`gloo:all_reduce`, or the name that `record_comm` gave."""
+    if operation.label is not None:
+        return str(operation.label)
     name = operation.name.partition("(")[0]
     short = {
         "all_gather_into_tensor": "all_gather",

@@ -54,7 +54,7 @@ class Operation:
     """
 
     __slots__ = (
-        "at", "began", "block", "blocked", "callbacks", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "line", "looked", "name", "nbytes",
+        "at", "began", "block", "blocked", "callbacks", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "label", "line", "looked", "name", "nbytes",
         "noticed", "number", "outputs", "received", "record", "steps", "stood", "warned",
     )  # fmt: skip
 
@@ -72,6 +72,7 @@ class Operation:
         self.event: threading.Event | None = None
         self.callbacks: list[Callable[[Operation], None]] | None = None
         self.line: Any = None
+        self.label: str | None = None  # its name in profiles
         self.keep: Any = None
         self.received: Block | None = None  # of a message that has come: with its status
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.dispatch import observed_call
 from rushlight._interface.distributed import STATE, Operation
 
-__all__ = ["functional", "told"]
+__all__ = ["functional", "record_comm", "told"]
 
 # PyTorch's names of the operators under the functions.
 _NAMES = {
@@ -21,8 +23,26 @@ _NAMES = {
 }  # fmt: skip
 
 
+_LOCAL = threading.local()
+
+
+@contextmanager
+def record_comm(name: str) -> Iterator[None]:
+    """Collectives inside have this name in profiles, in place of `gloo:all_reduce`.
+
+    Example: `with dist.record_comm("layer1: all_gather"): dist.all_gather_into_tensor(whole, part)`
+    """
+    before = getattr(_LOCAL, "name", None)
+    _LOCAL.name = name
+    try:
+        yield
+    finally:
+        _LOCAL.name = before
+
+
 def told(operation: Operation, tensors: Sequence[Tensor], run: Callable[[], Any]) -> Any:
     """`run()`, of which the observers of this thread are told as PyTorch's `c10d::` operator."""
+    operation.label = getattr(_LOCAL, "name", None)
     name = operation.name.partition("(")[0]
     name = "recv_any_source_" if operation.name == "recv(from any)" else _NAMES.get(name, name)
     return observed_call(
