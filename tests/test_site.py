@@ -51,8 +51,8 @@ def test_no_link_leaves_the_site(gathered: Path) -> None:
 
 def test_the_pages_of_operators_show_their_source_inside(gathered: Path) -> None:
     page = (gathered / "docs/operators/softmax.md").read_text(encoding="utf-8")
-    assert "(../../src/rushlight/_ops/softmax.py.md)" in page
-    assert "def softmax(" in (gathered / "src/rushlight/_ops/softmax.py.md").read_text(encoding="utf-8")
+    assert "(../../src/rushlight/_ops/nn/softmax.py.md)" in page
+    assert "def softmax(" in (gathered / "src/rushlight/_ops/nn/softmax.py.md").read_text(encoding="utf-8")
 
 
 def test_the_settings_are_python_and_ask_no_other_host() -> None:

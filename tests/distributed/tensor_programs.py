@@ -47,8 +47,8 @@ def redistributions(rank: int, size: int) -> int:
 def operators(rank: int, size: int, only: list[str], seed: int) -> list[str]:
     """Operators of the table on tensors that are spread in some way, against the whole."""
     import rushlight._ops.families
-    import rushlight._ops.samples_arrays
-    import rushlight._ops.samples_numbers  # noqa: F401
+    import rushlight._ops.samples.arrays
+    import rushlight._ops.samples.numbers  # noqa: F401
     from rushlight._ops.samples import samples_of
     from rushlight._ops.table import OPERATORS
     from rushlight._surface.registry import function_of

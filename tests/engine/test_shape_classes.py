@@ -16,10 +16,10 @@ import pytest
 
 import rushlight as rl
 import rushlight._ops.families
-import rushlight._ops.samples_arrays
-import rushlight._ops.samples_linalg
-import rushlight._ops.samples_numbers
-import rushlight._ops.samples_recurrent
+import rushlight._ops.samples.arrays
+import rushlight._ops.samples.linalg
+import rushlight._ops.samples.numbers
+import rushlight._ops.samples.recurrent
 from rushlight._backends.cpu import compile as compile_module
 from rushlight._backends.cpu import kernels
 from rushlight._engine.core import state

@@ -15,7 +15,7 @@ from rushlight import nn
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._engine.dispatch import backward_spec, graph_calls
 from rushlight._prims import prim
-from rushlight._prims.recurrent_cell import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
+from rushlight._prims.nn.recurrent_cell import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
 from rushlight._types.dtype import BY_NAME
 from rushlight.nn.composites import recurrence
 

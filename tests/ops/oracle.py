@@ -13,6 +13,7 @@ from tests.ops.harness import Arr, Unbindable, bind, gradients, run_graph
 from torch.testing._internal.common_methods_invocations import op_db
 
 from rushlight._engine.dispatch.lower import trace_operator
+from rushlight._ops.families import MODULES
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._types.dtype import BFLOAT16, BY_NAME, DType
 
@@ -237,7 +238,7 @@ def main() -> None:
     names = sys.argv[1:]
     pattern = names.pop(0)[1:] if names and names[0].startswith("/") else "."
     for name in names:
-        importlib.import_module(f"rushlight._ops.{name}")
+        importlib.import_module(MODULES[name])
     for key in sorted(OPERATORS):
         op = OPERATORS[key]
         if (names and op.body.__module__.split(".")[-1] not in names) or not re.search(pattern, key):

@@ -13,8 +13,8 @@ import pytest
 from tests.ops.harness import CPU, Arr, Bound, bind, gradients, run_graph
 
 import rushlight._ops.families
-import rushlight._ops.samples_arrays
-import rushlight._ops.samples_numbers  # noqa: F401
+import rushlight._ops.samples.arrays
+import rushlight._ops.samples.numbers  # noqa: F401
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.dispatch.lower import TENSOR, differentiate_graph, trace_operator
 from rushlight._ops.dtypes import REFUSED

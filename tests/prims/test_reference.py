@@ -10,7 +10,7 @@ from tests.prim_cases import CASES, Case
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
 from rushlight._prims import PRIMITIVES, numbers, prim
-from rushlight._prims.pointwise import trigamma
+from rushlight._prims.elementwise.pointwise import trigamma
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT32, FLOAT64, INT16, INT32, INT64
 
 inf, nan = np.inf, np.nan

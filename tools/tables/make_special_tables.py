@@ -1,6 +1,6 @@
-"""Writes src/rushlight/_ops/special_tables.py: Chebyshev coefficients of Bessel and error functions, computed with mpmath.
+"""Writes src/rushlight/_ops/elementwise/special_tables.py: Chebyshev coefficients of Bessel and error functions, computed with mpmath.
 
-python tools/tables/make_special_tables.py > src/rushlight/_ops/special_tables.py
+python tools/tables/make_special_tables.py > src/rushlight/_ops/elementwise/special_tables.py
 """
 
 from __future__ import annotations

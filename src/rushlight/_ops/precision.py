@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from rushlight._ops.einsum import parse_equation
+from rushlight._ops.linalg.einsum import parse_equation
 
 __all__ = ["KEEP", "LOWER", "POLICIES", "SINGLE", "WIDEST", "choose"]
 

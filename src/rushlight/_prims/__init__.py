@@ -9,22 +9,19 @@ Each family is one file and each primitive one record (`record.Primitive`) with 
 from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, prim
 
 # The families, in the order of their dependencies.  Importing a family declares its primitives.
-from rushlight._prims import create, pointwise, arithmetic, stepwise, logic, complexes  # isort: skip
-from rushlight._prims import (
-    contraction,
-    diagonal,
-    indexed,
-    ordering,
-    recurrent,
-    reduce,
-    resample,
-    scan,
-    shape,
-    weighted_gather,
-    windowed,
-    windows,
-)  # isort: skip
-
-from rushlight._prims import attention, fourier, factor, factor_qr, factor_spectral, factor_ldl, factor_least  # isort: skip
+from rushlight._prims.shapes import create  # isort: skip
+from rushlight._prims.elementwise import pointwise, arithmetic  # isort: skip
+from rushlight._prims import stepwise  # isort: skip
+from rushlight._prims.elementwise import logic, complexes  # isort: skip
+from rushlight._prims.linalg import contraction, diagonal  # isort: skip
+from rushlight._prims.shapes import indexed  # isort: skip
+from rushlight._prims.reductions import ordering  # isort: skip
+from rushlight._prims.nn import recurrent  # isort: skip
+from rushlight._prims.reductions import reduce  # isort: skip
+from rushlight._prims.nn import resample  # isort: skip
+from rushlight._prims.reductions import scan  # isort: skip
+from rushlight._prims.shapes import shape, weighted_gather  # isort: skip
+from rushlight._prims.nn import windowed, windows, attention  # isort: skip
+from rushlight._prims.linalg import fourier, factor, factor_qr, factor_spectral, factor_ldl, factor_least  # isort: skip
 
 __all__ = ["PRIMITIVES", "Primitive", "not_differentiable", "prim"]

@@ -11,7 +11,6 @@ import os
 from functools import cache
 from typing import Any
 
-from rushlight import _ops
 from rushlight._backends.reference import run
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.printing import tensor_repr
@@ -20,6 +19,7 @@ from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._engine.dispatch.plans.bind import bind, flatten
 from rushlight._engine.dispatch.plans.results import result_name
 from rushlight._graph.core import Graph
+from rushlight._ops import samples
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import Operator
 from rushlight._prims.numbers import holder
@@ -36,10 +36,10 @@ SMALL = 24  # elements of all arguments together that an example may show
 @cache
 def load_samples() -> None:
     """Import the tables of samples."""
-    for folder in _ops.__path__:
+    for folder in samples.__path__:
         for file in sorted(os.listdir(folder)):
-            if file.startswith("samples_") and file.endswith(".py"):
-                importlib.import_module(f"rushlight._ops.{file.removesuffix('.py')}")
+            if file.endswith(".py") and file != "__init__.py":
+                importlib.import_module(f"rushlight._ops.samples.{file.removesuffix('.py')}")
 
 
 class Example:

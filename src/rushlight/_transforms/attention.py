@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rushlight._graph.core import Graph, GraphBuilder, Node, Value, live_nodes
 from rushlight._prims import build, prim
-from rushlight._prims.attention import FEW_QUERIES
+from rushlight._prims.nn.attention import FEW_QUERIES
 from rushlight._types.layout import numel
 
 __all__ = ["with_attention"]

@@ -13,7 +13,7 @@ from rushlight._backends.cpu.conv.prepare import conv_rule, finished, fits_routi
 from rushlight._backends.cpu.epilogue.rectangle import Epilogue, Prologue, epilogue_of, prologue_of
 from rushlight._backends.cpu.gemm.prepare import dot_rule, narrowed, takes_prologues
 from rushlight._backends.cpu.recurrent.prepare import spared, stepwise
-from rushlight._prims.attention import FEW_QUERIES
+from rushlight._prims.nn.attention import FEW_QUERIES
 from rushlight._schedule.library import CallForm, Library
 from rushlight._types.layout import numel
 

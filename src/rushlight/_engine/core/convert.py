@@ -36,7 +36,7 @@ from rushlight._engine.indexing.view import link_view
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
-from rushlight._ops.memory import IMAGINARY
+from rushlight._ops.shapes.memory import IMAGINARY
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import BOOL, DType

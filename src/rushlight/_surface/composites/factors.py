@@ -1,6 +1,6 @@
 """Linear algebra whose errors depend on the numbers: the functions that look at `info`, and those made of several others.
 
-The work is done by rows of the operator table (`_ops/linalg*.py`).
+The work is done by rows of the operator table (`_ops/linalg`).
 """
 
 from __future__ import annotations

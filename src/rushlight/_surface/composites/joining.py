@@ -10,8 +10,8 @@ from rushlight._engine.core.creation import as_shape
 from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.bodies import not_implemented
-from rushlight._ops.einsum import parse_equation
 from rushlight._ops.forms import forms
+from rushlight._ops.linalg.einsum import parse_equation
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device

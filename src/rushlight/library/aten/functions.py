@@ -11,15 +11,8 @@ from typing import Any
 
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import call_name
-from rushlight.library.aten import (
-    composites,
-    composites_linalg,
-    composites_measures,
-    composites_networks,
-    composites_places,
-    composites_products,
-    composites_values,
-)
+from rushlight.library.aten import composites
+from rushlight.library.aten.composites import linalg, measures, networks, places, products, values
 from rushlight.library.aten.handlers import HANDLERS
 from rushlight.library.schema import FunctionSchema, parse
 
@@ -28,15 +21,7 @@ __all__ = ["HANDLERS", "native_name", "opaque", "result_class"]
 calls: Any = LazyModule("rushlight.library.aten.calls")
 
 # The modules that register handlers when they are loaded.
-FILLED_BY = (
-    composites,
-    composites_linalg,
-    composites_measures,
-    composites_networks,
-    composites_places,
-    composites_products,
-    composites_values,
-)
+FILLED_BY = (composites, linalg, measures, networks, places, products, values)
 
 # Names of functions of the package, and of PyTorch's operators.
 _RENAMED = {

@@ -6,20 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rushlight.library.aten import (
-    formulas_linalg,
-    formulas_networks,
-    formulas_pointwise,
-    formulas_reductions,
-    formulas_shapes,
-)
 from rushlight.library.aten.derivatives import ONLY, RULES
+from rushlight.library.aten.formulas import linalg, networks, pointwise, reductions, shapes
 
 __all__ = ["differentiable", "rules_of"]
 
 Rule = Callable[..., Any]
 # The modules that fill the table when they are loaded.
-FILLED_BY = (formulas_linalg, formulas_networks, formulas_pointwise, formulas_reductions, formulas_shapes)
+FILLED_BY = (linalg, networks, pointwise, reductions, shapes)
 
 
 @cache

@@ -41,7 +41,7 @@ from rushlight._backends.cpu.runtime import stubs
 from rushlight._backends.cpu.runtime.generated import compile_made
 from rushlight._native import jit
 from rushlight._native.compiled import compile_native
-from rushlight._prims.fourier import factor_of
+from rushlight._prims.linalg.fourier import factor_of
 from rushlight._types.layout import contiguous_strides
 
 __all__ = ["fourier_call", "fourier_note"]

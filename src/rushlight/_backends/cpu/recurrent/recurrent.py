@@ -25,7 +25,7 @@ from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
 from rushlight._native.compiled import compile_native, compile_text
-from rushlight._prims.recurrent_cell import GATES, SLOPES, Call, GradCall
+from rushlight._prims.nn.recurrent_cell import GATES, SLOPES, Call, GradCall
 
 __all__ = ["recurrence_call"]
 

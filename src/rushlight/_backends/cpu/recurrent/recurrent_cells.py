@@ -1,6 +1,6 @@
 """One step of a recurrent cell as vector code: the part after the recurrent product, and its derivative.
 
-The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_codegen/scalar`), so
+The formulas are those of `_prims/nn/recurrent_cell.py`, the functions those of all other kernels (`_codegen/scalar`), so
 values differ from a chain of operators by rounding alone.  Rows are sequences, columns hidden units; pointers are to
 the first row and unit.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._codegen.scalar.emitter import Emitter
 from rushlight._codegen.scalar.writer import ModuleText, Val
-from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
+from rushlight._prims.nn.recurrent_cell import GATES, KEPT, SLOPES
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
 __all__ = ["BACKWARD_CELL", "FORWARD_CELL", "backward_cell", "forward_cell"]

@@ -32,7 +32,7 @@ from rushlight._native import (
     store,
 )
 from rushlight._native.function import NativeFunction
-from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
+from rushlight._prims.nn.recurrent_cell import GATES, KEPT, SLOPES
 
 __all__ = [
     "DEPTH", "LINE", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_shared_forward", "make_sums",

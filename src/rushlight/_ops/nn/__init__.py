@@ -1,0 +1,1 @@
+"""Layers: activations, attention, convolutions, norms, losses, poolings, recurrence, resizing."""

@@ -1,0 +1,1 @@
+"""Sums and their kin, sorting, counting, segments."""

@@ -1,0 +1,1 @@
+"""Making, viewing, indexing, moving."""

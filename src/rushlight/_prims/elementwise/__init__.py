@@ -1,0 +1,1 @@
+"""Primitives of one element at a time."""

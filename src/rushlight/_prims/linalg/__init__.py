@@ -1,0 +1,1 @@
+"""Contractions, diagonals, factors, Fourier transforms."""

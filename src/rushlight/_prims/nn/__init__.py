@@ -1,0 +1,1 @@
+"""Attention, recurrence, sliding windows, resampling."""

@@ -1,0 +1,1 @@
+"""Making, moving, selecting, gathering."""

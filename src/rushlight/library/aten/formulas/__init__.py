@@ -1,0 +1,1 @@
+"""Derivatives of aten operators, written as formulas over aten operators."""
