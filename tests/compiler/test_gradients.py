@@ -342,3 +342,21 @@ def test_a_line_search_is_not_compiled():
 
     _same(make, breaks=1)
     assert sum(counters["recompiles"].values()) <= 1
+
+
+def test_a_hook_runs_before_the_error_of_a_second_backward():
+    def program(w, seen):
+        v = (w * 1).exp()
+        v.sum().backward()
+        y = v * 2
+        y.register_hook(lambda g: seen.append(g.sum()))
+        (y * 3).sum().backward()
+
+    found = []
+    for function in (program, torch.compile(program)):
+        w, seen = torch.ones(3, requires_grad=True), []
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            function(w, seen)
+        found.append((w.grad.tolist(), [g.item() for g in seen]))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 1

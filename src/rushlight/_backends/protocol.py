@@ -293,6 +293,12 @@ class Backend:
         """
         raise self._missing("programs that can be kept")
 
+    def unpacked_part(self, row: Any) -> Any:
+        """The program of some of its clusters, from one of the `parts` of its plain data; it may stand in the place of
+        that.  None where something that it refers to is gone.
+        """
+        raise self._missing("programs that can be kept")
+
     def linked_template(
         self,
         graph: Graph,

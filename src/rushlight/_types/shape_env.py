@@ -44,6 +44,7 @@ class ShapeEnv:
     small = 2  # numbers from -1 to this are constants of kernels
     watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
     asked_by_backend = False  # whether text is for a backend, which names symbols
+    followed = False  # whether a program that knows nothing of symbols meets the numbers
     settled: Callable[[Terms], None] | None = None  # who is told of a sum that must have one value from now on
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -113,6 +114,10 @@ class ShapeEnv:
     def said(self, number: Integer | Real) -> Any:
         """What a symbolic number is as text: its value, which is recorded."""
         return number.pin()
+
+    def is_read_as_text(self) -> bool:
+        """Whether the code that prints a number, in a list or the like, is the program's: it sees the value."""
+        return self.followed and not self.asked_by_backend and self.by_value is not None and self.by_value()
 
     def shown(self, number: Integer | Real) -> str:
         """A symbolic number for debuggers."""

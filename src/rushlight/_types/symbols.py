@@ -163,7 +163,7 @@ class Integer(_Ordered):
         return format(self.shape_env.said(self), how)
 
     def __repr__(self) -> str:
-        return self.shape_env.shown(self)
+        return repr(self.pin()) if self.shape_env.is_read_as_text() else self.shape_env.shown(self)
 
     @property
     def node(self) -> Any:
@@ -501,7 +501,7 @@ class Real(_Ordered):
         return format(self.shape_env.said(self), how)
 
     def __repr__(self) -> str:
-        return self.shape_env.shown(self)
+        return repr(self.pin()) if self.shape_env.is_read_as_text() else self.shape_env.shown(self)
 
     @property
     def node(self) -> Any:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from rushlight import _C, SymFloat, SymInt, Tensor
+from rushlight import _C, SymFloat, SymInt, Tensor, select
 from rushlight._interface.compiling import CallRecord, placeholder_name
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Graph
@@ -109,9 +109,13 @@ class _Builder:
         if symbol.shape_env.decided(symbol) is not None or text in self.sizes:
             return
         place = self.inputs[-1] if self.inputs else None
+        source = getattr(symbol.shape_env, "number_sources", {}).get(text)
+        name = text if source is None else placeholder_name(source)
         with self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(None):
-            node = self.graph.placeholder(text, type_expr=SymInt)
+            node = self.graph.placeholder(name, type_expr=SymInt)
         node.meta["example_value"] = symbol
+        if source is not None:
+            node.meta["source"] = source
         self.sizes.add(text)
         self.inputs.append(node)
         self.numbers.stand(symbol, node)
@@ -121,6 +125,8 @@ class _Builder:
         kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
         name = record.name if record.kind == "call_function" and record.name else None
         target = _nameable(record.target) if record.kind == "call_function" else record.target
+        if target is operator.getitem and isinstance(record.args[1], SymInt):  # as PyTorch writes it
+            target, args = select, (args[0], 0, args[1])
         self.bind(record.result, self.graph.create_node(record.kind, target, args, kwargs, name=name))
 
     # ***** cond *****
@@ -244,7 +250,8 @@ class _Builder:
         """The graph without items that nobody takes, and without inputs that nobody reads."""
         for node in reversed(list(self.graph.nodes)):
             taken_apart = node.op == "get_attr" or (node.op == "call_function" and node.target is operator.getitem)
-            if not node.users and (taken_apart or node.op == "placeholder" and node.type is not SymInt):
+            read = node.op == "placeholder" and (node.type is not SymInt or "source" in node.meta)
+            if not node.users and (taken_apart or read):
                 self.graph.erase_node(node)
         kept = [node for node in self.inputs if not node._erased]
         made = GraphModule(self.root, self.graph)

@@ -227,10 +227,14 @@ class CpuBackend(Backend):
     def unpacked_linked(
         self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None], compile_now: Callable[[], Any]
     ) -> Any:
-        """A linked program of kernels that are at hand."""
+        """A linked program of kernels that are at hand; its parts may be unpacked already."""
         found = _wiring().unpacked_wiring(data, in_specs, results_bytes)
         kind = require("rushlight._backends.cpu.program.linked").LinkedExecutable
         return None if found is None else kind.kept(found, lambda: compile_now().linked)
+
+    def unpacked_part(self, row: Any) -> Any:
+        """The program of some clusters of a linked program, which several linked programs may share."""
+        return _wiring().unpacked_part(row)
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""

@@ -134,6 +134,7 @@ class DocumentingTracer(Tracer):
         """Write down what is computed of symbolic sizes."""
         varying = self.outside.varying
         varying.text = functools.partial(source_text, self)
+        varying.read_number = self.root.size
         varying.sizes.env.watch = lambda *made: self.document.numbers.append(made)
 
     def interpreter(self) -> Interpreter:
@@ -260,6 +261,9 @@ class DocumentingTracer(Tracer):
         return found if len(self.document.calls) > before else self.note(_COMPARE[op], (a, b), {}, found)
 
     def load_item(self, obj: Any, index: Any) -> Any:
+        obj = self.real(obj)
+        if isinstance(obj, Tensor):
+            self.use(obj)
         found = super().load_item(obj, index)
         obj, index = _known(obj), _known(index)
         if isinstance(obj, Tensor):

@@ -366,9 +366,13 @@ class Outside:
 
     def _wrap_number(self, value: float, source: Source) -> Any:
         """An int or float: guarded by its value, or a number that each call passes on where its value is known to
-        change.
+        change, or a symbol where it is used as a size.
         """
         place = str(source)
+        symbol = self.varying.integer(value, place, source) if type(value) is int else None
+        if symbol is not None:
+            self.reads.check(source, f"type({{}}) is int and {{}} == {self.reads.constants.name(symbol)}")
+            return symbol
         if place not in self.changing:
             self.numbers[place] = value
             self._guard_plain(value, source)

@@ -31,6 +31,7 @@ from rushlight._types.layout import LARGEST, channels_last_strides, dense_stride
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, check_memory, check_sizes
+from rushlight._types.symbols import is_symbolic
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
@@ -124,7 +125,7 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
     """
     if not has_memory(spec):
         return make(None, spec, 0)
-    kinds: tuple[type, ...] = tuple(map(type, numbers))
+    kinds: tuple[type, ...] = tuple([number.__class__ for number in numbers])  # of symbolic ones those of plain ones
     full_key = (key, rest, spec, kinds)
     exe = _FILLS.get(full_key)
     if exe is None:
@@ -194,7 +195,7 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
     made = generate(
         lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,)
     )
-    exe = _FILLS.get(("full", (), spec, (type(value),)))
+    exe = _FILLS.get(("full", (), spec, (type(value),)))  # not of symbolic numbers, which are formulas
     if exe is not None and type(value) is not complex:
         _FILLS[type(value), spec] = exe
         if RUNS.now and varies:
@@ -231,6 +232,8 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = _of_numbers(data, dtype, device)
         if made is not None:
             return finish(made, requires_grad)
+    if is_symbolic(data):
+        return finish(full((), data, spec_for((), dtype or number_dtype(data), device)), requires_grad)
     if is_array(data):
         made = _copy_of(data, dtype, device)
         if made is not None:

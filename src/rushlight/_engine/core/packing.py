@@ -15,6 +15,7 @@ from typing import Any
 
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX32, FLOAT8, FLOAT16, DType
 from rushlight._types.float8 import encode
+from rushlight._types.symbols import finite
 
 __all__ = ["array_types", "check_number", "is_array", "number_bounds", "pack_numbers"]
 
@@ -112,7 +113,7 @@ def check_number(value: Any, dtype: DType) -> None:
     if dtype is BOOL or dtype.is_floating_point or dtype.is_complex or isinstance(value, complex):
         return
     high = (1 << 8 * dtype.itemsize - dtype.is_signed) - 1
-    if not (math.isfinite(value) and -high - dtype.is_signed <= value <= high):  # a negative number wraps around once
+    if not (finite(value) and -high - dtype.is_signed <= value <= high):  # a negative number wraps around once
         raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
 
 

@@ -23,7 +23,7 @@ from rushlight._transforms.units import Operand
 from rushlight._types.dtype import FLOAT64, DType
 from rushlight._types.spec import Spec
 
-__all__ = ["Part", "Wired", "Wiring", "packed_wiring", "unpacked_wiring", "wired", "wiring_text"]
+__all__ = ["Part", "Wired", "Wiring", "packed_wiring", "unpacked_part", "unpacked_wiring", "wired", "wiring_text"]
 
 _FORMAT = "linked 1"
 
@@ -196,7 +196,7 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
         raise RecordError("phases that no search finds")
     parts = []
     for row in named:
-        part = _unpacked_part(row)
+        part = row if type(row) is Part else unpacked_part(row)
         if part is None:
             return None
         parts.append(part)
@@ -206,7 +206,8 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
     return Wiring(words, n_words, clusters, outputs, {"waves": on[0], "memory_plan": on[1]}, phases)
 
 
-def _unpacked_part(row: Any) -> Part | None:
+def unpacked_part(row: Any) -> Part | None:
+    """The program of clusters that are alike; None where a kernel is no longer kept."""
     if type(row) is not list or len(row) != 2 or type(row[1]) is not list:
         raise RecordError("a program without its steps")
     program = records.read_steps(row[0])

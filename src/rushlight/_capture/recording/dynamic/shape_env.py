@@ -416,6 +416,7 @@ class _TraceEnv(ShapeEnv):
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
         self.specs = {}
+        self.number_sources: dict[str, str] = {}  # of symbols that are no sizes, by their names
 
     def said(self, number: Integer | Real) -> Any:
         """The formula for backends, else the value."""
@@ -434,6 +435,14 @@ class NamedSizes(Sizes):
     def symbol_of(self, size: int, source: str) -> Any:
         """A symbol for this dim alone."""
         return self.env.create_symbol(size, source, shape_env.LEAST)  # type: ignore[attr-defined]
+
+    def add_number(self, value: int, source: str) -> Any:
+        """A symbol with the name that PyTorch gives it."""
+        if not shape_env.LEAST <= value <= MOST:
+            return None
+        made = self.symbol_of(value, source)
+        self.env.number_sources[self.env.shown(made)] = source  # type: ignore[attr-defined]
+        return made
 
 
 class _Layouts(dict[Any, Any]):

@@ -26,7 +26,9 @@ from rushlight._types.symbols import env_of, filled, framed, is_symbolic
 __all__ = ["SizedProgram", "SizedValues", "holds_sizes"]
 
 # What a program has of sizes beside its graphs.
-_PARTS = ("specs", "made", "draws", "_layouts", "_changed", "_sources", "_in_specs", "_residuals", "_held")
+_PARTS = (
+    "specs", "made", "draws", "_layouts", "_changed", "_sources", "_in_specs", "_residuals", "_held", "_results",
+)  # fmt: skip
 
 
 class _SpecFrame:
@@ -135,7 +137,8 @@ class SizedProgram:
         made = CompiledProgram.__new__(CompiledProgram)
         made.__dict__.update(self._program.__dict__)
         made.__dict__.update(_put_together(self._parts, numbers))
-        made.graph = graph_from(self._graph, numbers)
+        made._graph = made._text = made._key = None
+        made.graph_at = lambda: graph_from(self._graph, numbers)
         made.links = lambda laid, compile_now: self._links.executable(laid, sizes, compile_now)
         spec = self._program._backward
         if spec is not None and self._backward is not None:

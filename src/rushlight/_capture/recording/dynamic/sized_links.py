@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
@@ -20,11 +21,12 @@ from rushlight._engine.dispatch.plans.shape_classes import CHECK, SHAPE_CLASSES
 from rushlight._graph.core import Graph
 from rushlight._graph.packing import RecordError, UnpackableError
 from rushlight._types.device import CPU
-from rushlight._types.symbols import SpecializationError, filled
+from rushlight._types.symbols import Hole, SpecializationError, filled
 
 __all__ = ["SizedLinks"]
 
 MOST = 32  # links of one program
+PARTS = 8  # of each of its programs, those for so many sizes are kept
 TRIES = 2  # links made before it is asked whether they were of use
 FAILURES = 2  # sizes that decided too much, before programs are linked one by one
 # Whose kernels are looked up for each size.
@@ -36,7 +38,7 @@ class _Link:
     not hold.
     """
 
-    __slots__ = ("choices", "frame", "numbers_at")
+    __slots__ = ("choices", "frame", "numbers_at", "parts")
 
     def __init__(self, program: Any, sizes: Sizes) -> None:
         backend, laid = backend_of(CPU), program.laid()
@@ -47,6 +49,7 @@ class _Link:
         )  # fmt: skip
         numbers: list[Any] = []
         self.frame = framed_data(data, numbers)
+        self.parts = [_SizedPart(row) for row in self.frame.pop("parts")]
         if any(sizes.env.is_pinned(k) for k in range(len(sizes.values))):
             raise SpecializationError("a size decides too much")
         self.numbers_at = sizes.env.compiled(numbers)
@@ -58,11 +61,45 @@ class _Link:
         if numbers is None:
             return None
         data = filled(self.frame, numbers)
+        data["parts"] = [part.at(numbers, backend.unpacked_part) for part in self.parts]
+        if any(part is None for part in data["parts"]):
+            return None
         if CHECK.get():
+            data["parts"] = [filled(part.frame, numbers) for part in self.parts]
             texts = [backend.packed_text(each, False) for each in (data, backend.packed(compile_now(), True))]
             if texts[0] != texts[1]:
                 raise AssertionError(f"a linked program for sizes {list(sizes)} is not\n{texts[1]}\nbut\n{texts[0]}")
         return backend.unpacked_linked(data, laid.in_specs, laid.sizes(), compile_now)
+
+
+class _SizedPart:
+    """The program of clusters in a link.  Those in which no number changes are made once."""
+
+    __slots__ = ("frame", "known", "places")
+
+    def __init__(self, frame: Any) -> None:
+        self.frame, self.places = frame, _places(frame)
+        self.known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    def at(self, numbers: Sequence[Any], unpacked: Callable[[Any], Any]) -> Any:
+        """The part with these numbers of the link."""
+        key = tuple([numbers[k] for k in self.places])
+        found = self.known.get(key)
+        if found is None:
+            found = unpacked(filled(self.frame, numbers))
+            if found is not None:
+                self.known[key] = found
+                if len(self.known) > PARTS:
+                    self.known.popitem(last=False)
+        return found
+
+
+def _places(frame: Any) -> list[int]:
+    """The numbers that a frame has holes for."""
+    if type(frame) is Hole:
+        return [frame.place]
+    items = frame.values() if type(frame) is dict else frame if type(frame) in (tuple, list) else ()
+    return [place for item in items for place in _places(item)]
 
 
 class SizedLinks:

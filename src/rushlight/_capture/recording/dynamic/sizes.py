@@ -31,6 +31,7 @@ __all__ = ["MOST", "Sizes", "looked_up_by_value", "symbolic_strides", "within_ro
 
 MOST = 1 << 40  # no condition has to say that less than this many elements have fewer than 2**63 bytes
 
+_NUMBERS = (os.path.join("_types", "symbols.py"), os.path.join("_types", "shape_env.py"))
 # Rooms whose tables have formulas as keys; for all others a size as a key is its value.
 _FORMULAS = tuple(
     PACKAGE + room + os.sep
@@ -42,7 +43,10 @@ _FORMULAS = tuple(
 
 def looked_up_by_value() -> bool:
     """Whether the code that hashes a size knows of no formulas: that of a user, or of the interpreter for it."""
-    return not within_rooms(sys._getframe(2).f_code.co_filename)
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_filename.endswith(_NUMBERS):  # of the symbols themselves
+        frame = frame.f_back
+    return not within_rooms(frame.f_code.co_filename)
 
 
 def within_rooms(file: str) -> bool:
@@ -84,6 +88,12 @@ class Sizes:
     def symbol_of(self, size: int, source: str) -> Any:
         """The symbol for a size that comes from `source`: here the same for equal sizes."""
         return self.symbol(size)
+
+    def add_number(self, value: int, source: str) -> Any:
+        """The symbol for a number that comes from `source`, which no size shares; None where numbers like it are
+        constants of kernels.
+        """
+        return self.add(value) if LEAST <= value <= MOST else None
 
     def add(self, size: int) -> Any:
         """A further symbol, whether a size of this value has one or not."""

@@ -83,6 +83,8 @@ class CompiledProgram:
     program did.
     """
 
+    graph_at: Callable[[], Graph] | None = None  # what makes the graph of a program with other sizes
+
     def __init__(
         self,
         build: Any,
@@ -160,10 +162,13 @@ class CompiledProgram:
 
     @property
     def graph(self) -> Graph:
-        """The graph, which is read anew where the program was kept."""
+        """The graph, which is made when it is asked for where the program was kept, or is for single sizes of many."""
         if self._graph is None:
-            assert self._text is not None
-            self._graph = graph_of(self._text)
+            if self.graph_at is not None:
+                self._graph = self.graph_at()
+            else:
+                assert self._text is not None
+                self._graph = graph_of(self._text)
         return self._graph
 
     @graph.setter

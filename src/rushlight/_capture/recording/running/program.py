@@ -75,6 +75,8 @@ class _Build:
         ]
         # Outputs without a backward: (output, the error that it raises, the inputs that it comes from)
         self.released = [(j, RELEASED, self._origins(j)) for j in self.wanting if _is_released(self.outputs[j])]
+        if any(_has_hooks(self.outputs[j]) for j, *_ in self.released):  # some of them run before the error
+            raise RecordingError("a hook was put on a tensor whose backward is an error")
         self._leave_out([j for j, *_ in self.released])
         if self.wanting:
             self._record_backward()
@@ -563,6 +565,12 @@ class _Build:
 def _is_released(x: Tensor) -> bool:
     """Whether a backward call of the program has freed what the history of a tensor saved."""
     return any(getattr(node, "saved", ()) is None for node in _history([x]))
+
+
+def _has_hooks(x: Tensor) -> bool:
+    """Whether the program put a hook on the history of a tensor."""
+    extras = [getattr(node, "_extra", None) for node in _history([x]) if not isinstance(node, InputBackward)]
+    return any(extra is not None and (extra.tensor_hooks or extra.pre_hooks or extra.post_hooks) for extra in extras)
 
 
 def _history(tensors: Sequence[Any]) -> Iterator[Any]:

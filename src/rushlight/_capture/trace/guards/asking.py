@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ class Conditions:
 
     def __init__(self, reads: Reads, wanted: Sequence[str], space: Mapping[str, Any]) -> None:
         self._reads, self._wanted, self._space = reads, tuple(wanted), space
-        self._asked = 0
+        self._asked, self._most = 0, _ASKED_BY_SHAPE
         self._forms: list[Form] | None = None
         self._literals: dict[str, Any] = {}
         self._function: Callable[[Sequence[Any]], tuple[Any, ...] | None] | None = None
@@ -67,7 +68,7 @@ class Conditions:
         if self._function is not None:
             return self._function(state)
         self._asked += 1
-        if self._asked > _ASKED_BY_SHAPE:
+        if self._asked > self._most:
             return self.function(state)
         failed, values = self._followed(state)
         return tuple([values[name] for name in self._wanted]) if failed is None else None
@@ -110,6 +111,12 @@ class Conditions:
             if not held:
                 return number, part, value
         return number, -1, None
+
+    def like(self, other: Conditions) -> None:
+        """Take over how another segment of the same trace asks: only constants differ.  As there may be many of those,
+        no function is compiled for all conditions.
+        """
+        self._forms, self._literals, self._most = other.formed(), other._literals, sys.maxsize
 
     def formed(self) -> list[Form]:
         """How each entry is asked.  Whatever is wrong with their texts is an error here, not when they are asked."""

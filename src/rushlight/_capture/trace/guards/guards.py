@@ -26,6 +26,7 @@ __all__ = ["Guard", "guarded", "native_find"]
 
 _STRIKES = 2  # how often a word has to change, with few calls in between, to be noted no more
 _FEW = 8  # calls
+_SELDOM = 3  # calls
 _PATIENCE = 12  # how often in a row noting may be of no use before it is tried less often
 _LONGEST_WAIT = 4096  # calls
 
@@ -89,7 +90,7 @@ class Guard:
         self.reason = ""  # why there is no table
         self.checked: Conditions  # all conditions in Python; set by the segment
         self.notes = 0
-        self._pins: dict[Hashable, int] = {}
+        self._known: list[dict[Hashable, int]] = [{}]  # pins when it was noted last
         self._trees: dict[str, Any] = {}
         self._strikes: dict[Hashable, int] = {}
         self._moving: set[Hashable] = set()
@@ -100,6 +101,19 @@ class Guard:
         self._useless = self._failed = 0
         if not supported() or not dicts_are_watched():
             self._give_up("this version of Python keeps no versions of dicts, and tells of no changes", 1 << 62)
+
+    def like(self, other: Guard) -> None:
+        """Share what was learned with the guard of another segment of the same trace: what moves there moves here.
+
+        It is noted after a few calls: of many such segments most are called seldom.
+        """
+        self._trees, self._strikes, self._moving, self._known = (
+            other._trees,
+            other._strikes,
+            other._moving,
+            other._known,
+        )
+        self._wait = max(self._wait, _SELDOM)
 
     def passed(self, state: Sequence[Any]) -> None:
         """The conditions in Python hold: note the words behind them, or wait for a better time."""
@@ -114,7 +128,7 @@ class Guard:
         notes = self._noted(state)
         if few and self._strike(notes.pins):
             notes = self._noted(state)
-        self._pins = notes.pins
+        self._known[0] = notes.pins
         try:
             words = notes.table(self.wanted)
         except Unnoted as found:
@@ -150,7 +164,7 @@ class Guard:
         """Count the words that changed since the last time; whether some of them are noted no more from now on."""
         moving = False
         for key, word in pins.items():
-            if self._pins.get(key, word) != word:
+            if self._known[0].get(key, word) != word:
                 self._strikes[key] = self._strikes.get(key, 0) + 1
                 if self._strikes[key] >= _STRIKES:
                     self._moving.add(key)

@@ -1,8 +1,9 @@
-"""Dims of tensors whose sizes change from call to call: a batch, the length of a text.
+"""Sizes that change from call to call: a batch, the length of a text, the position of a token.
 
 The first trace burns sizes in.  Where a call differs in the sizes of a tensor, these dims are symbols from the next
-trace on (`_capture.recording.dynamic.sizes`).  A trace with symbols becomes a segment for each set of sizes that its conditions
-hold for; where they do not, another trace is made.
+trace on (`_capture.recording.dynamic.sizes`); and so are Python ints that differ, if the program uses their values as
+indices or sizes.  A trace with symbols becomes a segment for each set of sizes that its conditions hold for; where they
+do not, another trace is made.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_d
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 _SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
 _NUMBER = re.compile(r"type\(\{\}\) is (?:(?:int|float) and |c\d+ and repr\(\{\}\) == )")
+_SYMBOL = re.compile(r"type\(\{\}\) is int and \{\} == (c\d+)")
 
 
 class Changes:
@@ -90,9 +92,10 @@ class Varying:
     """What changes from call to call at a place of a program: `numbers`, by their places, and `dims` of tensors.
 
     `static` dims never vary, however they change.  With `all` every dim varies of tensors that are no parameters.
+    `ints` are places of numbers that are symbols.
     """
 
-    __slots__ = ("all", "dims", "marks", "named", "names", "numbers", "static")
+    __slots__ = ("all", "dims", "ints", "marks", "named", "names", "numbers", "static")
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class Varying:
         marks: bool = True,
     ) -> None:
         self.numbers, self.dims, self.static, self.all, self.marks = numbers, dims, static, all, marks
+        self.ints: frozenset[str] = frozenset()
         self.named = False  # whether a backend gets a graph with the symbols
         self.names: Sequence[str] = ()  # of the locals that a state begins with, for errors
 
@@ -211,9 +215,13 @@ class Tracing:
 
     def __init__(self, varying: Varying) -> None:
         self.varying, self.sizes = varying, NamedSizes() if varying.named else Sizes()
+        self.sizes.env.followed = True
         self.text: Callable[[Source], str] = str  # a source as backends know it
-        self.places: dict[int, tuple[Source, int]] = {}  # of each symbol's size: the first tensor that has it
-        self.dims: dict[int, list[tuple[str, int]]] = {}  # all that have it
+        self.read_number: Callable[[Any], None] = lambda number: None  # who is told of numbers from outside
+        self.places: dict[
+            int, tuple[Source, str]
+        ] = {}  # of each symbol's size: where it is read, and by which expression
+        self.dims: dict[int, list[tuple[str, int]]] = {}  # all dims that have it; -1 stands for a number itself
         self.marked = Marked(self.sizes, varying.names)
 
     def layout(self, x: Tensor, place: str, source: Source) -> Spec:
@@ -229,10 +237,25 @@ class Tracing:
             if type(size) is not int:
                 number = self.number_of(size)
                 self.dims.setdefault(number, []).append((place, d))
-                self.places.setdefault(number, (source, d))
+                self.places.setdefault(number, (source, f"{{}}._spec.shape[{d}]"))
                 if self.varying.marks:
                     self.marked.add(number, x, place, d)
         return layout
+
+    def integer(self, value: int, place: str, source: Source) -> Any:
+        """The symbol for a number from outside, shared with no size; None where it is none.  Negative ones are the
+        negative of a symbol.
+        """
+        if place not in self.varying.ints or (self.varying.named and (value < 0 or "__dict__" in place)):
+            return None  # backends get no attributes as symbols, as in PyTorch
+        size = self.sizes.add_number(abs(value), self.text(source))
+        if size is None:
+            return None
+        number = self.number_of(size)
+        self.dims[number] = [(place, -1)]
+        self.places[number] = (source, "{}" if value > 0 else "-{}")
+        self.read_number(size)
+        return size if value > 0 else -size
 
     def number_of(self, size: Any) -> int:
         """Which symbol a size is."""
@@ -263,24 +286,29 @@ class Tracing:
         return found
 
 
-class SizesRead:
-    """From where the sizes of a segment are read: for each symbol a tensor and a dim.
+SizesNow = tuple[tuple[int, ...], dict[str, Spec], tuple[Any, ...]]
 
-    `pinned` lists places and dims whose sizes the trace needs to be what they are.
+
+class SizesRead:
+    """From where the sizes of a segment are read: for each symbol a source and an expression of it.
+
+    `pinned` lists places and dims whose sizes the trace needs to be what they are.  `wanted` are the variables that the
+    segment needs.
     """
 
-    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned", "ranges")
+    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned", "ranges", "wanted")
 
-    def __init__(self, env: Any, reads: Reads, places: Sequence[tuple[Source, int]], space: Mapping[str, Any]) -> None:
+    def __init__(self, env: Any, reads: Reads, places: Sequence[tuple[Source, str]], space: Mapping[str, Any]) -> None:
         self.env, self._reads, self._places, self._space = env, reads, places, space
         self.pinned: list[tuple[str, int]] = []
         self.all_pinned = False
         self.ranges: dict[int, tuple[float, float]] = {}  # that users gave to symbols
-        self._now: Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None] | None = None
+        self.wanted: Sequence[str] = ()
+        self._now: Callable[[Sequence[Any]], SizesNow | None] | None = None
 
-    def now(self, state: Sequence[Any]) -> tuple[tuple[int, ...], dict[str, Spec]] | None:
-        """The sizes that a state has, and the specs that it has in the places of symbolic ones, by their names; None where
-        a size is too small or large for a symbol, or another condition fails.
+    def now(self, state: Sequence[Any]) -> SizesNow | None:
+        """The sizes that a state has, the specs that it has in the places of symbolic ones, by their names, and the values
+        of the wanted variables; None where a size is too small or large for a symbol, or another condition fails.
         """
         if self._now is None:
             self._now = self._compiled()
@@ -289,20 +317,20 @@ class SizesRead:
             return None
         return found if all(lo <= found[0][k] <= hi for k, (lo, hi) in self.ranges.items()) else None
 
-    def _compiled(self) -> Callable[[Sequence[Any]], tuple[tuple[int, ...], dict[str, Spec]] | None]:
+    def _compiled(self) -> Callable[[Sequence[Any]], SizesNow | None]:
         entries, specs = [], {}
         for kind, source, condition in self._reads.entries:
             for variable, name in _SPEC.findall(condition) if kind == "check" else ():
                 if holds_sizes(self._space[name]):
                     specs[name] = f"{source.variable if variable == '{}' else variable}._spec"
-            entries.append((kind, source, _SPEC.sub(self._dims, condition)))
-        sizes = "".join(f"{self._reads.variable(source)}._spec.shape[{d}], " for source, d in self._places)
+            entries.append((kind, source, _SYMBOL.sub(self._kind, _SPEC.sub(self._dims, condition))))
+        sizes = "".join(text.replace("{}", self._reads.variable(source)) + ", " for source, text in self._places)
         found = ", ".join(f"{name!r}: {text}" for name, text in specs.items())
         lines = self._reads.lines("return None", entries)
         lines = [
             "  try:",
             *[f"    {x}" for x in lines],
-            f"    return ({sizes}), {{{found}}}",
+            f"    return ({sizes}), {{{found}}}, ({''.join(f'{name}, ' for name in self.wanted)})",
             "  except ERRORS: return None",
         ]
         space = {**self._space, "ERRORS": _ERRORS}
@@ -314,3 +342,7 @@ class SizesRead:
         """Of a condition for a symbolic spec what holds whatever the sizes are."""
         spec = self._space[match[2]]
         return f"{match[1]}._spec.ndim == {spec.ndim}" if holds_sizes(spec) else match[0]
+
+    def _kind(self, match: re.Match[str]) -> str:
+        """Of a condition for a symbolic number what holds whatever it is."""
+        return "type({}) is int" if holds_sizes(self._space[match[1]]) else match[0]

@@ -57,7 +57,8 @@ _SHOWN = [True]
 
 
 MAX_SIZES = 64  # segments at a place that are there because sizes differed, beside those that the limit of recompilations allows
-MAX_MADE = 64  # segments at a place that were made for single sizes from traces with symbols
+MAX_MADE = 256  # segments that were made for single sizes from one trace with symbols
+SEARCHED = 16  # of these, the latest, are among those that native code searches
 LOOKED_AT = 3  # of the latest segments it is asked which sizes differ now
 MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
 PROBED = 20_000  # instructions of a trace by which a failure is looked for in a shorter program
@@ -80,6 +81,7 @@ class Position:
         "sized",
         "sizes",
         "static",
+        "symbols",
     )
 
     def __init__(self) -> None:
@@ -89,8 +91,9 @@ class Position:
         self.pins: dict[tuple[str, int], int] = {}  # how often they have been asked for
         self.static: set[tuple[str, int]] = set()  # those whose sizes programs ask for
         self.sized: list[SizedSegment] = []  # segments with symbolic sizes, the one used last in front
-        self.changing: frozenset[str] = frozenset()  # places of numbers that change
-        self.fixed: frozenset[str] = frozenset()  # places of numbers whose values programs ask for
+        self.changing: frozenset[str] = frozenset()  # places of numbers that change, and that calls pass on
+        self.symbols: frozenset[str] = frozenset()  # places of ints that change, and are symbols
+        self.fixed: frozenset[str] = frozenset()  # places of numbers that are guarded by their values
         self.segments: list[Segment] = []
         self.runs: list[Callable[[Any], Any]] = []  # those of the segments
         self.concrete = False
@@ -99,15 +102,31 @@ class Position:
         """A segment, found first from now on; of those made for single sizes the oldest go."""
         self.segments.insert(0, segment)
         self.runs.insert(0, segment.run)
-        made = [each for each in self.segments if each.origin is not None]
-        if len(made) > MAX_MADE:
-            self.remove(made[-1])
+        if segment.origin is not None:
+            self._hide_oldest()
+            while len(segment.origin.made) > MAX_MADE:
+                self.remove(next(iter(segment.origin.made.values())))
+
+    def again(self, segment: Segment) -> None:
+        """Native code finds a segment that was made for single sizes from now on."""
+        if segment.run not in self.runs and len(self.runs) > 0:
+            self.runs.insert(0, segment.run)
+            self._hide_oldest()
+
+    def _hide_oldest(self) -> None:
+        """Let native code search few of the segments that were made for single sizes."""
+        made = {id(each.run) for each in self.segments if each.origin is not None}
+        shown = [run for run in self.runs if id(run) in made]
+        for run in shown[SEARCHED:]:
+            self.runs.remove(run)
 
     def remove(self, segment: Segment) -> None:
         """Forget a segment."""
         self.segments.remove(segment)
         if segment.run in self.runs:  # where segments are shown
             self.runs.remove(segment.run)
+        if segment.origin is not None:
+            segment.origin.forget(segment)
 
     def clear(self) -> None:
         """Forget all segments."""
@@ -122,17 +141,36 @@ class Position:
         return len(self.sized) + sum(s.origin is None for s in self.segments) - self.sizes
 
     def fix_numbers(self) -> None:
-        """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices
-        more often.
+        """Pass numbers on no longer, because a program asks for the value of one: first ints, which are sizes and
+        indices more often and become symbols; then the others, which are guarded by their values again.
         """
         known = [segment.numbers for segment in self.segments]
         ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
+        if ints:
+            self.symbols |= ints
+            self.changing -= ints
+            return
         rates = frozenset(
             place for place in self.changing if place.endswith("['lr']")
         )  # less often asked for than momenta
-        fixed = ints or self.changing - rates or self.changing
+        fixed = self.changing - rates or self.changing
         self.fixed |= fixed
         self.changing -= fixed
+
+    def fix_symbols(self) -> frozenset[str]:
+        """Guard ints by their values again, because a program with symbols in their places came to nothing."""
+        fixed, self.symbols = self.symbols, frozenset()
+        self.fixed |= fixed
+        return fixed
+
+    def burn_in(self, place: tuple[str, int]) -> None:
+        """Guard a dim of a tensor, or a number, by its value from now on."""
+        if place[1] >= 0:
+            self.static.add(place)
+            self.dims.discard(place)
+        else:
+            self.fixed |= {place[0]}
+            self.symbols -= {place[0]}
 
 
 def reset() -> None:
@@ -269,11 +307,23 @@ class CompiledFunction:
 
     def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
         """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
-        for segment in [*position.segments]:
+        for segment in [each for each in position.segments if each.origin is None]:
             found = self._shown(segment)(state)
             if found is not MISS:
                 return found
+        for sized in [*position.sized]:
+            made, given = sized.found(state)
+            if made is not None:
+                position.again(made)
+                return self._made_runs(made, state, given)
         return MISS
+
+    def _made_runs(self, made: Segment, state: Sequence[Any], given: tuple[Any, ...]) -> Any:
+        """What a segment for single sizes gives, all of whose conditions hold."""
+        found = MISS if STATE.observers else made.run(state)
+        if found is not MISS:
+            return found
+        return self._shown(made)(state) if STATE.observers or made.known is None else made.known(state, given)
 
     def _shown(self, segment: Segment) -> Callable[[Any], Any]:
         """A segment with its conditions in Python; where somebody looks on, its program is told."""
@@ -350,9 +400,14 @@ class CompiledFunction:
 
     def _note_numbers(self, position: Position, state: Sequence[Any]) -> None:
         """Take numbers that are not what they were as numbers that each call passes on, from now on."""
-        if self.settings.dynamic is not False and self.settings.backend is None:
-            for segment in position.segments:
-                position.changing |= frozenset(segment.changes.renumbered(state, segment.numbers)) - position.fixed
+        if self.settings.dynamic is False or HOOKS.dynamic(self.settings.dynamic) is False:
+            return
+        for segment in position.segments:
+            changed = frozenset(segment.changes.renumbered(state, segment.numbers)) - position.fixed - position.symbols
+            if self.settings.backend is None:
+                position.changing |= changed
+            else:
+                position.symbols |= {place for place in changed if type(segment.numbers[place]) is int}
 
     def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
         """Take dims that do not have the sizes that they had as symbols, from now on."""
@@ -364,11 +419,13 @@ class CompiledFunction:
         """What the next trace takes as numbers and sizes of each call."""
         dynamic = HOOKS.dynamic(self.settings.dynamic)
         varying = Varying(position.changing, position.dims, position.static, dynamic is True)
+        varying.ints = position.symbols
         varying.named = self.settings.backend is not None
         return varying
 
     def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
         stop_at, reason, plain = None, "", False
+        symbols: frozenset[str] = frozenset()  # without which the trace is made again
         try:
             for _ in range(10):
                 try:
@@ -381,10 +438,14 @@ class CompiledFunction:
                         continue
                     if not plain and _through_symbols(found):
                         self._no_symbols(f"{found}")
-                        plain, stop_at = True, None
+                        plain, stop_at = not position.symbols, None
+                        symbols |= position.fix_symbols()
                         continue
                     if not isinstance(found, Retry):
                         raise
+                    if symbols:  # it ends there with plain numbers as well
+                        position.symbols, position.fixed = position.symbols | symbols, position.fixed - symbols
+                        symbols, plain = frozenset(), False
                     self._broke(found)
                     if not found.count or found.kind in ("budget", "recursion"):
                         position.at_once = not found.count
@@ -395,6 +456,10 @@ class CompiledFunction:
                     if plain or isinstance(error, HOOKS.fatal):
                         raise
                     self._no_symbols(f"{type(error).__name__}: {error}")
+                    if position.symbols:
+                        symbols |= position.fix_symbols()
+                        stop_at = None
+                        continue
                     if self.settings.backend is not None:  # it is not asked again for each size
                         position.static |= {*position.dims}
                         position.dims.clear()
@@ -456,12 +521,9 @@ class CompiledFunction:
         for place in sized.pinned():
             position.pins[place] = position.pins.get(place, 0) + 1
             if position.pins[place] >= MAX_PINS and not position.sized:
-                position.static.add(place)
-                position.dims.discard(place)
-                tell(
-                    "sizes",
-                    f"{self._name()}: burnt in, because the program needs its value: dim {place[1]} of {place[0]}",
-                )
+                position.burn_in(place)
+                what = place[0] if place[1] < 0 else f"dim {place[1]} of {place[0]}"
+                tell("sizes", f"{self._name()}: burnt in, because the program needs its value: {what}")
         if not sized.all_pinned:
             position.sized.insert(0, sized)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -95,6 +96,7 @@ class Segment:
         self.numbers: dict[str, float] = {}  # that it is guarded by, by their places
         self.changes = Changes(guard.reads, self.space)
         self.origin: SizedSegment | None = None  # of which it is the one for single sizes
+        self.known: Callable[[Any, tuple[Any, ...]], Any] | None = None  # `slow` where the conditions are known to hold
         self.native: NativeRun | None = None  # what `run` needs to stay alive
         self.unkept = ""  # why it cannot be kept for other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
@@ -401,9 +403,9 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     return (lambda inputs: compiled(*inputs)), graph_module, inputs
 
 
-def _size_of(tracer: Tracer, source: Source, d: int) -> str:
-    """The expression for a size of a tensor."""
-    return tracer.reads.variable(tracer.reads.source(f"{{}}._spec.shape[{d}]", source))
+def _size_of(tracer: Tracer, source: Source, text: str) -> str:
+    """The variable for a size: an expression of a source."""
+    return tracer.reads.variable(source if text == "{}" else tracer.reads.source(text, source))
 
 
 def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
@@ -537,6 +539,12 @@ def _text(body: str, conditions: Conditions) -> str:
     return body.replace(_SLOW, "\n" + "\n".join(conditions.lines()) + _SLOW, 1)
 
 
+def _known_text(body: str) -> str:
+    """`slow` as a function `known(s, g)`, which asks no conditions: `g` are the values that they give."""
+    slow = body[body.index(_SLOW) :].replace(_SLOW, "\ndef known(s, g):", 1)
+    return slow.replace("    g = checked(s)\n    if g is None: return MISS\n", "", 1)
+
+
 class Written:
     """A segment as text, without its conditions, with what it needs beside its constants and its program."""
 
@@ -548,11 +556,15 @@ class Written:
         self.unkept = ""  # why it is of no use to other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
         self._code = compiled_text(body, "compiled segment")
+        self._known_code: Any = None
 
-    def segment(self, constants: dict[str, Any], program: Any) -> Segment:
-        """The segment with these constants and this program."""
+    def segment(self, constants: dict[str, Any], program: Any, like: Guard | None = None) -> Segment:
+        """The segment with these constants and this program, whose guard is `like` one with other constants."""
         guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": ERRORS})
         guard.checked = Conditions(self.reads, self.wanted, constants)
+        if like is not None:
+            guard.like(like)
+            guard.checked.like(like.checked)
         space = {
             **constants,
             "MISS": MISS,
@@ -566,13 +578,17 @@ class Written:
         calls = [program]
         space["settle"] = functools.partial(_settle, space, calls, program)
         defined(self._code, space)
+        if like is not None:
+            if self._known_code is None:
+                self._known_code = compiled_text(_known_text(self.body), "compiled segment for single sizes")
+            defined(self._known_code, space)
         native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
         segment = Segment(
             space["run"] if native is None else native.run, space["slow"], self.body, program, self.reason, guard
         )
         segment.numbers, segment.changes = self.numbers, Changes(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
-        segment.native, segment.unkept = native, self.unkept
+        segment.native, segment.unkept, segment.known = native, self.unkept, space.get("known")
         segment.only_calls = self.only_calls
         return segment
 
@@ -588,6 +604,10 @@ class SizedSegment:
         self._varying = SizedValues(varying, env)
         self._program = SizedProgram(program, env) if isinstance(program, CompiledProgram) else None
         self.conditions = env.conditions()
+        self._guard = Guard(written.reads, written.wanted, constants)
+        self._guard.checked = Conditions(written.reads, written.wanted, constants)
+        sizes.wanted = written.wanted
+        self.made: OrderedDict[tuple[int, ...], Segment] = OrderedDict()  # by sizes; the one used last behind
         self.used = 0
 
     def pinned(self) -> set[tuple[str, int]]:
@@ -599,16 +619,31 @@ class SizedSegment:
         """Whether it serves no other sizes than those of its trace."""
         return self._sizes.all_pinned
 
+    def found(self, state: Sequence[Any]) -> tuple[Segment | None, tuple[Any, ...]]:
+        """The segment that was made for a state with these sizes, and what it is called with; None where there is none."""
+        now = self._sizes.now(state) if self.made else None
+        found = None if now is None else self.made.get(now[0])
+        if now is None or found is None or any(found.space[name] is not spec for name, spec in now[1].items()):
+            return None, ()
+        self.made.move_to_end(now[0])
+        return found, now[2]
+
+    def forget(self, segment: Segment) -> None:
+        """Drop a segment that was made for single sizes."""
+        for sizes in [sizes for sizes, made in self.made.items() if made is segment]:
+            del self.made[sizes]
+
     def at(self, state: Sequence[Any]) -> Segment | None:
         """The segment for this state; None where it has no such sizes, or a decision of the trace would differ."""
         now = self._sizes.now(state)
         if now is None:
             return None
-        sizes, specs = now
+        sizes, specs, _ = now
         found = self._varying.at(sizes)
         if found is None or any(found[name] is not spec for name, spec in specs.items()):
             return None
         program = self.program if self._program is None else self._program.at(sizes)
-        segment = self._written.segment({**self._constants, **found}, program)
+        segment = self._written.segment({**self._constants, **found}, program, self._guard)
         segment.origin, segment.unkept = self, "it is made for sizes"
+        self.made[sizes] = segment
         return segment

@@ -1,0 +1,168 @@
+"""Python ints that change from call to call: positions and lengths are symbols, with the bits of eager at each value."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.compiler.test_sizes import assert_same, entry, traces
+
+import rushlight as torch
+from rushlight import nn
+
+X = torch.arange(80.0).reshape(20, 4)
+
+
+def gradient(x: Any, i: int) -> Any:
+    x = x.clone().requires_grad_()
+    (x[i:] * x.narrow(0, i, 3).sum()).sum().backward()
+    return x.grad
+
+
+def written(x: Any, i: int) -> Any:
+    x = x.clone()
+    x[i] = 7
+    x[:, 1:3][i:].zero_()
+    x[i - 1, 2] += i
+    return x
+
+
+# name: (program, values, traces with symbols, traces without)
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any], int, int]] = {
+    "index": (lambda x, i: x[i] * 2, [3, 5, 7, 9, 4, 11], 1, 1),
+    "slice": (lambda x, i: x[i : i + 1] + x[:i].sum(0), [3, 5, 7, 9, 4, 11], 1, 1),
+    "narrow": (lambda x, i: x.narrow(0, i, 2) * i, [3, 5, 7, 9, 4, 11], 1, 1),
+    "view": (lambda x, i: x[i], [3, 5, 7, 9, 4, 11], 1, 1),
+    "from the end": (lambda x, i: (x[-i:] * i, x[i - 20]), [3, 5, 7, 9, 4, 11], 1, 1),
+    "negative": (lambda x, i: x[i:] + i, [-3, -5, -7, 9, -4, 11, 8], 2, 1),
+    "arithmetic": (lambda x, i: (x[i * 2 - 5], x[i // 2] * (i / 3), torch.arange(i), torch.full((i, 2), i)), [6, 8, 7, 9, 12, 11], 1, 1),
+    "numbers": (lambda x, i: (x[i], i + 1, {"i": i * 2, "l": [i]}), [3, 5, 7, 9, 4, 11], 1, 1),
+    "joined": (lambda x, i: torch.cat([x[:i], x[i:] * 2]), [3, 5, 4, 9, 7, 11], 1, 1),
+    "written": (written, [3, 5, 7, 9, 4], 1, 1),
+    "gradient": (gradient, [3, 5, 7, 9, 4, 11], 1, 1),
+    "branch": (lambda x, i: x[i] if i > 8 else x[:i], [3, 5, 7, 9, 4, 11, 12], 2, 1),
+    "equal": (lambda x, i: x[i] if i == x.shape[1] else x[0] - i, [3, 5, 4, 9, 7, 11], 0, 3),
+    "scalar alone": (lambda x, i: x * i, [3, 5, 7, 9, 4, 11], 0, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_trace_serves_the_values_after_the_second(name: str) -> None:
+    program, values, symbolic, plain = PROGRAMS[name]
+    compiled = torch.compile(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in values:
+            wanted, found = program(X, i), compiled(X, i)
+            assert_same(wanted, found)
+            if name == "view":
+                assert found.data_ptr() == wanted.data_ptr()
+    assert traces(compiled) == (symbolic, plain)
+
+
+def test_small_values_are_burnt_in() -> None:
+    compiled = torch.compile(lambda x, i: x[i])
+    for i in (0, 1, 2, 3, 4, 5, 1, 0):
+        assert torch.equal(compiled(X, i), X[i])
+    assert traces(compiled) == (1, 3)
+
+
+def test_values_that_decide_the_course_are_burnt_in() -> None:
+    def program(x: Any, n: int) -> Any:
+        for k in range(n):
+            x = x + k
+        return x
+
+    compiled = torch.compile(program)
+    for n in (3, 4, 5, 6):
+        assert torch.equal(compiled(X, n), program(X, n))
+    assert traces(compiled) == (0, 4)
+
+
+def test_an_index_out_of_bounds_is_the_error_of_eager_and_burns_nothing_in() -> None:
+    compiled = torch.compile(lambda x, i: x[i])
+    for i in (3, 5, 30, 7, 9):
+        if i < 20:
+            assert torch.equal(compiled(X, i), X[i])
+        else:
+            with pytest.raises(IndexError, match="index 30 is out of bounds for dimension 0 with size 20"):
+                compiled(X, i)
+    assert entry(compiled).symbols
+
+
+class Ring(nn.Module):
+    """A module that counts its calls, and writes to the position that it is at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position, self.seen = 2, []  # type: ignore[var-annotated]
+        self.register_buffer("rows", torch.zeros(20, 4))
+
+    def forward(self, x: Any) -> Any:
+        self.position += 1
+        self.rows[self.position] = x
+        self.seen.append(self.position)
+        return self.rows[: self.position + 1].sum(0) * self.position
+
+
+def test_a_position_of_a_module_goes_on() -> None:
+    plain, ring = Ring(), Ring()
+    compiled = torch.compile(ring)
+    for k in range(12):
+        x = torch.full((4,), k * 0.3)
+        assert_same(plain(x), compiled(x))
+        assert_same((plain.position, plain.seen, plain.rows), (ring.position, ring.seen, ring.rows))
+        assert all(type(n) is int for n in (ring.position, *ring.seen))
+
+
+def test_values_that_come_back_are_looked_up() -> None:
+    """More of them than native code searches."""
+    compiled = torch.compile(lambda x, i: x[i:].sum(0))
+    for _ in range(2):
+        for i in range(3, 20):
+            compiled(X, i)
+    (sized,) = entry(compiled).sized
+    before = dict(sized.made)
+    for i in range(3, 20):
+        assert torch.equal(compiled(X, i), X[i:].sum(0))
+    assert all(before[sizes] is made for sizes, made in sized.made.items())
+
+
+DOCUMENTS = [
+    (lambda x, i: x[i] + 1, ["l_x_", "l_i_", "select(l_x_, 0, l_i_)", "add(select, 1)"]),
+    (lambda x, i: x + 1 if i > 2 else x, ["l_x_", "add(l_x_, 1)"]),
+    (lambda x, i: x.narrow(0, i, 2) * i, ["l_x_", "l_i_", "narrow(l_x_, 0, l_i_, 2)", "mul(narrow, l_i_)"]),
+    (lambda x, i: x[i : i + 3], ["l_i_", "l_x_", "add(l_i_, 3)", "getitem(l_x_, slice(l_i_, add, None))"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(DOCUMENTS)))
+def test_a_backend_gets_one_graph_with_the_number_as_an_input(number: int) -> None:
+    """The nodes are those of PyTorch 2.13."""
+    program, wanted = DOCUMENTS[number]
+    graphs: list[Any] = []
+
+    def backend(gm: Any, examples: list[Any]) -> Any:
+        graphs.append((gm, examples))
+        return gm.forward
+
+    compiled = torch.compile(program, backend=backend)
+    for i in (3, 4, 7, 9):
+        assert torch.equal(compiled(X, i), program(X, i))
+    assert len(graphs) == 2
+    gm, examples = graphs[1]
+    assert [isinstance(e, torch.SymInt) for e in examples] == [name == "l_i_" for name in wanted if name[:2] == "l_"]
+    nodes = [n for n in gm.graph.nodes if n.op != "output"]
+    texts = [n.name if n.op == "placeholder" else f"{n.name}({', '.join(map(str, n.args))})" for n in nodes]
+    assert texts == wanted
+
+
+def test_a_value_is_the_number_as_text_inside_containers_too() -> None:
+    def program(x: Any, i: int) -> Any:
+        return x[i], f"{(i,)} {[i * 2]} {i!r} { {'i': i / 2} } {(x.shape[0],)}"
+
+    compiled = torch.compile(program)
+    for i in (3, 5, 7, 9):
+        assert_same(program(X[: i + 10], i), compiled(X[: i + 10], i))
