@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from rushlight._interface.base import absent_class, lazy_files
+from rushlight._interface.base import lazy_files
 
-__all__ = ["DistributedOptimizer", "PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]
+__all__ = ["DistributedOptimizer", "PostLocalSGDOptimizer", "ZeroRedundancyOptimizer", "as_functional_optim"]
 
-DistributedOptimizer = absent_class("torch.distributed.optim.DistributedOptimizer", "it needs torch.distributed.rpc")
-_HOMES = {"PostLocalSGDOptimizer": "post_localSGD_optimizer", "ZeroRedundancyOptimizer": "zero_redundancy_optimizer"}
-__getattr__ = lazy_files(__name__, _HOMES, tuple(_HOMES.values()))
+_HOMES = {
+    "DistributedOptimizer": "optimizer",
+    "PostLocalSGDOptimizer": "post_localSGD_optimizer",
+    "ZeroRedundancyOptimizer": "zero_redundancy_optimizer",
+    "as_functional_optim": "functional",
+    "functional_optim_map": "functional",
+}
+__getattr__ = lazy_files(__name__, _HOMES, tuple(dict.fromkeys(_HOMES.values())))

@@ -1,0 +1,34 @@
+"""`torch.distributed.rpc`, distributed autograd and optimizers on three and four workers, beside one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.distributed import rpc_programs as programs
+from tests.distributed.ranks import Ranks
+
+
+@pytest.mark.parametrize("program", ["calls", "tensors", "references", "gradients", "gradient_errors"])
+def test_four_workers(four: Ranks, program: str, tmp_path: Path) -> None:
+    four.run(getattr(programs, program), str(tmp_path / "store"))
+
+
+def test_strangers_are_refused(four: Ranks, tmp_path: Path) -> None:
+    assert four.run(programs.strangers, str(tmp_path / "store")) == [8] * 4
+
+
+def test_a_dead_worker_is_named(four: Ranks, tmp_path: Path) -> None:
+    for texts in four.run(programs.killed, str(tmp_path / "store"))[:-1]:
+        assert len(texts) == 4
+        assert all("worker 'w3' (rank 3) is gone" in text for text in texts), texts
+
+
+def test_an_end_waits_for_work(four: Ranks, tmp_path: Path) -> None:
+    four.run(programs.ends_at_work, str(tmp_path / "store"))
+
+
+def test_workers_come_and_go(four: Ranks, tmp_path: Path) -> None:
+    first, second, *_ = four.run(programs.late_member, str(tmp_path / "store"))
+    assert second == ["WorkerInfo(id=0, name=first)"]
+    assert "second" in first[0] and ("is gone" in first[0] or "could not find" in first[0])
