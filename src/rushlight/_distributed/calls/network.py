@@ -232,4 +232,11 @@ def _shut(listener: socket.socket) -> None:
 
 
 _OPEN: weakref.WeakSet[Network] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [network._forget() for network in list(_OPEN)])
+
+
+def _forget_all() -> None:
+    for network in list(_OPEN):
+        network._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

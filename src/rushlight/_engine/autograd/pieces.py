@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappush
 from typing import Any
 
-from rushlight._engine.autograd.engine import _loop, _run, _Task
+from rushlight._engine.autograd.engine import Task, loop, run_node
 from rushlight._engine.autograd.hooks import after_node, before_node
 from rushlight._engine.autograd.node import AccumulateGrad, split_edge
 from rushlight._engine.core.state import GRAD, STATE
@@ -41,7 +41,7 @@ class BackwardInPieces:
     """
 
     def __init__(self, gradients: Gradients) -> None:
-        self.task = _Task(False, False)
+        self.task = Task(False, False)
         self.task.run = self._run
         self.gradients = gradients
         self._seen: set[Any] = set()
@@ -66,7 +66,8 @@ class BackwardInPieces:
 
     def feed(self, edges: Sequence[Any], grads: Sequence[Tensor | None], keep: bool) -> None:
         """Give gradients to roots, and run what is ready."""
-        task, heap = self.task, []
+        task = self.task
+        heap: list[Any] = []
         task.keep = keep
         ready = set()
         for edge, grad in zip(edges, grads, strict=True):
@@ -81,7 +82,7 @@ class BackwardInPieces:
         state.saved_hooks = list(hooks)
         state.word, state.task = before & ~GRAD, task
         try:
-            _loop(task, heap)
+            loop(task, heap)
             for callback in task.after:
                 callback()
             task.after.clear()
@@ -95,7 +96,7 @@ class BackwardInPieces:
 
     def _run(self, node: Any, grads: list[Any]) -> Any:
         if type(node) is not AccumulateGrad:
-            return _run(node, grads)
+            return run_node(node, grads)
         extra, variable = node._extra, node.variable
         if extra is not None and extra.pre_hooks is not None:
             grads[:] = before_node(extra.pre_hooks, grads)

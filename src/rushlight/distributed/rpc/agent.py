@@ -180,7 +180,12 @@ class Agent:
 
     def _lost(self, peer: int, why: str) -> None:
         error = self._gone(peer, why)
-        self.callbacks.run(lambda: (self.requests.lost(peer, error), self.references.lost(peer)))  # type: ignore[func-returns-value]
+
+        def fail_all() -> None:
+            self.requests.lost(peer, error)
+            self.references.lost(peer)
+
+        self.callbacks.run(fail_all)
 
     def check_alive(self, workers: list[int], ask: bool) -> None:
         """RuntimeError if one of these workers has died; with `ask`, those are asked to which there is no connection."""

@@ -74,7 +74,7 @@ def run_call(call: Any, context: Any, done: Callable[[Any], None]) -> None:
         try:
             if not isinstance(call, Call):
                 raise TypeError(f"a call is a function and its arguments, not {type(call).__name__}")
-            result = call.function(*call.args, **call.kwargs)
+            result: Any = call.function(*call.args, **call.kwargs)
             later = is_async(call.function) or isinstance(result, Awaited)
             result = result.future if isinstance(result, Awaited) else result
             if later and not isinstance(result, Future):
