@@ -91,6 +91,12 @@ class Reducer:
                 if not times:
                     self._ready(index)
 
+    def prepare_for_backward(self, outputs: Any) -> None:
+        """Let the next backward pass reduce, also one whose forward call was made under `no_sync`."""
+        self.sync = True
+        self.prepare()
+        self.arm(outputs)
+
     def _rebuild(self) -> None:
         """Buckets in the order in which gradients came on the first process."""
         missing = [index for index in range(len(self.parameters)) if index not in set(self.arrived)]
