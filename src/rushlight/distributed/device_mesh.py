@@ -35,7 +35,7 @@ class DeviceMesh:
     ) -> None:  # fmt: skip
         self.device_type = device_type
         ranks = mesh.tolist() if isinstance(mesh, Tensor) else mesh
-        self.mesh = rushlight.tensor(ranks, dtype=rushlight.int32)
+        self.mesh = rushlight.tensor(ranks, dtype=rushlight.int32, device="cpu")
         self.mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
         self._root_mesh = _root
         self._flattened: dict[str, DeviceMesh] = {}
@@ -267,5 +267,5 @@ def init_device_mesh(
             f"Device type with index is not supported but got {device_type}. ",
             "If you maintained a 'torch.device' object, it's recommended to pass in 'device.type'.",
         )
-    ranks = rushlight.arange(math.prod(mesh_shape), dtype=rushlight.int32).view(tuple(mesh_shape))
+    ranks = rushlight.arange(math.prod(mesh_shape), dtype=rushlight.int32, device="cpu").view(tuple(mesh_shape))
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)

@@ -258,6 +258,9 @@ class ElementwiseOptimizer(Optimizer):
             param, grad, kept, fresh = change
             tensors = [param, grad, *[kept[name] for name in states]] if states else [param, grad]
             dtype = flat_dtype(tensors)
+            if dtype is None and (elements := getattr(type(param), "_elements", None)) is not None:
+                tensors = elements(tensors)  # a kind of tensor whose elements are in plain ones
+                dtype = flat_dtype(tensors)
             if dtype is not None and (not counts or is_counter(kept["step"])):
                 taken.append((dtype, tensors, kept, fresh))
             else:

@@ -6,11 +6,23 @@
 from __future__ import annotations
 
 from rushlight._interface.base import absent_class
-from rushlight.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
-from rushlight.distributed.fsdp.sharding import FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method
+from rushlight.distributed.fsdp.policies import (
+    CPUOffloadPolicy,
+    DataParallelMeshDims,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+)
+from rushlight.distributed.fsdp.sharding import (
+    FSDPModule,
+    UnshardHandle,
+    fully_shard,
+    register_fsdp_forward_method,
+    share_comm_ctx,
+)
 
 __all__ = [
     "CPUOffloadPolicy",
+    "DataParallelMeshDims",
     "FSDPModule",
     "FullyShardedDataParallel",
     "MixedPrecisionPolicy",
@@ -18,6 +30,7 @@ __all__ = [
     "UnshardHandle",
     "fully_shard",
     "register_fsdp_forward_method",
+    "share_comm_ctx",
 ]
 
 FullyShardedDataParallel = absent_class(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CPUOffloadPolicy", "MixedPrecisionPolicy", "OffloadPolicy"]
+__all__ = ["CPUOffloadPolicy", "DataParallelMeshDims", "MixedPrecisionPolicy", "OffloadPolicy"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,32 @@ class CPUOffloadPolicy(OffloadPolicy):
     """Parts of parameters, gradients and optimizer states are in the host's memory, where those of a CPU are anyway."""
 
     pin_memory: bool = True
+
+
+@dataclass(frozen=True)
+class DataParallelMeshDims:
+    """Which axes of a mesh of all kinds of parallelism divide parameters (`shard`), and along which they are replicas.
+
+    ValueError where neither is named.  `fully_shard` takes meshes of the data parallel axes alone, and refuses this.
+    """
+
+    shard: str | tuple[str, ...] | None = None
+    replicate: str | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard is None and self.replicate is None:
+            raise ValueError("At least one of shard or replicate must be set in DataParallelMeshDims")
+
+    @property
+    def shard_names(self) -> tuple[str, ...]:
+        """The names of the axes that divide."""
+        return _names(self.shard)
+
+    @property
+    def replicate_names(self) -> tuple[str, ...]:
+        """The names of the axes of replicas."""
+        return _names(self.replicate)
+
+
+def _names(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)

@@ -73,6 +73,15 @@ class DTensor(Tensor):
             moved = moved.clone()
         return DTensor(moved.detach(), grad.device_mesh, after, grad.shape, grad.stride())
 
+    @staticmethod
+    def _elements(tensors: Sequence[Any]) -> Sequence[Any]:
+        """The local tensors of some that lie alike, whose elements are changed one by one; else the tensors."""
+        mesh, placed = tensors[0]._mesh, tensors[0]._placed
+        for x in tensors:
+            if not isinstance(x, DTensor) or x._placed != placed or x._mesh != mesh:
+                return tensors
+        return tensors if any(p.is_partial() for p in placed) else [x._local_tensor for x in tensors]
+
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         return ["_local_tensor"], (self._mesh, self._placed, tuple(self.shape), self.stride(), self.requires_grad)
 

@@ -31,7 +31,16 @@ from rushlight._interface.sharding import (
 from rushlight._interface.tensors import STATE
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
-from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from rushlight.distributed.tensor.placement_types import (
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+    fits,
+    nested,
+    nesting,
+)
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["call"]
@@ -317,8 +326,9 @@ def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any) -> Plan:
     """
     coordinate = mesh.get_coordinate()
     mine, others = recorded.graph, [recorded.graph]
-    chosen: list[Strategy] = []
-    for axis in range(mesh.ndim):
+    order = _order(tensors, mesh)
+    chosen: dict[int, Strategy] = {}
+    for axis in order:
         size = mesh.shape[axis]
         held = [tensors[n].placements[axis] for n in recorded.reads]
         targets = [tensors[n].placements[axis] for n in recorded.changed]
@@ -326,20 +336,39 @@ def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any) -> Plan:
         ways = [_ways(graph, size, held, aims) for graph in others]
         common = [w for w in ways[0] if all(w in other for other in ways[1:])]
         way = min(common, key=lambda w: _cost(others[0], size, held, targets, ways[0][w]))
-        chosen.append(ways[0][way])
+        chosen[axis] = ways[0][way]
         mine = localize(mine, _ways(mine, size, held, aims)[way], size, coordinate[axis], axis)
         others = [
             localize(graph, found[way], size, k, axis)
             for graph, found in zip(others, ways, strict=True)
             for k in _unlike(graph, found[way], size)
         ]
+    axes = range(mesh.ndim)
     inputs = {
-        n: tuple(_placement(s.inputs[k], tensors[n].placements[a]) for a, s in enumerate(chosen))
+        n: tuple(_placement(chosen[a].inputs[k], tensors[n].placements[a]) for a in axes)
         for k, n in enumerate(recorded.reads)
     }
-    outputs = [tuple(_placement(s.outputs[j], None) for s in chosen) for j in range(len(recorded.graph.outputs))]
+    count = len(recorded.graph.outputs)
+    outputs: list[Placements] = [tuple(_placement(chosen[a].outputs[j], None) for a in axes) for j in range(count)]
+    if order != list(axes):
+        inputs = {n: nested(placed, order, mesh.shape) for n, placed in inputs.items()}
+        outputs = [nested(placed, order, mesh.shape) for placed in outputs]
     steps = [(graph_caller(s.graph, "sharded"), s.reads, s.reductions) for s in stages(mine)]
     return Plan(inputs, steps, outputs)
+
+
+def _order(tensors: Sequence[Any], mesh: Any) -> list[int]:
+    """In which order the axes of a mesh divide the tensors of a call."""
+    order = next((nesting(x.placements) for x in tensors if any(type(p) is _StridedShard for p in x.placements)), None)
+    if order is None:
+        return list(range(mesh.ndim))
+    other = next((x for x in tensors if not fits(x.placements, order)), None)
+    if other is not None:
+        raise NotImplementedError(
+            f"a call of tensors that the axes of {mesh} divide in different orders is not built: one lies as"
+            f" {other.placements}; redistribute it first"
+        )
+    return order
 
 
 def _aims(recorded: CallGraph, tensors: Sequence[Any], axis: int) -> dict[int, int]:

@@ -8,14 +8,23 @@ dim become parts along another by one exchange.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.sharding import Part
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.c10d.observing import functional
-from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from rushlight.distributed.tensor.placement_types import (
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+    fits,
+    nested,
+    nesting,
+)
 
 __all__ = ["OPS", "global_shape", "redistribute", "reduce_along", "shard_of"]
 
@@ -31,6 +40,8 @@ def redistribute(
     """The local tensor under the placements `after` of a tensor of a shape that is placed as `before`."""
     if tuple(before) == tuple(after):
         return local
+    if any(type(p) is _StridedShard for p in (*before, *after)):
+        return _in_other_order(local, shape, mesh, before, after)
     held = list(before)
     todo = _axes_to_undo(before, after)
     for axis in reversed(todo):
@@ -57,6 +68,45 @@ def redistribute(
             local = _term(local, mesh, axis, there)
         held[axis] = there
     return local
+
+
+class _Turned(NamedTuple):
+    """A mesh with its axes in another order."""
+
+    mesh: Any
+    order: Sequence[int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.mesh.shape[a] for a in self.order)
+
+    def get_coordinate(self) -> tuple[int, ...]:
+        place = self.mesh.get_coordinate()
+        return tuple(place[a] for a in self.order)
+
+    def get_group(self, axis: int) -> Any:
+        return self.mesh.get_group(self.order[axis])
+
+
+def _in_other_order(
+    local: Tensor, shape: Sequence[int], mesh: Any, before: Sequence[Placement], after: Sequence[Placement]
+) -> Tensor:
+    """`redistribute` where axes divide one dim in another order than that of the mesh."""
+    for placements in (before, after):
+        if nested(placements, nesting(placements), mesh.shape) != tuple(placements):
+            raise NotImplementedError(
+                f"parts {placements} of a mesh of {mesh.shape}: strided parts whose split factor is not the number of parts"
+                " that later axes make are not built"
+            )
+    order = nesting(after) if fits(before, nesting(after)) else nesting(before)
+    if not fits(after, order):
+        middle = tuple(Replicate() if type(p) is _StridedShard else p for p in before)
+        return redistribute(redistribute(local, shape, mesh, before, middle), shape, mesh, middle, after)
+    plain: list[list[Placement]] = []
+    for placements in (before, after):
+        turned = [placements[a] for a in order]
+        plain.append([Shard(p.dim) if isinstance(p, Shard) else p for p in turned])
+    return redistribute(local, shape, _Turned(mesh, order), *plain)
 
 
 def _axes_to_undo(before: Sequence[Placement], after: Sequence[Placement]) -> list[int]:

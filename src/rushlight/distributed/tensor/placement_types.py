@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
-
-from rushlight._interface.base import absent_class
 
 __all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
@@ -105,6 +105,52 @@ class Partial(Placement):
         return f"P({self.reduce_op})"
 
 
-_StridedShard = absent_class(
-    "torch.distributed.tensor.placement_types._StridedShard", "a dim is cut by one dim of the mesh at a time", (Shard,)
-)
+class _StridedShard(Shard):
+    """Parts along `dim` of what axes of the mesh after this one have divided along it before, into `split_factor` parts:
+    parameters that tensor parallel divides, and FSDP further.
+    """
+
+    __slots__ = ("split_factor",)
+
+    def __init__(self, dim: int, *, split_factor: int) -> None:
+        super().__init__(dim)
+        self.split_factor = split_factor
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _StridedShard and (other.dim, other.split_factor) == (self.dim, self.split_factor)
+
+    def __hash__(self) -> int:
+        return hash((_StridedShard, self.dim, self.split_factor))
+
+    def __repr__(self) -> str:
+        return f"_StridedShard(dim={self.dim}, sf={self.split_factor})"
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
+
+
+def nesting(placements: Sequence[Placement]) -> list[int]:
+    """The axes of a mesh, those that divide first before those that divide their parts."""
+    axes = range(len(placements))
+    inner = [a for a in axes if type(placements[a]) is _StridedShard]
+    return [a for a in axes if a not in inner] + inner if inner else list(axes)
+
+
+def nested(placements: Sequence[Placement], order: Sequence[int], sizes: Sequence[int]) -> tuple[Placement, ...]:
+    """Placements whose axes divide in an order: with strided parts where an axis divides after one that follows it."""
+    found: list[Placement] = []
+    for axis, here in enumerate(placements):
+        if isinstance(here, Shard):
+            before = [a for a in order[: order.index(axis)] if a > axis and placements[a].is_shard(here.dim)]
+            factor = math.prod(sizes[a] for a in before)
+            here = _StridedShard(here.dim, split_factor=factor) if before else Shard(here.dim)
+        found.append(here)
+    return tuple(found)
+
+
+def fits(placements: Sequence[Placement], order: Sequence[int]) -> bool:
+    """Whether axes that divide one dim do so in an order."""
+    own = nesting(placements)
+    dims = [p.dim if isinstance(p, Shard) else None for p in placements]
+    together = [[a for a in row if dims[a] is not None] for row in (own, order)]
+    return all([a for a in together[0] if dims[a] == d] == [a for a in together[1] if dims[a] == d] for d in set(dims))

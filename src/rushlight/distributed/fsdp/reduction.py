@@ -1,0 +1,153 @@
+"""How the gradients of a group become parts of their mean over all processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.distributed import distributed_c10d as dist
+
+__all__ = ["Reduction"]
+
+
+class Reduction:
+    """The gradients of a group between backward and the sharded parameters.
+
+    Behind the elements of the gradients, the message to each process has a number for each parameter: how many
+    processes had a gradient for it.  Where that is zero the sharded parameter gets none.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.syncs = self.reduces_all = True  # whether gradients are reduced, and among replicas
+        self.factor: float | None = None  # what their sums are divided by
+        self.hook: Any = None  # `set_all_reduce_hook`
+        self.scatterer: Any = None  # `set_custom_reduce_scatter`
+        self.separate: Any = None  # a group of its own for reductions
+        self.count = 0  # gradients that have come in this backward call
+        self.held: dict[int, Tensor] = {}  # sums of whole gradients that were not reduced, by number
+        self.partial: Tensor | None = None  # reduced among those with parts, not yet among replicas
+        self.running: tuple[Any, Tensor, Tensor] | None = None
+
+    @property
+    def wanting(self) -> list[Any]:
+        """The parameters that want gradients."""
+        return [m for m in self.group.managed if m.sharded.requires_grad]
+
+    def arrived(self) -> bool:
+        """Count a gradient; whether it was the last."""
+        self.count += 1
+        if self.count < len(self.wanting):
+            return False
+        self.count = 0
+        return True
+
+    @property
+    def dtype(self) -> Any:
+        return self.group.policy.reduce_dtype or self.group.dtype
+
+    def launch(self, ahead: bool) -> bool:
+        """Begin to reduce the gradients that there are; False where they only are summed."""
+        self.count = 0
+        wanting = self.wanting
+        if not wanting:
+            return False
+        self.finish()
+        with rushlight.no_grad():
+            grads = [self._taken(k, m) for k, m in enumerate(wanting)]
+            if not self.syncs:
+                self.held = {k: g for k, g in enumerate(grads) if g is not None}
+                return False
+            sent = self._message(wanting, grads)
+            axes, count = self.group.axes, sent.shape[1]
+            group = self.separate or axes.group
+            if self.scatterer is not None:
+                mine = self.scatterer.allocate((count,), dtype=sent.dtype, device=sent.device)
+                work = self.scatterer(output_tensor=mine, input_tensor=sent.view(-1), group=group, op=dist.ReduceOp.SUM, async_op=ahead)  # fmt: skip
+            else:
+                mine = sent.new_empty(count)
+                work = dist.reduce_scatter_tensor(mine, sent.view(-1), group=group, async_op=ahead)
+        self.running = work, sent, mine
+        return True
+
+    def _taken(self, number: int, managed: Any) -> Tensor | None:
+        """The gradient of a parameter with what was held of it, in the dtype of the reduction where sums are kept."""
+        grad, held = managed.taken(), self.held.pop(number, None)
+        if not self.syncs and grad is not None:
+            grad = grad.to(self.dtype)
+        if held is None or grad is None:
+            return grad if held is None else held
+        return held.add_(grad)
+
+    def _message(self, wanting: list[Any], grads: list[Tensor | None]) -> Tensor:
+        """A row for each process."""
+        axes, dtype = self.group.axes, self.dtype
+        like = next((g for g in grads if g is not None), None)
+        pieces = []
+        for m, g in zip(wanting, grads, strict=True):
+            if g is None:
+                pieces.append(rushlight.zeros((axes.part.size, m.count), dtype=dtype if like is None else like.dtype))
+            else:
+                pieces.append(m.table(g))
+        if any(p.dtype is not pieces[0].dtype for p in pieces):
+            pieces = [p.to(dtype) for p in pieces]
+        flags = rushlight.tensor([[g is not None for g in grads]], dtype=pieces[0].dtype)
+        sent = rushlight.cat([*pieces, flags.expand(axes.part.size, -1)], 1)
+        if sent.dtype is not dtype:
+            sent = sent.to(dtype)
+        if dtype is rushlight.float16:  # sums of many would leave the range of this dtype
+            sent[:, : -len(grads)] /= self._before()
+        return sent
+
+    def _divisor(self) -> float:
+        axes = self.group.axes
+        return axes.part.size * axes.replicas if self.factor is None else self.factor
+
+    def _before(self) -> float:
+        """A power of two near the root of the divisor, by which half types are divided before they are summed."""
+        factor = 1.0
+        while self._divisor() % factor == 0 and self._divisor() / factor > factor:
+            factor *= 2
+        return factor
+
+    def finish(self) -> None:
+        """Wait for the reduction, and give the parameters their parts."""
+        if self.running is None:
+            return
+        work, _, mine = self.running
+        self.running = None
+        if work is not None:
+            work.wait()
+        axes = self.group.axes
+        with rushlight.no_grad():
+            if self.partial is not None:
+                mine += self.partial
+                self.partial = None
+            if axes.replicas > 1:
+                if not self.reduces_all:
+                    self.partial = mine
+                    return
+                dist.all_reduce(mine, group=axes.replica_group)
+            if self.hook is not None:
+                self.hook(mine)
+            self._share_out(mine)
+
+    def _share_out(self, mine: Tensor) -> None:
+        wanting = self.wanting
+        *parts, flags = mine.split([*(m.count for m in wanting), len(wanting)])
+        used = flags.tolist()
+        divisor = self._divisor() / (self._before() if mine.dtype is rushlight.float16 else 1.0)
+        if divisor != 1.0:
+            mine /= divisor
+        for m, part, any_used in zip(wanting, parts, used, strict=True):
+            if any_used:
+                m.receive(part)
+
+    def forget(self) -> None:
+        """Drop what was summed and what runs."""
+        if self.running is not None and self.running[0] is not None:
+            self.running[0].wait()
+        self.running, self.partial, self.held, self.count = None, None, {}, 0
+        for m in self.group.managed:
+            m.taken()
