@@ -125,6 +125,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.settings_text = _settings_text
     HOOKS.public = rushlight
     HOOKS.follows_numpy = lambda: bool(settings("torch._dynamo.config").get("trace_numpy"))
+    HOOKS.captures_sizes = lambda: bool(settings("torch._dynamo.config").get("capture_dynamic_output_shape_ops"))
     HOOKS.captures_elements = lambda: bool(settings("torch._dynamo.config").get("capture_scalar_outputs"))
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported

@@ -51,7 +51,8 @@ class Hooks:
     stands for all functions of a module.
 
     `public` is the package with the functions of tensors, by which functions of NumPy are computed where
-    `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`).
+    `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`),
+    `captures_sizes()` whether operators whose results have sizes that only elements tell may run between two programs.
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
@@ -65,6 +66,7 @@ class Hooks:
         self.public: Any = None
         self.follows_numpy: Callable[[], bool] = lambda: False
         self.captures_elements: Callable[[], bool] = lambda: False
+        self.captures_sizes: Callable[[], bool] = lambda: False
         self.settings_text: Callable[[], str] = str
         self.again: Any = None  # the method that runs a function as it is, where a check fails
         self.strict: Callable[[], bool | None] = lambda: None

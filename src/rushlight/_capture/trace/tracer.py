@@ -76,8 +76,24 @@ def symbolic_among(values: Iterable[Any]) -> bool:
 
 
 def numbers_among(values: Iterable[Any]) -> bool:
-    """Whether one of some values, or of the items of a sequence among them, is a number of the program."""
-    return any(isinstance(x, HostNumber) or (type(x) in (list, tuple) and numbers_among(x)) for x in values)
+    """Whether one of some values, or of the items of a sequence or a slice among them, is a number of the program."""
+    return any(
+        isinstance(x, HostNumber)
+        or (type(x) in (list, tuple) and numbers_among(x))
+        or (type(x) is slice and numbers_among((x.start, x.stop, x.step)))
+        for x in values
+    )
+
+
+_OF_EACH: list[Any] = [
+    range(0), range(1 << 70), [], (), {}, {}.values(), {}.items(), reversed([]), enumerate([]), zip(), iter(set()), "",
+]  # fmt: skip
+_ITERATORS = tuple(type(iter(x)) for x in _OF_EACH)
+# Functions of tensors that give Python's objects: what asks these for elements is a break.
+_GIVES_NUMBERS = frozenset((
+    "item", "tolist", "numpy", "equal", "allclose", "is_nonzero", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__array__",
+    "__len__", "__contains__", "__format__", "__repr__", "__str__", "__hash__", "compare", "contains", "truth", "format",
+))  # fmt: skip
 
 
 class Tracer(Operations):
@@ -104,6 +120,7 @@ class Tracer(Operations):
         self.made_classes: dict[int, type] = {}
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
         self.budget = settings.budget
+        self.resumed = False  # whether the trace goes on with frames behind an instruction that ran as it is
         self.begun_word = 0  # the dispatch state with which the trace began
         self.depth = 0
         self.unkept = ""  # why the trace is of no use to other processes
@@ -118,6 +135,7 @@ class Tracer(Operations):
 
     def begin(self, start: Any) -> None:
         """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
+        self.resumed = not isinstance(start.args[0], types.FunctionType)
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into: it runs between two segments."""
@@ -184,7 +202,8 @@ class Tracer(Operations):
         try:
             return self.noted(function(*args, **kwargs))
         except DataDependentError as error:
-            raise Break(f"{error}", kind="data") from None
+            given = (getattr(function, "__self__", None), *args, *kwargs.values())
+            raise Break(f"{error}", kind="opaque" if self.runs_between(function, given) else "data") from None
         except RecordingError as error:
             raise Break(f"{error}") from None
         except StopIteration:
@@ -192,8 +211,9 @@ class Tracer(Operations):
         except Exception as error:  # perhaps because a size is a symbol: no handler of the program may see that
             given = (getattr(function, "__self__", None), *args, *kwargs.values())
             if self.rec.captures_elements and numbers_among(given):
+                kind = "opaque" if self.runs_between(function, given) else "break"
                 raise Break(
-                    f"a number of the program is given to native code: {type(error).__name__}: {error}"
+                    f"a number of the program is given to native code: {type(error).__name__}: {error}", kind=kind
                 ) from None
             if isinstance(error, SpecializationError) or (self.outside.varying.sizes and symbolic_among(given)):
                 raise Break(f"{type(error).__name__}: {error}", kind="sizes") from None
@@ -201,6 +221,18 @@ class Tracer(Operations):
         finally:
             if listens:
                 self.listening.pause()
+
+    def runs_between(self, function: Callable[..., Any], given: Sequence[Any]) -> bool:
+        """Whether a call whose result has a size that only elements tell runs between two programs, and is no break:
+        users ask for that by `capture_dynamic_output_shape_ops`, and by `capture_scalar_outputs` for numbers as sizes.
+        """
+        if self.settings.backend is not None or getattr(function, "__name__", "") in _GIVES_NUMBERS:
+            return False
+        if isinstance(function, (type, types.BuiltinFunctionType)) and function.__module__ == "builtins":
+            return False
+        if self.rec.captures_elements and numbers_among(given):
+            return True
+        return HOOKS.captures_sizes() and any(isinstance(x, Tensor) for x in given)
 
     def check_read(self, values: Sequence[Any]) -> None:
         """Break where one of these, or an item of one, holds what native code would read and no guard tells of."""
@@ -1025,7 +1057,9 @@ class Tracer(Operations):
         if method is not None:
             return self.nested(method, ())
         if self.outside.is_outside(iterator):
-            raise Break(f"advances a {type(iterator).__name__} from outside")
+            # Where no break may be, frames that are gone on with come from behind an operator: the loop is the program's.
+            own = self.resumed and self.settings.fullgraph and type(iterator) in _ITERATORS
+            raise Break(f"advances a {type(iterator).__name__} from outside", kind="opaque" if own else "break")
         return self.native(next, iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
