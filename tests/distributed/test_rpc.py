@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.distributed import rpc_programs as programs
+from tests.distributed import rpc_tutorials as tutorials
 from tests.distributed.ranks import Ranks
 
 
@@ -32,3 +33,8 @@ def test_workers_come_and_go(four: Ranks, tmp_path: Path) -> None:
     first, second, *_ = four.run(programs.late_member, str(tmp_path / "store"))
     assert second == ["WorkerInfo(id=0, name=first)"]
     assert "second" in first[0] and ("is gone" in first[0] or "could not find" in first[0])
+
+
+@pytest.mark.parametrize("program", ["parameter_server", "recurrent", "batched_updates", "reinforcement"])
+def test_tutorials(four: Ranks, program: str, tmp_path: Path) -> None:
+    four.run(getattr(tutorials, program), str(tmp_path / "store"))

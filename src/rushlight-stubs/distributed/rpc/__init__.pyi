@@ -9,6 +9,7 @@ from rushlight.distributed.rpc.options import TensorPipeRpcBackendOptions as Ten
 from rushlight.distributed.rpc.members import WorkerInfo as WorkerInfo
 from rushlight.distributed.rpc import agent as agent
 from rushlight.distributed.rpc import api as api
+from rushlight.distributed.rpc import calling as calling
 from rushlight.distributed.rpc import constants as constants
 from rushlight.distributed.rpc import exceptions as exceptions
 from rushlight.distributed.rpc import functions as functions
@@ -22,10 +23,10 @@ from rushlight.distributed.rpc.api import new_method as new_method
 from rushlight.distributed.rpc import options as options
 from rushlight.distributed.rpc import payload as payload
 from rushlight.distributed.rpc import references as references
-from rushlight.distributed.rpc.api import remote as remote
+from rushlight.distributed.rpc.rref import remote as remote
 from rushlight.distributed.rpc import results as results
-from rushlight.distributed.rpc.api import rpc_async as rpc_async
-from rushlight.distributed.rpc.api import rpc_sync as rpc_sync
+from rushlight.distributed.rpc.calling import rpc_async as rpc_async
+from rushlight.distributed.rpc.calling import rpc_sync as rpc_sync
 from rushlight.distributed.rpc import rref as rref
 from rushlight.distributed.rpc import running as running
 from rushlight.distributed.rpc.api import shutdown as shutdown

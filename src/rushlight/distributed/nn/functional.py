@@ -12,6 +12,8 @@ import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor
 from rushlight.autograd import Function
+from rushlight.distributed import ReduceOp as ReduceOp
+from rushlight.distributed import group as group
 
 __all__ = [
     "all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter",
