@@ -22,6 +22,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import calls, classes
+from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
@@ -73,27 +74,6 @@ def symbolic_among(values: Iterable[Any]) -> bool:
         or (type(x) in (list, tuple, Size) and symbolic_among(x))
         for x in values
     )
-
-
-def numbers_among(values: Iterable[Any]) -> bool:
-    """Whether one of some values, or of the items of a sequence or a slice among them, is a number of the program."""
-    return any(
-        isinstance(x, HostNumber)
-        or (type(x) in (list, tuple) and numbers_among(x))
-        or (type(x) is slice and numbers_among((x.start, x.stop, x.step)))
-        for x in values
-    )
-
-
-_OF_EACH: list[Any] = [
-    range(0), range(1 << 70), [], (), {}, {}.values(), {}.items(), reversed([]), enumerate([]), zip(), iter(set()), "",
-]  # fmt: skip
-_ITERATORS = tuple(type(iter(x)) for x in _OF_EACH)
-# Functions of tensors that give Python's objects: what asks these for elements is a break.
-_GIVES_NUMBERS = frozenset((
-    "item", "tolist", "numpy", "equal", "allclose", "is_nonzero", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__array__",
-    "__len__", "__contains__", "__format__", "__repr__", "__str__", "__hash__", "compare", "contains", "truth", "format",
-))  # fmt: skip
 
 
 class Tracer(Operations):
@@ -203,7 +183,7 @@ class Tracer(Operations):
             return self.noted(function(*args, **kwargs))
         except DataDependentError as error:
             given = (getattr(function, "__self__", None), *args, *kwargs.values())
-            raise Break(f"{error}", kind="opaque" if self.runs_between(function, given) else "data") from None
+            raise Break(f"{error}", kind="opaque" if runs_between(self, function, given) else "data") from None
         except RecordingError as error:
             raise Break(f"{error}") from None
         except StopIteration:
@@ -211,7 +191,7 @@ class Tracer(Operations):
         except Exception as error:  # perhaps because a size is a symbol: no handler of the program may see that
             given = (getattr(function, "__self__", None), *args, *kwargs.values())
             if self.rec.captures_elements and numbers_among(given):
-                kind = "opaque" if self.runs_between(function, given) else "break"
+                kind = "opaque" if runs_between(self, function, given) else "break"
                 raise Break(
                     f"a number of the program is given to native code: {type(error).__name__}: {error}", kind=kind
                 ) from None
@@ -221,18 +201,6 @@ class Tracer(Operations):
         finally:
             if listens:
                 self.listening.pause()
-
-    def runs_between(self, function: Callable[..., Any], given: Sequence[Any]) -> bool:
-        """Whether a call whose result has a size that only elements tell runs between two programs, and is no break:
-        users ask for that by `capture_dynamic_output_shape_ops`, and by `capture_scalar_outputs` for numbers as sizes.
-        """
-        if self.settings.backend is not None or getattr(function, "__name__", "") in _GIVES_NUMBERS:
-            return False
-        if isinstance(function, (type, types.BuiltinFunctionType)) and function.__module__ == "builtins":
-            return False
-        if self.rec.captures_elements and numbers_among(given):
-            return True
-        return HOOKS.captures_sizes() and any(isinstance(x, Tensor) for x in given)
 
     def check_read(self, values: Sequence[Any]) -> None:
         """Break where one of these, or an item of one, holds what native code would read and no guard tells of."""
@@ -1057,9 +1025,8 @@ class Tracer(Operations):
         if method is not None:
             return self.nested(method, ())
         if self.outside.is_outside(iterator):
-            # Where no break may be, frames that are gone on with come from behind an operator: the loop is the program's.
-            own = self.resumed and self.settings.fullgraph and type(iterator) in _ITERATORS
-            raise Break(f"advances a {type(iterator).__name__} from outside", kind="opaque" if own else "break")
+            kind = "opaque" if is_own_loop(self, iterator) else "break"
+            raise Break(f"advances a {type(iterator).__name__} from outside", kind=kind)
         return self.native(next, iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
