@@ -1,4 +1,4 @@
-"""The program of `docs/distributed/ddp.md` as processes of a job."""
+"""Programs of the pages in `docs/distributed` as processes of a job."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def program() -> str:
-    """The page's code, printing all losses."""
-    page = (ROOT / "docs" / "distributed" / "ddp.md").read_text()
-    found = re.search(r"```python\n(.*?)```", page, re.S)
-    assert found
-    return found[1].replace('print(len(train()), "losses")', "print(train())")
+ALONE = '"gloo", store=dist.HashStore(), rank=0, world_size=1'
 
 
-def losses(size: int) -> list[str]:
+def program(page: str, number: int = 0) -> str:
+    """The code of a page's first program (or a later one), printing all losses."""
+    text = (ROOT / "docs" / "distributed" / page).read_text()
+    found = re.findall(r"```python\n(.*?)```", text, re.S)[number]
+    return re.sub(r"print\(len\(train\(\)\), .*\)", "print(train())", found).replace(ALONE, "")
+
+
+def losses(size: int, page: str = "ddp.md", number: int = 0) -> list[str]:
     """What each process prints."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -34,7 +36,7 @@ def losses(size: int) -> list[str]:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", program()], env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program(page, number)], env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
         )
         for rank in range(size)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -12,6 +13,17 @@ from tests.distributed.example_programs import losses
 def test_two_ranks_print_the_losses_of_one(mpi: None) -> None:
     one, two = losses(1), losses(2)
     assert one[0].startswith("[") and two == one * 2
+
+
+def test_a_pipeline_prints_the_losses_of_one(mpi: None) -> None:
+    one, two = losses(1, "pipeline.md"), losses(2, "pipeline.md")
+    assert one[0].startswith("[[") and two == ["[[], [], []]", one[0]]
+
+
+@pytest.mark.distributed
+def test_divided_sequences_print_the_losses_of_one(mpi: None) -> None:
+    one, two = losses(1, "context.md"), losses(2, "context.md")
+    assert two[0] == two[1] and json.loads(two[0]) == pytest.approx(json.loads(one[0]), abs=1e-4)
 
 
 @pytest.mark.distributed

@@ -10,7 +10,7 @@ from rushlight._engine.dispatch.plans.native_lookup import spoil
 from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.table import OPERATORS
-from rushlight._surface.composites.attention import ALLOWED
+from rushlight._surface.composites.attention import ALLOWED, INSTEAD
 from rushlight._surface.registry import SPACES, asking, composite, function_of, inplace_of, row_of
 from rushlight._surface.result_types import result_type, result_types
 from rushlight._surface.settings import FP32_PRECISION, TypedTensor
@@ -37,6 +37,7 @@ __all__ = [
     "refuse_dtype",  # raise what PyTorch raises for a dtype
     # Settings that other pages share.
     "ALLOWED",  # which ways of computing attention are on
+    "INSTEAD",  # functions that compute attention instead
     "FP32_PRECISION",  # precision of float32 products, by backend and operator
     "TypedTensor",  # metaclass of `torch.FloatTensor` and its like
 ]

@@ -118,6 +118,28 @@ def sdpa_core(
     return build.reshape(out, (*lead, *out.shape[-2:]))
 
 
+@operator("sdpa_with_norm(Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)", spaces=(),
+          method=False)  # fmt: skip
+def sdpa_with_norm(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
+    """Attention, and the logarithm of each row's sum of exp(scores), by which attention to several parts of the keys is
+    joined.  The operands have the same dims but for the last two.
+    """
+    _checked(query, key, value, None, is_causal)
+    return prim.attention(query, key, value, causal=is_causal, scale=_scale_of(query, scale))
+
+
+@operator("sdpa_grad(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor norm, Tensor delta, bool is_causal=False, float? scale=None) "
+          "-> (Tensor, Tensor, Tensor)", spaces=(), method=False)  # fmt: skip
+def sdpa_grad(
+    grad: Any, query: Any, key: Any, value: Any, norm: Any, delta: Any, is_causal: bool, scale: float | None
+) -> Any:
+    """The gradients of queries, keys and values of one part of the keys: `norm` is that of all keys, `delta` the sums over
+    rows of gradient times result.
+    """
+    _checked(query, key, value, None, is_causal)
+    return prim.attention_grad(grad, query, key, value, norm, delta, causal=is_causal, scale=_scale_of(query, scale))
+
+
 # ***** dropout *****
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from rushlight.distributed.tensor.experimental import implicit_replication
+from rushlight.distributed.tensor.experimental import (
+    context_parallel,
+    implicit_replication,
+    local_map,
+    register_sharding,
+)
 
-__all__ = ["implicit_replication"]
+__all__ = ["context_parallel", "implicit_replication", "local_map", "register_sharding"]

@@ -29,6 +29,7 @@ from rushlight._interface.sharding import (
     strategies,
 )
 from rushlight._interface.tensors import STATE
+from rushlight.distributed.tensor._by_hand import REGISTERED, run
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
 from rushlight.distributed.tensor.placement_types import (
@@ -95,6 +96,8 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     for observer in STATE.observers:
         if observer.takes_spread:
             observer.spread(getattr(func, "__name__", str(func)), tensors)
+    if REGISTERED and func in REGISTERED:
+        return run(func, flat, tree, mesh, dtensor)
     key = func, str(tree), tuple(_key(x, tensors) for x in flat), mesh
     loose = func, str(tree), tuple(type(x) if type(x) is float else _key(x, tensors) for x in flat), mesh
     alike = _alike(tensors)

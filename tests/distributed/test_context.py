@@ -1,0 +1,93 @@
+"""Attention over sequences that are divided among processes, and functions on the parts of sharded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.distributed import context_programs as programs
+from tests.distributed.ranks import Ranks
+
+import rushlight as torch
+import rushlight.distributed as dist
+import rushlight.nn.functional as F
+from rushlight._interface.operators import INSTEAD
+from rushlight.distributed.tensor.experimental import context_parallel
+from rushlight.distributed.tensor.experimental._attention import _HeadTailLoadBalancer
+
+
+def test_attention_over_parts_is_attention_over_the_whole(four: Ranks) -> None:
+    for differences in four.run(programs.attention, programs.ROWS[:1]):
+        assert len(differences) == 1 and max(differences) < 2e-6
+
+
+@pytest.mark.distributed
+def test_every_way_round(four: Ranks) -> None:
+    for differences in four.run(programs.attention, programs.ROWS[1:]):
+        assert max(differences) < 2e-6
+
+
+def test_a_model_trains_as_on_one_process(four: Ranks) -> None:
+    for one, divided in four.run(programs.training):
+        assert divided == pytest.approx(one, rel=1e-5)
+
+
+def test_refusals(four: Ranks) -> None:
+    found = four.run(programs.refusals)[0]
+    parts = (
+        "cannot be divided into 4 equal pieces",
+        "same number of elements",
+        "must be a subset",
+        "cannot resize variables that require grad",
+        "takes is_causal, no attn_mask",
+        "has no dropout",
+        "as many queries as keys",
+        "using x for kv shards rotation",
+    )
+    for text, part in zip(found, parts, strict=True):
+        assert part in text
+
+
+def test_functions_on_parts(four: Ranks) -> None:
+    found = four.run(programs.on_parts)[0]
+    parts = ("mismatched placements", "length 3 does not match", "received 1 for 2", "Non-tensor output expects None")
+    for text, part in zip(found, parts, strict=True):
+        assert part in text
+
+
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_every_way_to_attention_is_met(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that were imported before, `MultiheadAttention`, and functions that were compiled before."""
+    early, x = F.scaled_dot_product_attention, torch.randn(1, 2, 4, 4)
+    compiled = torch.compile(lambda q: early(q, q, q, is_causal=True))
+    part, y = torch.nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(1, 4, 4)
+    calls: list[Any] = [
+        lambda: early(x, x, x, is_causal=True),
+        lambda: compiled(x),
+        lambda: part(y, y, y, need_weights=False)[0],
+    ]
+    seen: list[int] = []
+    for number, call in enumerate(calls):
+        expected = call()
+        with context_parallel(mesh):
+            plain = type(INSTEAD[-1]).__call__
+            monkeypatch.setattr(
+                type(INSTEAD[-1]), "__call__", lambda *a, n=number, plain=plain: (seen.append(n), plain(*a))[1]
+            )
+            assert torch.allclose(call(), expected, atol=1e-6)
+            monkeypatch.undo()
+        assert torch.equal(call(), expected) and not INSTEAD
+    assert seen == [0, 1, 2]
+
+
+def test_the_order_of_a_balanced_sequence() -> None:
+    order = _HeadTailLoadBalancer(12, 3)
+    assert order._generate_indices().tolist() == [0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7]
+    assert order._generate_indices()[order._generate_indices(restore=True)].tolist() == list(range(12))
