@@ -27,7 +27,7 @@ from rushlight.utils.serialization import config
 
 nested: Any = LazyModule("rushlight.nested.kinds")
 
-__all__ = ["check_dill", "save"]
+__all__ = ["check_dill", "pickled", "save"]
 
 DEFAULT_PROTOCOL = 2
 
@@ -192,6 +192,13 @@ class _Pickler(_OurObjects, _PythonPickler):
 
     dispatch = dict(_PythonPickler.dispatch)
     dispatch[type(save)] = save_global
+
+
+def pickled(obj: Any, protocol: int = DEFAULT_PROTOCOL) -> bytes:
+    """The pickle of an object without tensors, which names our classes as PyTorch does."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=protocol).dump(obj)
+    return buffer.getvalue()
 
 
 def _pickler_class(pickle_module: Any) -> Any:

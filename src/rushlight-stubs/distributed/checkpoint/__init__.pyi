@@ -1,7 +1,46 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from typing import Any as _Any, NoReturn as _NoReturn
 
+from rushlight.distributed.checkpoint.metadata import BytesStorageMetadata as BytesStorageMetadata
+from rushlight.distributed.checkpoint.api import CheckpointException as CheckpointException
+from rushlight.distributed.checkpoint.metadata import ChunkStorageMetadata as ChunkStorageMetadata
+from rushlight.distributed.checkpoint.default_planner import DefaultLoadPlanner as DefaultLoadPlanner
+from rushlight.distributed.checkpoint.default_planner import DefaultSavePlanner as DefaultSavePlanner
+from rushlight.distributed.checkpoint.filesystem import FileSystemReader as FileSystemReader
+from rushlight.distributed.checkpoint.filesystem import FileSystemWriter as FileSystemWriter
+from rushlight.distributed.checkpoint._hf_reader import HuggingFaceStorageReader as HuggingFaceStorageReader
+from rushlight.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter as HuggingFaceStorageWriter
+from rushlight.distributed.checkpoint.planner import LoadPlan as LoadPlan
+from rushlight.distributed.checkpoint.planner import LoadPlanner as LoadPlanner
+from rushlight.distributed.checkpoint.metadata import Metadata as Metadata
+from rushlight.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader as QuantizedHuggingFaceStorageReader
+from rushlight.distributed.checkpoint.planner import ReadItem as ReadItem
+from rushlight.distributed.checkpoint.planner import SavePlan as SavePlan
+from rushlight.distributed.checkpoint.planner import SavePlanner as SavePlanner
+from rushlight.distributed.checkpoint.storage import StorageReader as StorageReader
+from rushlight.distributed.checkpoint.storage import StorageWriter as StorageWriter
+from rushlight.distributed.checkpoint.metadata import TensorStorageMetadata as TensorStorageMetadata
+from rushlight.distributed.checkpoint.planner import WriteItem as WriteItem
+from rushlight.distributed.checkpoint import api as api
+from rushlight.distributed.checkpoint.state_dict_saver import async_save as async_save
+from rushlight.distributed.checkpoint import default_planner as default_planner
+from rushlight.distributed.checkpoint import filesystem as filesystem
+from rushlight.distributed.checkpoint import format_utils as format_utils
 from rushlight.distributed.checkpoint import hf_storage as hf_storage
-def load(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def save(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.distributed.checkpoint.state_dict_loader import load as load
+from rushlight.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict as load_sharded_optimizer_state_dict
+from rushlight.distributed.checkpoint.state_dict_loader import load_state_dict as load_state_dict
+from rushlight.distributed.checkpoint import metadata as metadata
+from rushlight.distributed.checkpoint import optimizer as optimizer
+from rushlight.distributed.checkpoint import planner as planner
+from rushlight.distributed.checkpoint import planner_helpers as planner_helpers
+from rushlight.distributed.checkpoint import quantized_hf_storage as quantized_hf_storage
+from rushlight.distributed.checkpoint import resharding as resharding
+from rushlight.distributed.checkpoint.state_dict_saver import save as save
+from rushlight.distributed.checkpoint.state_dict_saver import save_state_dict as save_state_dict
+from rushlight.distributed.checkpoint import staging as staging
+from rushlight.distributed.checkpoint import state_dict as state_dict
+from rushlight.distributed.checkpoint import state_dict_loader as state_dict_loader
+from rushlight.distributed.checkpoint import state_dict_saver as state_dict_saver
+from rushlight.distributed.checkpoint import stateful as stateful
+from rushlight.distributed.checkpoint import storage as storage

@@ -1,0 +1,41 @@
+"""Checkpoints of several ranks load with another number of ranks, and in another layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.distributed import checkpoint_programs as programs
+from tests.distributed.ranks import Ranks
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.distributed)])
+def test_layouts_load_as_others_in_every_world(four: Ranks, tmp_path: Path, every: bool) -> None:
+    assert four.run(programs.layouts_and_worlds, str(tmp_path), every, timeout=120) == [[]] * 4
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
+def test_training_goes_on_in_another_world_with_the_same_losses(four: Ranks, tmp_path: Path, kind: str) -> None:
+    found = four.run(programs.stop_and_go_on, kind, str(tmp_path))
+    wanted = found[0][0]
+    assert [len(losses) for losses in found] == [3, 2, 1, 1]
+    for rank in found:
+        for losses in rank:
+            assert losses == pytest.approx(wanted, rel=1e-4)
+
+
+def test_whole_states_and_states_of_rank_0(four: Ranks) -> None:
+    assert all(all(found) for found in four.run(programs.full_states))
+
+
+def test_what_all_have_is_written_once_by_ranks_in_turn(four: Ranks, tmp_path: Path) -> None:
+    assert four.run(programs.written_once, str(tmp_path)) == [[2, 2, 2, 2]] * 4
+
+
+def test_an_error_of_one_rank_is_one_on_all_and_changes_nothing(four: Ranks, tmp_path: Path) -> None:
+    wanted = [[(2, "OSError")], [(1, "RuntimeError")], [(k, "ValueError") for k in range(4)], [1.0, 1.0, 1.0]]
+    assert four.run(programs.failures, str(tmp_path)) == [wanted] * 4
+
+
+def test_saves_beside_the_training(four: Ranks, tmp_path: Path) -> None:
+    assert four.run(programs.beside_training, str(tmp_path)) == [[79600.0, [1.0], 1, 4]] * 4
