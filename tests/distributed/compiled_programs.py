@@ -8,6 +8,10 @@ import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed._functional_collectives as fc
 import rushlight.distributed.nn.functional as dnn
+import rushlight.nn as nn
+import rushlight.nn.functional as F
+from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from rushlight.nn.parallel import DistributedDataParallel as DDP
 
 
 def numbers(rank: int, *shape: int, seed: int = 0, dtype: Any = torch.float32) -> Any:
@@ -44,8 +48,8 @@ def compare(name: str, function: Any, *inputs: Any) -> None:
         same(*ways, (name, turn))
 
 
-def functional(rank: int, size: int) -> int:
-    """The functional collectives, with their gradients."""
+def functional(rank: int, size: int, names: list[str] | None = None) -> None:
+    """The functional collectives, with their gradients: cases of these names, or all."""
     x = numbers(rank, 4 * size, 3).requires_grad_()
     sent = [k + 1 for k in range(size)]
     rows = numbers(rank, sum(sent), 2, seed=1).requires_grad_()
@@ -68,17 +72,18 @@ def functional(rank: int, size: int) -> int:
         + torch.cat(dnn.all_to_all([x[:4]] * size, list(x.chunk(size))))[:4],
         "size": lambda x: x * dist.get_world_size() + dist.get_rank(dist.group.WORLD),
     }  # fmt: skip
-    for name, function in cases.items():
-        compare(name, function, x)
+    for name in names or cases:
+        compare(name, cases[name], x)
+    if names:
+        return
     compare("uneven", lambda x: fc.all_to_all_single(x * 2, got, sent, None).exp(), rows)
     for dtype in (torch.float64, torch.bfloat16, torch.int64, torch.float16):
         compare(str(dtype), lambda x: fc.all_reduce(x + x, "sum", None), numbers(rank, 7, dtype=dtype))
     compare("max", lambda x: fc.all_reduce(x, "max", None), numbers(rank, 7))
     compare("complex", lambda x: fc.all_reduce(x * 2, "sum", None), torch.complex(numbers(rank, 3), numbers(rank, 3)))
-    return len(cases)
 
 
-def in_place(rank: int, size: int) -> None:
+def in_place(rank: int, size: int, chosen: list[str] | None = None) -> None:
     """The functions of `torch.distributed` that change tensors, async ones too, in groups and out of them."""
     groups = [dist.new_group([k, k + 1]) for k in range(0, size, 2)]
     own = groups[rank // 2]
@@ -127,6 +132,8 @@ def in_place(rank: int, size: int) -> None:
 
     x = numbers(rank, 4 * size, 3)
     for function in (reduced, gathered, scattered, exchanged, rooted, grouped):
+        if chosen is not None and function.__name__ not in chosen:
+            continue
         compare(function.__name__, function, x)
 
 
@@ -145,3 +152,106 @@ def broken(rank: int, size: int) -> str:
     except Exception as error:
         return str(error)
     return ""
+
+
+# ***** DistributedDataParallel *****
+
+
+class Tower(nn.Module):
+    """Layers of several buckets, with a buffer, and one that a call may leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(6, 6), nn.Tanh())])
+        self.norm, self.head, self.spare = nn.BatchNorm1d(6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x: Any, spare: bool = True) -> Any:
+        y = self.norm(self.layers(x))
+        return self.head(y) + self.spare(x) if spare else self.head(y)
+
+
+def trained(
+    way: str, rank: int, spare: bool = True, hook: Any = None, accumulate: bool = False, **settings: Any
+) -> Any:
+    """Losses, parameters, gradients and buffers after four steps."""
+    torch.manual_seed(0)
+    net = Tower()
+    model = DDP(torch.compile(net) if way == "inside" else net, bucket_cap_mb=0.0002, **settings)
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    call = torch.compile(model) if way == "module" else model
+
+    def step(x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(call(x, spare), y)
+        if not accumulate:
+            optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run = torch.compile(step) if way == "step" else step
+    losses = []
+    for number in range(4):
+        x, y = numbers(rank, 5, 6, seed=number), torch.arange(5) % 3
+        if accumulate and number % 2:
+            with model.no_sync():
+                F.cross_entropy(model(x * 2, spare), y).backward()
+        losses.append(run(x, y))
+    grads = [torch.zeros(1) if p.grad is None else p.grad.clone() for p in net.parameters()]
+    return [losses, [p.detach().clone() for p in net.parameters()], grads, [b.clone() for b in net.buffers()]]
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "views": {"gradient_as_bucket_view": True},
+    "unused": {"find_unused_parameters": True, "spare": False},
+    "static": {"static_graph": True, "broadcast_buffers": False},
+    "hook": {"hook": fp16_compress_hook},
+    "accumulated": {"accumulate": True},
+}
+
+
+def data_parallel(rank: int, size: int, names: list[str], ways: list[str]) -> None:
+    """Compiled around the step, around the wrapper and inside of it: the bits of the eager one, on all ranks."""
+    for name in names:
+        expected = trained("eager", rank, **SETTINGS[name])
+        for way in ways:
+            same(trained(way, rank, **SETTINGS[name]), expected, (name, way))
+
+
+def divided(rank: int, size: int) -> None:
+    """Programs that end where a bucket begins: several of them, with the same bits."""
+    expected = trained("eager", rank)
+    with torch._dynamo.config.patch(optimize_ddp="ddp_optimizer"):
+        for way in ("module", "inside"):
+            breaks = torch._dynamo.utils.counters["graph_break"]
+            breaks.clear()
+            same(trained(way, rank), expected, way)
+            assert any("a bucket of DistributedDataParallel begins" in text for text in breaks), (way, dict(breaks))
+
+
+def whole_step(rank: int, size: int) -> list[str]:
+    """After the buckets are made anew a step is one graph; the reductions of its buckets overlap with backward."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(128, 128), nn.ReLU())])
+    model = DDP(net, bucket_cap_mb=0.12)
+    x = numbers(rank, 64, 128)
+    for _ in range(2):
+        model(x).sum().backward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = torch.compile(step, fullgraph=True)
+    losses = [compiled(x) for _ in range(3)]
+    assert losses[2] < losses[0]
+    segment = compiled._compiled.entry.segments[-1]
+    names = {id(x.launch.keep): x.launch.keep.__name__ for x in segment.program.compile().launches if x.launch.host}
+    launches = [names.get(id(x.launch.keep), "kernel") for x in segment.program.compile().launches]
+    return launches

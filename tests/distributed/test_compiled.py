@@ -1,17 +1,108 @@
-"""Compiled functions with collectives have eager's bits."""
+"""Compiled functions with collectives, and compiled data parallel training: eager's bits."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.distributed import compiled_programs as programs
 from tests.distributed.ranks import Ranks
 
+from rushlight._backends.cpu.program.overlap import divided_collectives, early, overlapped
 
-@pytest.mark.parametrize("program", ["functional", "in_place"])
-def test_four_ranks(four: Ranks, program: str) -> None:
-    four.run(getattr(programs, program))
+
+def test_collectives_of_four_ranks(four: Ranks) -> None:
+    four.run(programs.functional, ["sum", "two in order", "chain", "parts"])
+    four.run(programs.in_place, ["reduced", "grouped"])
+
+
+@pytest.mark.distributed
+def test_all_collectives_of_four_ranks(four: Ranks) -> None:
+    four.run(programs.functional, timeout=200.0)
+    four.run(programs.in_place, timeout=200.0)
 
 
 def test_what_is_no_part_of_a_program_is_named(four: Ranks) -> None:
     for text in four.run(programs.broken):
         assert "barrier of torch.distributed cannot be part of a recorded program" in text
+
+
+def test_training_in_parallel(four: Ranks) -> None:
+    four.run(programs.data_parallel, ["plain"], ["step", "module"])
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", programs.SETTINGS)
+def test_training_with_all_settings(four: Ranks, name: str) -> None:
+    four.run(programs.data_parallel, [name], ["step", "module", "inside"], timeout=200.0)
+
+
+@pytest.mark.distributed
+def test_programs_that_end_at_buckets(four: Ranks) -> None:
+    four.run(programs.divided, timeout=200.0)
+
+
+def test_a_step_is_one_graph_whose_reductions_overlap(four: Ranks) -> None:
+    for launches in four.run(programs.whole_step):
+        starts, ends = ([k for k, x in enumerate(launches) if x == name] for name in ("start", "finish"))
+        assert len(starts) == len(ends) >= 3 and launches.count("run") <= 1, launches
+        assert all("kernel" in launches[a:b] for a, b in zip(starts, ends, strict=True)), launches
+        assert starts[1] < ends[0], launches
+
+
+# ***** the pass by itself *****
+
+
+def launch(name: str, reads: str, writes: str, collective: bool = False, moved: int = 1 << 16) -> Any:
+    """A launch over memory that letters name."""
+    made = SimpleNamespace(halves=(1, 2) if collective else None)
+    return SimpleNamespace(name=name, reads=set(reads), writes=set(writes), launch=made, moved=moved)
+
+
+def halves(x: Any) -> tuple[Any, Any]:
+    (out,) = x.writes - {"o", "p", "q"}
+    return launch(f"{x.name} begins", "".join(x.reads), "".join(x.writes)), launch(
+        f"{x.name} ends", "".join(x.reads - {"o", "p"}) + out, out
+    )
+
+
+def names(launches: list[Any]) -> list[str]:
+    return [x.name for x in launches]
+
+
+def test_collectives_begin_early_and_end_late() -> None:
+    program = [
+        launch("a", "x", "a"), launch("b", "a", "b"), launch("c", "b", "c"), launch("pack", "a", "k"),
+        launch("first", "ko", "pr", True), launch("second", "bp", "qs", True), launch("read", "rc", "d"), launch("last", "ds", "e"),
+    ]  # fmt: skip
+    assert names(early(program)) == ["a", "pack", "first", "b", "second", "c", "read", "last"]
+    assert names(overlapped(program, halves)) == [
+        "a", "pack", "first begins", "b", "second begins", "c", "first ends", "read", "second ends", "last",
+    ]  # fmt: skip
+
+
+def test_calls_of_a_group_keep_their_order() -> None:
+    """The second is ready before the first, and waits for it."""
+    program = [
+        launch("slow", "x", "y"),
+        launch("first", "yo", "pr", True),
+        launch("second", "xp", "qs", True),
+        launch("end", "rs", "e"),
+    ]
+    assert names(early(program)) == ["slow", "first", "second", "end"]
+
+
+def test_little_work_is_not_worth_another_thread() -> None:
+    program = [launch("first", "xo", "pr", True), launch("small", "y", "z", moved=100), launch("read", "r", "e")]
+    assert names(divided_collectives(program, halves)) == ["first", "small", "read"]
+
+
+def test_an_operand_is_not_written_before_the_end() -> None:
+    program = [
+        launch("first", "xo", "pr", True),
+        launch("much", "y", "z"),
+        launch("write", "z", "x"),
+        launch("read", "r", "e"),
+    ]
+    assert names(divided_collectives(program, halves)) == ["first begins", "much", "first ends", "write", "read"]

@@ -100,6 +100,13 @@ class CompileContext:
             backends.lookup_backend(backend)
 
     @property
+    def ends_at_buckets(self) -> bool:
+        """Whether programs of `DistributedDataParallel` end where another bucket of gradients begins: where
+        `torch._dynamo.config.optimize_ddp` is "ddp_optimizer".  Else one program has the calls of all buckets.
+        """
+        return not self.fullgraph and settings("torch._dynamo.config").get("optimize_ddp") == "ddp_optimizer"
+
+    @property
     def backend_function(self) -> Callable[..., Any] | None:
         """The backend with its mode and options; None for rushlight's own compiler."""
         if self.own:

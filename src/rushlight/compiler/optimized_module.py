@@ -100,6 +100,9 @@ class OptimizedModule(Module):
         del self.__dict__["_orig_mod"]
         self._orig_mod = mod
         self.dynamo_ctx = dynamo_ctx
+        before = getattr(mod, "_before_compiling", None)  # of modules that say where programs end
+        if before is not None:
+            before(dynamo_ctx)
         self._initialize()
         self._torchdynamo_orig_callable = mod.forward
         self._torchdynamo_wrapper_id = id(self)

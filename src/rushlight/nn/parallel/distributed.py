@@ -112,6 +112,26 @@ class DistributedDataParallel(Module, Joinable):
         names = [name for name, _ in wanted]
         self.reducer = Reducer([p for _, p in wanted], names, self.process_group, self.bucket_bytes_cap, **settings)
         self._set_precision()
+        compiled = getattr(module, "dynamo_ctx", None)
+        if compiled is not None:
+            self._before_compiling(compiled)
+
+    def _before_compiling(self, context: Any) -> None:
+        """Let compiled programs end where the parameters of another bucket begin, where that is asked for.
+
+        Backward then runs program by program, and the gradients of a bucket travel while the next program computes.
+        """
+        if not getattr(context, "ends_at_buckets", False):
+            return
+        buckets = {id(p): number for p, (number, _) in zip(self.reducer.parameters, self.reducer.places, strict=True)}
+        last: int | None = None
+        for module in self.module.modules():
+            own = [buckets[id(p)] for p in module.parameters(recurse=False) if id(p) in buckets]
+            if not own:
+                continue
+            if last is not None and own[0] != last and _at_bucket not in module._forward_pre_hooks.values():
+                module.register_forward_pre_hook(_at_bucket)
+            last = own[-1]
 
     # ***** states of all processes *****
 
@@ -289,6 +309,18 @@ class DistributedDataParallel(Module, Joinable):
 
     def __getstate__(self) -> dict[str, Any]:
         raise RuntimeError("a DistributedDataParallel module cannot be pickled: pickle `.module`, or its state_dict()")
+
+
+def _at_bucket(module: Module, args: Any) -> None:
+    """The hook of a module whose parameters are in another bucket than those before it."""
+    _end_program()
+
+
+def _end_program() -> None:
+    """Nothing: a trace ends before it, and the next one begins behind it."""
+
+
+_end_program._runs_apart = "a bucket of DistributedDataParallel begins"  # type: ignore[attr-defined]
 
 
 class _AnswerReductions(JoinHook):

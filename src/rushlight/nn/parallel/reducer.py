@@ -82,10 +82,7 @@ class Reducer:
         self.counts = [0] * len(self.parameters)
         first = self.static and self.expected is None
         if self.find_unused and not self.static:
-            reached = reached_from(outputs)
-            for index, parameter in enumerate(self.parameters):
-                if id(parameter) not in reached:
-                    self._ready(index)
+            self._ready_unused(outputs)
         elif self.static and not first:
             for index, times in enumerate(self.expected or ()):
                 if not times:
@@ -96,6 +93,13 @@ class Reducer:
         self.sync = True
         self.prepare()
         self.arm(outputs)
+
+    def _ready_unused(self, outputs: Any) -> None:
+        """Parameters that the outputs do not depend on are complete."""
+        reached = reached_from(outputs)
+        for index, parameter in enumerate(self.parameters):
+            if id(parameter) not in reached:
+                self._ready(index)
 
     def _rebuild(self) -> None:
         """Buckets in the order in which gradients came on the first process."""
@@ -195,7 +199,7 @@ class Reducer:
                 grad, view = parameter.grad, bucket.views[place]
                 if grad is None or not self.used[bucket.indices[place]]:
                     view.zero_()
-                elif grad is not view and grad.data_ptr() != view.data_ptr():
+                elif grad is not view:
                     if grad.is_sparse:
                         raise NotImplementedError(
                             f"DistributedDataParallel: rushlight averages strided gradients yet, not the sparse one of {self.names[bucket.indices[place]]}"
@@ -208,12 +212,16 @@ class Reducer:
 
     def _reduce(self, bucket: Bucket) -> None:
         if self.hook is not None:
-            bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
-            if not isinstance(bucket.future, rushlight.futures.Future):
-                raise RuntimeError(f"callback must return a torch.futures.Future object, but got {type(bucket.future)}")
+            self._hooked(bucket)
         elif bucket.number < len(self.buckets) - 1:
             bucket.work = dist.all_reduce(bucket.flat, self._mean(), group=self.group, async_op=True)
         # the last one has nothing left to overlap with: `_finish` reduces it without a change of threads
+
+    def _hooked(self, bucket: Bucket) -> None:
+        assert self.hook is not None
+        bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
+        if not isinstance(bucket.future, rushlight.futures.Future):
+            raise RuntimeError(f"callback must return a torch.futures.Future object, but got {type(bucket.future)}")
 
     def _mean(self) -> Any:
         """The reduction: the mean over the processes, or with another divisor while some have joined."""
@@ -271,7 +279,7 @@ class Reducer:
             if not everywhere[index]:
                 continue
             if self.as_views:
-                if parameter.grad is None or parameter.grad.data_ptr() != view.data_ptr():
+                if parameter.grad is not view:
                     parameter.grad = view
             elif parameter.grad is None:
                 parameter.grad = view.clone()
@@ -315,3 +323,12 @@ def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, (list, tuple)):
         return [x for item in value for x in tensors_in(item)]
     return []
+
+
+_RUNS_APART: dict[Callable[..., Any], str] = {
+    Reducer._rebuild: "makes the buckets of DistributedDataParallel anew",
+    Reducer._hooked: "calls a communication hook of DistributedDataParallel",
+    Reducer._ready_unused: "looks for parameters that the outputs of DistributedDataParallel do not depend on",
+}
+for _function, _why in _RUNS_APART.items():  # the trace of a compiled function ends before them
+    _function._runs_apart = _why  # type: ignore[attr-defined]

@@ -1,13 +1,12 @@
 """Overlap: collectives begin as early as their operands are there, and are waited for where their results are read.
 
-Launches that only feed collectives come first among those that are ready.  Then a collective with enough work behind it
-is divided into its halves.  Collectives of one group keep their order: each takes what the one before gave.
+Launches that a collective does not need come behind it.  Then a collective with enough work behind it is divided into its
+halves.  Collectives of one group keep their order: each takes what the one before gave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
 from typing import Any
 
 __all__ = ["divided_collectives", "early", "overlapped"]
@@ -26,47 +25,37 @@ def overlapped(launches: Sequence[Any], halves: Callable[[Any], tuple[Any, Any]]
 
 
 def early(launches: Sequence[Any]) -> list[Any]:
-    """The launches with collectives, and what only feeds them, before others that are ready."""
-    before, after = _dependences(launches)
-    urgent = [False] * len(launches)
-    for k in reversed(range(len(launches))):
-        readers = after[k]
-        urgent[k] = bool(launches[k].launch.halves) or bool(readers) and all(urgent[n] for n in readers)
-    waiting = [len(each) for each in before]
-    ready: list[tuple[bool, int]] = []
-    for k, count in enumerate(waiting):
-        if not count:
-            heappush(ready, (not urgent[k], k))
-    order = []
-    while ready:
-        _, k = heappop(ready)
-        order.append(launches[k])
-        for n in after[k]:
-            waiting[n] -= 1
-            if not waiting[n]:
-                heappush(ready, (not urgent[n], n))
-    return order
+    """The launches with what each collective needs, and no more, before it."""
+    before = _before(launches)
+    done = [False] * len(launches)
+    order: list[int] = []
+    for k in [*[k for k, x in enumerate(launches) if x.launch.halves], *range(len(launches))]:
+        todo, needed = [k], set[int]()
+        while todo:
+            n = todo.pop()
+            if not done[n]:
+                done[n] = True
+                needed.add(n)
+                todo += before[n]
+        order += sorted(needed)
+    return [launches[k] for k in order]
 
 
-def _dependences(launches: Sequence[Any]) -> tuple[list[set[int]], list[set[int]]]:
-    """For each launch those that must run before it, and those that must run after it."""
+def _before(launches: Sequence[Any]) -> list[set[int]]:
+    """For each launch those that must run before it."""
     writers: dict[Any, int] = {}
     readers: dict[Any, list[int]] = {}
     before: list[set[int]] = []
-    after: list[set[int]] = [set() for _ in launches]
     for k, x in enumerate(launches):
         found = {writers[key] for key in (*x.reads, *x.writes) if key in writers}
         for key in x.writes:
             found.update(readers.get(key, ()))
-        found.discard(k)
         before.append(found)
-        for n in found:
-            after[n].add(k)
         for key in x.writes:
             writers[key], readers[key] = k, []
         for key in x.reads - x.writes:
             readers.setdefault(key, []).append(k)
-    return before, after
+    return before
 
 
 def divided_collectives(launches: Sequence[Any], halves: Callable[[Any], tuple[Any, Any]]) -> list[Any]:
