@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import warnings
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.distributed.pytorch_checkpoint import contents
@@ -41,6 +47,23 @@ class World:
         self.size = size
         self.mesh = dist.DeviceMesh("cpu", list(range(size)))
         self.group = self.mesh.get_group() if dist.get_rank() < size else None
+
+    @contextmanager
+    def as_all(self, names: dict[str, Any]) -> Any:
+        """Let a program take this world for the whole job."""
+        given = {"process_group": self.group}
+        names["dcp"] = SimpleNamespace(save=partial(dcp.save, **given), load=partial(dcp.load, **given))
+        names["DistributedDataParallel"] = partial(names["DistributedDataParallel"], **given)
+        place = {"num_replicas": self.size, "rank": dist.get_rank()}
+        names["DistributedSampler"] = partial(names["DistributedSampler"], **place)
+        names["dist"] = SimpleNamespace(
+            get_world_size=lambda: self.size,
+            ReduceOp=dist.ReduceOp,
+            all_reduce=partial(dist.all_reduce, group=self.group),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
 
     def layouts(self) -> list[Any]:
         """Meshes and placements; None for tensors that all have whole."""
@@ -296,3 +319,30 @@ def hugging_face(rank: int, size: int, folder: str) -> list[Any]:
     return [
         text for where in ("whole", "parts", "both") for layout in (rows, columns, None) for text in load(where, layout)
     ]
+
+
+def page_in_worlds(rank: int, size: int, folder: str) -> list[list[float]]:
+    """The page's program: six steps of two ranks, six more of two, one and four; and twelve of one."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "distributed" / "checkpoint.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    code = blocks[0].split("dist.init_process_group")[0] + blocks[1].split("first, second =")[0]
+    found = []
+    for number, where, steps, start in (
+        (2, "a", 6, None),
+        (1, "b", 12, None),
+        (2, "c", 6, "a"),
+        (1, "d", 6, "a"),
+        (4, "e", 6, "a"),
+    ):
+        world = World(number)
+        path = os.path.join(folder, where)
+        if rank == 0 and start is not None:
+            shutil.copytree(os.path.join(folder, start), path)
+        dist.barrier()
+        if rank < number:
+            names: dict[str, Any] = {}
+            exec(code, names)  # noqa: S102  the page says so
+            with world.as_all(names):
+                found.append(names["train"](path, steps))
+        dist.barrier()
+    return found

@@ -39,3 +39,12 @@ def test_an_error_of_one_rank_is_one_on_all_and_changes_nothing(four: Ranks, tmp
 
 def test_saves_beside_the_training(four: Ranks, tmp_path: Path) -> None:
     assert four.run(programs.beside_training, str(tmp_path)) == [[79600.0, [1.0], 1, 4]] * 4
+
+
+def test_the_pages_program_goes_on_in_another_world(four: Ranks, tmp_path: Path) -> None:
+    found = four.run(programs.page_in_worlds, str(tmp_path), timeout=120)
+    half, whole, *rest = found[0]
+    assert half == pytest.approx(whole[:6], abs=2e-4)
+    assert [len(losses) for losses in found] == [5, 3, 1, 1]
+    for losses in (*rest, *(rank[-1] for rank in found)):
+        assert losses == pytest.approx(whole[6:], abs=2e-4)
