@@ -190,3 +190,23 @@ def test_options(monkeypatch) -> None:
     with pytest.raises(ValueError, match="nproc_per_node"):
         run.config_from_args(run.parse_args(["--nproc-per-node=many", "a.py"]))
     assert SignalException("text", signal.SIGINT).sigval == signal.SIGINT
+
+
+ALONE = """
+from mpi4py import MPI
+assert MPI.COMM_WORLD.size == 1
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.arange(1000.0) + dist.get_rank()
+dist.all_reduce(x)
+assert x.tolist() == [2.0 * k + 1 for k in range(1000)]
+dist.destroy_process_group()
+print("summed", flush=True)
+"""
+
+
+@pytest.mark.distributed
+def test_ranks_whose_mpi_runs_already_begin_it_anew(mpi: None, tmp_path, capfd) -> None:
+    assert run.main(["--standalone", "--nproc-per-node=2", script(tmp_path, ALONE)]) in (None, 0)
+    out, err = capfd.readouterr()
+    assert out.count("summed") == 2 and "MPI was started before init_process_group" in err

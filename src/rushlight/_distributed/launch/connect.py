@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+import sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -23,7 +24,7 @@ from rushlight._distributed.stores.store import Store, seconds_of
 from rushlight._distributed.stores.tcp_store import Client, TCPStore, is_ours
 from rushlight._distributed.stores.wire import Query, as_integer_field, as_text
 
-__all__ = ["World", "connect", "given_by_mpiexec", "host_identity", "store_address"]
+__all__ = ["World", "connect", "given_by_mpiexec", "host_identity", "started_alone", "store_address"]
 
 _NODE = Knob(
     "node_name",
@@ -94,6 +95,12 @@ def given_by_mpiexec() -> tuple[int, int] | None:
     return None
 
 
+def started_alone() -> bool:
+    """Whether somebody has started MPI in this process before it became a rank (`from mpi4py import MPI`), or its parent."""
+    found = sys.modules.get("mpi4py.MPI")
+    return found is not None and found.Is_initialized() and not found.Is_finalized() and found.COMM_WORLD.size == 1
+
+
 def host_identity() -> str:
     """A name for this machine and its shared memory: equal where ranks can map each other's memory."""
     if _NODE.get():
@@ -131,7 +138,9 @@ def _join(address: tuple[str, int], job: str, place: tuple[int, int], seconds: f
     client = Client(*address, seconds)
     rank, size = place
     request = as_text(job.encode()) + as_integer_field(rank) + as_integer_field(size)
-    client.send(bytes([Query.JOIN]) + request + as_text(host_identity().encode()))
+    # An MPI that is started anew cannot share memory: it has made room for one process.
+    host = f"{host_identity()}/{os.getpid()}" if started_alone() else host_identity()
+    client.send(bytes([Query.JOIN]) + request + as_text(host.encode()))
     try:
         with client.within(seconds):
             answer = client.read_value()
