@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rushlight.distributed.tensor.parallel.api import loss_parallel, parallelize_module
+from rushlight.distributed.tensor.parallel.experts import ExpertParallel
 from rushlight.distributed.tensor.parallel.style import (
     ColwiseParallel,
     ParallelStyle,
@@ -15,6 +16,7 @@ from rushlight.distributed.tensor.parallel.style import (
 
 __all__ = [
     "ColwiseParallel",
+    "ExpertParallel",
     "ParallelStyle",
     "PrepareModuleInput",
     "PrepareModuleInputOutput",

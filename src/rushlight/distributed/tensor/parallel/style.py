@@ -19,7 +19,7 @@ from rushlight.nn import Embedding, Linear, Module, Parameter
 
 __all__ = [
     "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput", "RowwiseParallel",
-    "SequenceParallel",
+    "SequenceParallel", "divide_parameter",
 ]  # fmt: skip
 
 Layouts = Placement | tuple[Placement | None, ...] | None
@@ -52,7 +52,8 @@ def _finished(value: Any, layout: Placement, local: bool) -> Any:
     return value.to_local() if local else value
 
 
-def _divide(module: Module, name: str, mesh: DeviceMesh, placement: Placement, source: int | None) -> None:
+def divide_parameter(module: Module, name: str, mesh: DeviceMesh, placement: Placement, source: int | None) -> None:
+    """Let each process keep its part of a parameter, in place."""
     parameter = module._parameters.get(name)
     if parameter is not None and not isinstance(parameter, DTensor):
         placed = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=source)
@@ -81,7 +82,7 @@ class _Products(ParallelStyle):
 
         def divide(name: str, part: Module, mesh: DeviceMesh) -> None:
             for key, placement in places.items():
-                _divide(part, key, mesh, placement, self.src_data_rank)
+                divide_parameter(part, key, mesh, placement, self.src_data_rank)
 
         def prepare(part: Module, inputs: Sequence[Any], mesh: DeviceMesh) -> Any:
             return (_spread(inputs[0], mesh, self.input_layouts[0], wanted), *inputs[1:])
@@ -151,7 +152,7 @@ class SequenceParallel(ParallelStyle):
 
         def divide(name: str, part: Module, mesh: DeviceMesh) -> None:
             for key in list(part._parameters):
-                _divide(part, key, mesh, Replicate(), None)
+                divide_parameter(part, key, mesh, Replicate(), None)
 
         def prepare(part: Module, inputs: Sequence[Any], mesh: DeviceMesh) -> Any:
             if not isinstance(inputs[0], Tensor):
