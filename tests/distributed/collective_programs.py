@@ -52,6 +52,8 @@ def reduced(op: str, dtype: str, size: int, shape: tuple[int, ...] = (2, 3)) -> 
     whole = function.reduce(rows)
     if op == "AVG" and dtype != "bool":
         whole = whole / size if rows.dtype.kind == "f" else whole // size
+    if rows.dtype.kind == "i":
+        whole = whole.astype(dtype)  # products of many ranks wrap
     return torch.tensor(whole.tolist(), dtype=getattr(torch, dtype))
 
 

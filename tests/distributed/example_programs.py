@@ -36,7 +36,10 @@ def losses(size: int, page: str = "ddp.md", number: int = 0) -> list[str]:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", program(page, number)], env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", program(page, number)],
+            env={**env, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(size)
     ]
