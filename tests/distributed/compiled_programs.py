@@ -11,6 +11,10 @@ import rushlight.distributed.nn.functional as dnn
 import rushlight.nn as nn
 import rushlight.nn.functional as F
 from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from rushlight.distributed.device_mesh import init_device_mesh
+from rushlight.distributed.fsdp import fully_shard
+from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from rushlight.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -255,3 +259,66 @@ def whole_step(rank: int, size: int) -> list[str]:
     names = {id(x.launch.keep): x.launch.keep.__name__ for x in segment.program.compile().launches if x.launch.host}
     launches = [names.get(id(x.launch.keep), "kernel") for x in segment.program.compile().launches]
     return launches
+
+
+def small_ones(rank: int, size: int) -> int:
+    """Small all-reduces as one, in pairs of ranks: how many calls are left."""
+    groups = [dist.new_group([k, k + 1]) for k in range(0, size, 2)]
+
+    def function(*xs: Any) -> Any:
+        found = []
+        for x in xs:
+            y = x * 2
+            dist.all_reduce(y, group=groups[rank // 2])
+            found.append(y.sin())
+        return found
+
+    xs = [numbers(rank, 3, k + 1, seed=k) for k in range(4)]
+    compiled = torch.compile(function, fullgraph=True, options={"bucket_collectives": True})
+    same(compiled(*xs), function(*xs), "buckets")
+    return sum(x.launch.host for x in compiled._compiled.entry.segments[-1].program.compile().launches)
+
+
+# ***** tensors over a mesh *****
+
+
+class Pair(nn.Module):
+    """Two layers, to be divided by columns and by rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(torch.relu(self.a(x)))
+
+
+def over_mesh(rank: int, size: int) -> str:
+    """Distributed tensors in compiled functions: eager's numbers, and a reason where a program ends."""
+    mesh = init_device_mesh("cpu", (size,))
+    x = numbers(0, 4, 6)
+
+    def divided(x: Any, w: Any) -> Any:
+        return (x @ w).relu().redistribute(mesh, [Replicate()]).to_local().sum()
+
+    given = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(numbers(1, 6, 4), mesh, [Replicate()])
+    breaks = torch._dynamo.utils.counters["graph_break"]
+    breaks.clear()
+    same(torch.compile(divided)(*given), divided(*given), "distributed tensors")
+    reasons = list(breaks)
+
+    def trained(compiles: bool, divide: Any) -> Any:
+        torch.manual_seed(0)
+        net = divide(Pair())
+        call = torch.compile(net) if compiles else net
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            call(x).square().sum().backward()
+            optimizer.step()
+        return [p.full_tensor() if isinstance(p, DTensor) else p.detach() for p in net.parameters()]
+
+    plan = {"a": ColwiseParallel(), "b": RowwiseParallel()}
+    for divide in (lambda net: parallelize_module(net, mesh, plan), fully_shard):
+        same(trained(True, divide), trained(False, divide), "parallel")
+    return "; ".join(reasons)

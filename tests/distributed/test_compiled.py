@@ -51,6 +51,15 @@ def test_a_step_is_one_graph_whose_reductions_overlap(four: Ranks) -> None:
         assert starts[1] < ends[0], launches
 
 
+def test_small_reductions_become_one_where_asked_for(four: Ranks) -> None:
+    assert four.run(programs.small_ones) == [1, 1, 1, 1]
+
+
+def test_tensors_over_a_mesh_end_a_program(four: Ranks) -> None:
+    for reasons in four.run(programs.over_mesh):
+        assert "a DTensor cannot be part of a recorded program yet" in reasons
+
+
 # ***** the pass by itself *****
 
 

@@ -287,7 +287,7 @@ class Recording:
             return made
         if not isinstance(x, Tensor):
             raise TypeError(f"stand_in() takes a tensor, not {type(x).__name__}")
-        if isinstance(x, Kind):
+        if isinstance(x, Kind) or x._storage is None:  # a wrapper of other tensors
             raise RecordingError(f"a {type(x).__name__} cannot be part of a recorded program yet")
         spec = x._spec
         if spec.device is TRACED or not has_memory(spec):

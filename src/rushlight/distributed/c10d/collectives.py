@@ -50,7 +50,7 @@ def issue(
     operation = Operation(pg._group, name, steps, inputs, sum(x.nbytes for x in inputs), specs_of(results))
     operation.keep = (tensors, results, keep)
     if STATE.observers:
-        return told(operation, tensors, lambda: _run(pg, operation, async_op, results))  # type: ignore[no-any-return]
+        return told(operation, tensors, lambda: _run(pg, operation, async_op, results))
     return _run(pg, operation, async_op, results)
 
 
