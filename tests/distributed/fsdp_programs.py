@@ -2,7 +2,7 @@
 
     python tests/distributed/fsdp_programs.py
 
-runs it by PyTorch with gloo on 1, 2 and 4 processes, and stores the losses in `fsdp_results.json`.
+runs by PyTorch with gloo, on 1, 2 and 4 processes, what `fsdp_results.json` does not have yet, and stores the losses.
 """
 
 from __future__ import annotations
@@ -98,21 +98,25 @@ class Setting:
         accumulate: int = 1,
         before: Callable[[Any, bool], Any] = lambda model, last: None,
         optimizer: Callable[[Any], Any] | None = None,
-        clip: bool = True,
+        clip: Any = True,
+        steps: int = STEPS,
     ) -> list[float]:
         """Mean losses over all processes."""
         torch, F = self.torch, self.torch.nn.functional
         index, target = (x.chunk(self.size)[self.rank] for x in data(torch))
         step = optimizer(model.parameters()) if optimizer else torch.optim.AdamW(model.parameters(), lr=0.02)
+        self.optimizer = step
         found = []
-        for _ in range(STEPS):
+        for _ in range(steps):
             step.zero_grad()
             for k in range(accumulate):
                 with before(model, k == accumulate - 1) or contextlib.nullcontext():
                     out = model(index)
                     loss = F.cross_entropy(out.float().flatten(0, 1), target.flatten())
                     (loss / accumulate).backward()
-            if clip:
+            if clip == "own":
+                model.clip_grad_norm_(0.3)
+            elif clip:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
             step.step()
             mean = loss.detach().clone()
@@ -208,6 +212,68 @@ def settings(torch: Any, rank: int, size: int) -> dict[str, Callable[[], list[fl
         )
         found["near"] = lambda: s.losses(s.shard(made(), reshard_after_forward=2))
         found["tensor parallel"] = tensor_parallel
+    found |= wrapped(s, made)
+    return found
+
+
+def wrapped(s: Setting, made: Callable[..., Any]) -> dict[str, Callable[[], list[float]]]:
+    """Ways to train with `FullyShardedDataParallel`."""
+    torch, fsdp = s.torch, s.fsdp
+    wrap = importlib.import_module(f"{torch.__name__}.distributed.fsdp.wrap")
+    strategy = fsdp.ShardingStrategy
+
+    def wrapper(model: Any, kind: Any = strategy.FULL_SHARD, **options: Any) -> Any:
+        policy = wrap.ModuleWrapPolicy({type(model.blocks[0])})
+        cpu = torch.device("cpu")
+        options.setdefault("use_orig_params", True)
+        return fsdp.FullyShardedDataParallel(
+            model, sharding_strategy=kind, auto_wrap_policy=policy, device_id=cpu, **options
+        )
+
+    def reloaded() -> list[float]:
+        """Two steps, then model and optimizer by whole state dicts, and two more."""
+        kind = fsdp.FullyShardedDataParallel
+        model = wrapper(made())
+        losses = s.losses(model, clip="own", steps=2)
+        state, states = model.state_dict(), kind.optim_state_dict(model, s.optimizer)
+        again = wrapper(made())
+        again.load_state_dict(state)
+
+        def optimizer(parameters: Any) -> Any:
+            step = torch.optim.AdamW(parameters, lr=0.02)
+            step.load_state_dict(kind.optim_state_dict_to_load(again, step, states))
+            return step
+
+        return losses + s.losses(again, clip="own", steps=2, optimizer=optimizer)
+
+    def differing() -> list[float]:
+        model = made()
+        if s.rank:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.zero_()
+        return s.losses(wrapper(model, sync_module_states=True), clip="own")
+
+    def accumulated(model: Any, last: bool) -> Any:
+        return None if last else model.no_sync()
+
+    half = fsdp.MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    found = {
+        "wrapper": lambda: s.losses(wrapper(made()), clip="own"),
+        "wrapper, flat": lambda: s.losses(wrapper(made(), use_orig_params=False), clip="own"),
+        "wrapper, grad op": lambda: s.losses(wrapper(made(), strategy.SHARD_GRAD_OP), clip="own"),
+        "wrapper, no shard": lambda: s.losses(wrapper(made(), strategy.NO_SHARD), clip="own"),
+        "wrapper, narrow": lambda: s.losses(wrapper(made(), mixed_precision=half), clip="own"),
+        "wrapper, two batches": lambda: s.losses(wrapper(made()), 2, accumulated, clip="own"),
+        "wrapper, tied": lambda: s.losses(wrapper(made(tied=True)), clip="own"),
+    }  # fmt: skip
+    if torch.__name__ == "rushlight":  # there only parameters of GPUs are sent, and a resumed run is not the whole one
+        found |= {"wrapper, synced": differing, "wrapper, reloaded": reloaded}
+    if s.size == 4:
+        mesh = {"names": ("rep", "shard")}
+        found["wrapper, hybrid"] = lambda: s.losses(
+            wrapper(made(), strategy.HYBRID_SHARD, device_mesh=s.mesh(2, 2, **mesh)), clip="own"
+        )
     return found
 
 
@@ -282,21 +348,37 @@ def alone(name: str = "rushlight") -> dict[str, list[float]]:
 # ***** PyTorch's numbers *****
 
 
+def stored() -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = json.loads(STORED.read_text()) if STORED.exists() else {}
+    return found
+
+
+def store(size: int, losses: dict[str, list[float]]) -> None:
+    held = stored()
+    held[str(size)] = {**held.get(str(size), {}), **{k: [round(x, 8) for x in v] for k, v in losses.items()}}
+    rows = (
+        f' "{size}": {{\n' + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in row.items()) + "\n }"
+        for size, row in held.items()
+    )
+    STORED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
 def _worker(rank: int, size: int, port: int) -> None:
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
-    found = run(rank, size, "torch")
-    if rank == 0:
-        stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-        stored[str(size)] = found
-        STORED.write_text(json.dumps(stored, indent=1) + "\n")
+    missing = tuple(k for k in settings(torch, rank, size) if k not in stored().get(str(size), {}))
+    torch.distributed.barrier()
+    for name in missing:
+        found = run(rank, size, "torch", (name,))
+        if rank == 0:
+            store(size, found)
     torch.distributed.destroy_process_group()
 
 
 def main() -> None:
     torch: Any = importlib.import_module("torch")
-    STORED.write_text(json.dumps({"1": alone("torch")}) + "\n")
+    store(1, alone("torch"))
     for size in (2, 4):
         torch.multiprocessing.spawn(_worker, (size, 29790 + size), nprocs=size)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,12 +28,13 @@ SOME = (
 
 def check(found: dict[str, list[float]], size: int) -> None:
     """Losses are PyTorch's to 1e-6, and one process's; in bfloat16 to 1e-3."""
-    stored = json.loads(programs.STORED.read_text())
+    stored = programs.stored()
     for name, losses in found.items():
-        bound = 1e-3 if name == "narrow" else 1e-6
-        assert losses == pytest.approx(stored[str(size)][name], rel=bound), name
+        bound = 1e-3 if "narrow" in name else 1e-6
+        if name not in ("wrapper, synced", "wrapper, reloaded"):  # those of one process, see below
+            assert losses == pytest.approx(stored[str(size)][name], rel=bound), name
         if name not in ("frozen", "momentum", "tensor parallel"):
-            one = stored["1"]["tied" if name == "tied" else "plain"]
+            one = stored["1"]["tied" if "tied" in name else "plain"]
             assert losses == pytest.approx(one, rel=bound), name
         assert losses[-1] < losses[0]
 
@@ -163,3 +163,80 @@ def test_what_is_refused(alone: Any) -> None:
         fully_shard(torch.nn.ModuleList([torch.nn.Linear(1, 1)]))
     with pytest.raises(ValueError, match="Expects FSDPModule"):
         net.set_modules_to_forward_prefetch([torch.nn.Linear(1, 1)])
+
+
+def test_state_dicts_of_wrappers(alone: Any) -> None:
+    """Names without wrappers; each form loads again; whole parameters by hand; optimizers by names and numbers."""
+    from rushlight.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from rushlight.distributed.fsdp import MixedPrecision, OptimStateKeyType, StateDictType
+    from rushlight.distributed.fsdp.wrap import CustomPolicy
+
+    def made() -> Any:
+        torch.manual_seed(3)
+        return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+
+    plain, model = made(), FSDP(made(), auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, torch.nn.Linear)))
+    steps = [torch.optim.AdamW(m.parameters(), lr=0.1) for m in (plain, model)]
+    for m, step in zip((plain, model), steps, strict=True):
+        m(torch.arange(15.0).view(5, 3).sin()).square().sum().backward()
+        step.step()
+    for kind in StateDictType:
+        with FSDP.state_dict_type(model, kind):
+            state = model.state_dict()
+            assert list(state) == list(plain.state_dict())
+            assert isinstance(state["0.weight"], DTensor) is (kind is StateDictType.SHARDED_STATE_DICT)
+            model.load_state_dict(state)
+            states = FSDP.optim_state_dict(model, steps[1])
+            steps[1].load_state_dict(FSDP.optim_state_dict_to_load(model, steps[1], states))
+    with FSDP.summon_full_params(model):
+        for (name, a), (other, b) in zip(model.named_parameters(), plain.named_parameters(), strict=True):
+            assert name == other and torch.allclose(a, b)
+        model[0].weight.data.fill_(5.0)
+    assert model.state_dict()["0.weight"].tolist() == [[5.0] * 3] * 4
+    full = FSDP.full_optim_state_dict(model, steps[1])
+    assert full["state"]["2.bias"]["exp_avg"].shape == (2,) and full["param_groups"][0]["params"][0] == "0.weight"
+    numbers = FSDP.rekey_optim_state_dict(full, OptimStateKeyType.PARAM_ID, model, optim=steps[1])
+    assert list(numbers["state"]) == list(range(6))
+    scattered = FSDP.scatter_full_optim_state_dict(full, model, optim=steps[1])
+    assert torch.equal(scattered["state"][5]["exp_avg"].full_tensor(), full["state"]["2.bias"]["exp_avg"])
+    half = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+    model = FSDP(made(), auto_wrap_policy=CustomPolicy(lambda m: False), mixed_precision=half)
+    assert model(torch.ones(5, 3)).dtype is torch.bfloat16
+    assert [type(m).__name__ for m in model.module] == ["Linear", "FullyShardedDataParallel", "Linear"]
+    assert all(x.dtype is not torch.bfloat16 for x in model.state_dict().values())
+
+
+def test_wrappers_at_their_edges(alone: Any) -> None:
+    from rushlight.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from rushlight.distributed.fsdp import MixedPrecision, ShardingStrategy
+
+    with torch.device("meta"):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    model = FSDP(net, ignored_modules=[])
+    assert model.check_is_root() and model.module is net and model[0] is net[0]
+    seen: list[Any] = []
+
+    def hook(state: Any, grad: Any, out: Any = None) -> None:
+        seen.append((state, grad.numel()))
+        if out is not None:
+            out.copy_(grad[: out.numel()])
+
+    model.register_comm_hook("s", hook)
+    model(torch.ones(1, 3)).sum().backward()
+    assert seen[0][0] == "s" and model.clip_grad_norm_(100.0).item() >= 0.0
+    for options, error in (
+        ({"process_group": dist.group.WORLD, "device_mesh": alone}, ValueError),
+        ({"mixed_precision": MixedPrecision(keep_low_precision_grads=True)}, NotImplementedError),
+        ({"ignored_modules": [], "ignored_states": []}, ValueError),
+        ({"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "device_mesh": alone}, ValueError),
+    ):
+        with pytest.raises(error):
+            FSDP(torch.nn.Linear(1, 1), **options)
+    with pytest.raises(NotImplementedError, match="rank0_only"):
+        with FSDP.summon_full_params(model, rank0_only=True):
+            pass
+    frozen = torch.nn.Linear(2, 2)
+    model = FSDP(torch.nn.Sequential(frozen, torch.nn.Linear(2, 2)), ignored_modules=[frozen])
+    assert not isinstance(frozen.weight, DTensor) and isinstance(model[1].weight, DTensor)
+    model(torch.ones(1, 2)).sum().backward()
+    assert model.clip_grad_norm_(1.0).item() > 0.0 and frozen.weight.grad is not None

@@ -1,11 +1,26 @@
-"""`torch.distributed.fsdp`: parameters spread over processes (`fully_shard`).
-
-`FullyShardedDataParallel`, the older class, is not built: it is a name for `isinstance` and annotations.
-"""
+"""`torch.distributed.fsdp`: parameters divided among processes, by `fully_shard` and by `FullyShardedDataParallel`."""
 
 from __future__ import annotations
 
 from rushlight._interface.base import absent_class
+from rushlight.distributed.fsdp.api import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
+    MixedPrecision,
+    OptimStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from rushlight.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel
 from rushlight.distributed.fsdp.policies import (
     CPUOffloadPolicy,
     DataParallelMeshDims,
@@ -21,18 +36,13 @@ from rushlight.distributed.fsdp.sharding import (
 )
 
 __all__ = [
-    "CPUOffloadPolicy",
-    "DataParallelMeshDims",
-    "FSDPModule",
-    "FullyShardedDataParallel",
-    "MixedPrecisionPolicy",
-    "OffloadPolicy",
-    "UnshardHandle",
-    "fully_shard",
-    "register_fsdp_forward_method",
-    "share_comm_ctx",
-]
+    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "DataParallelMeshDims", "FSDPModule", "FullOptimStateDictConfig",
+    "FullStateDictConfig", "FullyShardedDataParallel", "LocalOptimStateDictConfig", "LocalStateDictConfig", "MixedPrecision",
+    "MixedPrecisionPolicy", "OffloadPolicy", "OptimStateDictConfig", "OptimStateKeyType", "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig", "ShardingStrategy", "StateDictConfig", "StateDictSettings", "StateDictType", "UnshardHandle",
+    "fully_shard", "register_fsdp_forward_method", "share_comm_ctx",
+]  # fmt: skip
 
-FullyShardedDataParallel = absent_class(
-    "torch.distributed.fsdp.FullyShardedDataParallel", "fully_shard does the same with other words"
+FlatParameter = absent_class(
+    "torch.distributed.fsdp.FlatParameter", "parameters are divided one by one, and keep their shapes"
 )

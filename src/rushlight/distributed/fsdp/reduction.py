@@ -24,6 +24,7 @@ class Reduction:
         self.factor: float | None = None  # what their sums are divided by
         self.hook: Any = None  # `set_all_reduce_hook`
         self.scatterer: Any = None  # `set_custom_reduce_scatter`
+        self.reducer: Any = None  # of `FullyShardedDataParallel.register_comm_hook`: also divides
         self.separate: Any = None  # a group of its own for reductions
         self.count = 0  # gradients that have come in this backward call
         self.held: dict[int, Tensor] = {}  # sums of whole gradients that were not reduced, by number
@@ -62,7 +63,9 @@ class Reduction:
             sent = self._message(wanting, grads)
             axes, count = self.group.axes, sent.shape[1]
             group = self.separate or axes.group
-            if self.scatterer is not None:
+            if self.reducer is not None:
+                mine, work = self._by_reducer(sent), None
+            elif self.scatterer is not None:
                 mine = self.scatterer.allocate((count,), dtype=sent.dtype, device=sent.device)
                 work = self.scatterer(output_tensor=mine, input_tensor=sent.view(-1), group=group, op=dist.ReduceOp.SUM, async_op=ahead)  # fmt: skip
             else:
@@ -70,6 +73,15 @@ class Reduction:
                 work = dist.reduce_scatter_tensor(mine, sent.view(-1), group=group, async_op=ahead)
         self.running = work, sent, mine
         return True
+
+    def _by_reducer(self, sent: Tensor) -> Tensor:
+        """What the hook makes of a message."""
+        if self.group.axes.part.size == 1:
+            self.reducer(sent[0])
+            return sent[0]
+        mine = sent.new_empty(sent.shape[1])
+        self.reducer(sent.view(-1), mine)
+        return mine
 
     def _taken(self, number: int, managed: Any) -> Tensor | None:
         """The gradient of a parameter with what was held of it, in the dtype of the reduction where sums are kept."""
@@ -102,6 +114,8 @@ class Reduction:
 
     def _divisor(self) -> float:
         axes = self.group.axes
+        if self.reducer is not None:
+            return 1.0
         return axes.part.size * axes.replicas if self.factor is None else self.factor
 
     def _before(self) -> float:
@@ -124,7 +138,7 @@ class Reduction:
             if self.partial is not None:
                 mine += self.partial
                 self.partial = None
-            if axes.replicas > 1:
+            if axes.replicas > 1 and self.reducer is None:
                 if not self.reduces_all:
                     self.partial = mine
                     return
