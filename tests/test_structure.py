@@ -283,6 +283,7 @@ LAZY = {
     "rushlight.autograd.forward_ad": "gradcheck uses it on demand",
     "rushlight.func": "gradcheck uses it on demand",
     "rushlight.library.builtin": "`torch.ops.aten` is rare",
+    "rushlight.multiprocessing": "few checkpoints are written by a process of their own",
     "rushlight.nested.kinds": "files rarely hold nested tensors",
     "rushlight.profiler": "a benchmark is profiled on demand",
     "rushlight.serialization": "storages are rarely pickled",

@@ -18,6 +18,7 @@ from tests.distributed.pytorch_checkpoint import contents
 import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed.checkpoint as dcp
+from rushlight.distributed.checkpoint import _async_process
 from rushlight.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -27,6 +28,7 @@ from rushlight.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
     set_state_dict,
 )
+from rushlight.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from rushlight.distributed.fsdp import fully_shard
 from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -242,21 +244,37 @@ def full_states(rank: int, size: int) -> list[bool]:
     return [*whole, *same]
 
 
-def beside_training(rank: int, size: int, folder: str) -> list[Any]:
-    """Collectives of the training go on while a checkpoint is written, and what changes later is not in it."""
+def beside_training(rank: int, size: int, folder: str, where: str) -> list[Any]:
+    """Collectives of the training go on while checkpoints are written, and what changes later is not in them."""
     mesh = dist.init_device_mesh("cpu", (size,))
-    held = {"w": distribute_tensor(torch.ones(1000), mesh, [Shard(0)], src_data_rank=None), "epoch": 1}
-    future = dcp.async_save(held, checkpoint_id=folder)
-    held["w"].mul_(5.0)
-    total = torch.zeros(1)
-    for k in range(200):
-        one = torch.full((1,), float(k))
-        dist.all_reduce(one)
-        total += one
-    metadata = future.result()
-    found = {"w": torch.zeros(1000), "epoch": 0}
-    dcp.load(found, checkpoint_id=folder)
-    return [total.item(), found["w"].unique().tolist(), found["epoch"], len(metadata.state_dict_metadata["w"].chunks)]
+    found: list[Any] = []
+    for step in (1, 2):
+        whole = torch.full((1000,), float(step))
+        held = {"w": [distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None)], "epoch": step}
+        kind = AsyncCheckpointerType(where)
+        future = dcp.async_save(held, checkpoint_id=os.path.join(folder, str(step)), async_checkpointer_type=kind)
+        held["w"][0].mul_(5.0)
+        total = torch.zeros(1)
+        for k in range(200):
+            one = torch.full((1,), float(k))
+            dist.all_reduce(one)
+            total += one
+        metadata = future.result()
+        back = {"w": [torch.zeros(1000)], "epoch": 0}
+        dcp.load(back, checkpoint_id=os.path.join(folder, str(step)))
+        chunks = len(metadata.state_dict_metadata["w.0"].chunks)
+        found.append([total.item(), back["w"][0].unique().tolist(), back["epoch"], chunks])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            planner = dcp.DefaultSavePlanner() if rank else None
+            writer = dcp.FileSystemWriter(os.path.join(folder, "1"), overwrite=False)
+            dcp.async_save(held, storage_writer=writer, planner=planner, async_checkpointer_type=kind).result()
+    except dcp.CheckpointException as error:
+        found.append(sorted(error.failures))
+    if _async_process._held:
+        _async_process._held.pop().close()
+    return found
 
 
 def killed_in_save(rank: int, size: int, folder: str) -> str:

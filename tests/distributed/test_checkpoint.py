@@ -37,8 +37,11 @@ def test_an_error_of_one_rank_is_one_on_all_and_changes_nothing(four: Ranks, tmp
     assert four.run(programs.failures, str(tmp_path)) == [wanted] * 4
 
 
-def test_saves_beside_the_training(four: Ranks, tmp_path: Path) -> None:
-    assert four.run(programs.beside_training, str(tmp_path)) == [[79600.0, [1.0], 1, 4]] * 4
+@pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.distributed)])
+def test_saves_beside_the_training(four: Ranks, tmp_path: Path, where: str) -> None:
+    wanted = [[79600.0, [float(step)], step, 4] for step in (1, 2)]
+    for found in four.run(programs.beside_training, str(tmp_path), where, timeout=150):
+        assert found == [*wanted, [0, 1, 2, 3]]
 
 
 def test_the_pages_program_goes_on_in_another_world(four: Ranks, tmp_path: Path) -> None:

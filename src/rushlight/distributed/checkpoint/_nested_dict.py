@@ -24,11 +24,13 @@ def traverse_state_dict(
     """
 
     def has_tensors(value: Any) -> bool:
+        if isinstance(value, Tensor) or hasattr(value, "__create_write_items__"):
+            return True
         if isinstance(value, Mapping):
             return into_mappings or any(has_tensors(v) for v in value.values())
         if isinstance(value, list):
-            return any(isinstance(v, Tensor) or (isinstance(v, (Mapping, list)) and has_tensors(v)) for v in value)
-        return isinstance(value, Tensor)
+            return any(has_tensors(v) for v in value)
+        return False
 
     def visit(path: OBJ_PATH, value: Any) -> None:
         if isinstance(value, Mapping) and has_tensors(value):

@@ -117,12 +117,12 @@ def find_state_dict_object(state_dict: dict[str, Any], index: MetadataIndex) -> 
     if index.fqn not in state_dict:
         raise ValueError(f"Could not find FQN: '{index.fqn}'")
     obj = state_dict[index.fqn]
+    if hasattr(obj, "__get_tensor_shard__"):
+        return obj.__get_tensor_shard__(index)
     if not isinstance(obj, Tensor):
         if index.offset is not None:
             raise ValueError(f"FQN: '{index.fqn}' is not a tensor, and has no part at {index.offset}")
         return obj
-    if hasattr(obj, "__get_tensor_shard__"):
-        return obj.__get_tensor_shard__(index)
     if index.offset is not None and index.offset != _box_of(obj).offsets:
         raise ValueError(f"FQN: '{index.fqn}' has no part here that begins at {index.offset}")
     return _local(obj)

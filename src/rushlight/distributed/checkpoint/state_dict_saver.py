@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.checkpoint._async_process import in_pieces, process_for
 from rushlight.distributed.checkpoint._steps import Steps
 from rushlight.distributed.checkpoint.default_planner import DefaultSavePlanner
 from rushlight.distributed.checkpoint.filesystem import FileSystemWriter
@@ -204,7 +206,9 @@ def async_save(
     no_dist: bool = False,
     use_collectives: bool = True,
 ) -> Future[Any] | AsyncSaveResponse:
-    """`save` beside the training: the state is copied, and the copy written by another thread or process.
+    """`save` beside the training: the state is copied, and the copy written by another thread, or by a process of its own,
+    which takes no turns of this one's interpreter lock.  Such a process stays for the next save; it starts as those of
+    `multiprocessing` do, and needs the program's main part below `if __name__ == "__main__"`.
 
     A future of the metadata; where `async_stager` copies later too, an `AsyncSaveResponse` of two futures.  Wait for the
     future before the next save.  All processes of the job call it; without a `process_group` one is made once for such
@@ -218,22 +222,20 @@ def async_save(
     >>> future.result().state_dict_metadata["w"].size
     torch.Size([2])
     """
-    if async_checkpointer_type == AsyncCheckpointerType.PROCESS:
-        raise NotImplementedError("async_save: a process of its own is not built yet; AsyncCheckpointerType.THREAD is")
     single = no_dist or not dist.is_initialized()
     group = process_group if single or process_group is not None else _group_apart()
     own = async_stager is None and not isinstance(storage_writer, AsyncStager)
     stager: Any = async_stager or (BlockingAsyncStager() if own else storage_writer)
     staged = stager.stage(_stateful_to_state_dict(state_dict))
-    thread = ThreadPoolExecutor(1, "checkpoint")
 
-    def write() -> Metadata:
+    def request() -> tuple[Any, ...]:
         state = staged.result() if isinstance(staged, Future) else staged
-        writer = writer_for(storage_writer, checkpoint_id)
-        return _save_state_dict(state, writer, group, 0, single, planner, use_collectives)
+        return state, writer_for(storage_writer, checkpoint_id), planner, use_collectives
 
-    written: Future[Any] = thread.submit(write)
-    written.add_done_callback(lambda _: thread.shutdown(wait=False))
+    if async_checkpointer_type == AsyncCheckpointerType.PROCESS:
+        written = process_for(group, single, _save_there).submit(lambda: (in_pieces(request()[0]), *request()[1:]))
+    else:
+        written = _on_a_thread(request, group, single)
     if own:
         written.add_done_callback(lambda _: stager.close())
     if not isinstance(staged, Future):
@@ -243,6 +245,23 @@ def async_save(
     complete: Future[None] = Future()
     staged.add_done_callback(lambda done: _pass_on(done, complete))
     return AsyncSaveResponse(complete, written)
+
+
+def _on_a_thread(request: Callable[[], tuple[Any, ...]], group: Any, single: bool) -> Future[Any]:
+    thread = ThreadPoolExecutor(1, "checkpoint")
+
+    def write() -> Metadata:
+        state, writer, planner, use_collectives = request()
+        return _save_state_dict(state, writer, group, 0, single, planner, use_collectives)
+
+    written = thread.submit(write)
+    written.add_done_callback(lambda _: thread.shutdown(wait=False))
+    return written
+
+
+def _save_there(state: Any, writer: StorageWriter, planner: Any, use_collectives: bool, single: bool) -> Metadata:
+    """What the process that saves does with a state: its job is that of the group."""
+    return _save_state_dict(state, writer, None, 0, single, planner, use_collectives)
 
 
 def _pass_on(done: Future[Any], to: Future[None]) -> None:
