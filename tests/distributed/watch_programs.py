@@ -14,6 +14,7 @@ from typing import Any
 import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed._functional_collectives as funcol
+from rushlight.distributed.estimate import Layout, estimate, measure, model_work
 from rushlight.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from rushlight.distributed.tensor.debug import CommDebugMode, visualize_sharding
 from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -162,3 +163,21 @@ def together(rank: int, size: int, path: str) -> Any:
         elif rank == 0:
             dist.recv(x, 3)
     return written, clock_offsets(), measured, [row._asdict() for row in balance.rows], balance.table()
+
+
+def planned(rank: int, size: int) -> tuple[str, float, float]:
+    """The machine as measured, and the step of DDP on it: predicted, and the median of what it took."""
+    machine = measure(size=256, most=1 << 20)
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)])
+    x, times = torch.rand(64, 256), []
+    work = model_work(model, x)
+    spread = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(12):
+        began = time.perf_counter()
+        spread(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(time.perf_counter() - began)
+    predicted = estimate(work, Layout(dp=size), machine, 64 * size, "sgd").seconds
+    return repr(machine), predicted, sorted(times)[6]

@@ -78,6 +78,7 @@ __getattr__ = lazy_files(
         "launch",
         "launcher",
         "run",
+        "estimate",
         "flight_recorder",
         "fsdp",
         "nn",

@@ -75,7 +75,10 @@ class Modules(ModuleTracker):
 
     def _enter(self, name: str) -> None:
         super()._enter(name)
-        self._backward.append(name)
+        place = len(self._backward)
+        while place and name in self.outer.get(self._backward[place - 1], ()):
+            place -= 1  # an output of both: the module within stays the innermost
+        self._backward.insert(place, name)
 
     def _leave(self, name: str) -> None:
         super()._leave(name)
