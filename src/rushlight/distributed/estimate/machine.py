@@ -11,6 +11,9 @@ from typing import Any
 
 import rushlight
 from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.device_mesh import DeviceMesh
+from rushlight.distributed.estimate.work import model_work
+from rushlight.distributed.tensor import DTensor, Replicate
 
 __all__ = ["COLLECTIVES", "Link", "Machine", "measure"]
 
@@ -47,9 +50,11 @@ class Machine:
     """Speeds of one rank while all ranks work, and of messages.
 
     `flops` are those of matrix products in a second, `bandwidth` bytes in a second of everything else, `overhead` seconds
-    of an operator's call, `spread` those that a call on DTensors takes more (tensor parallel layers).  `near` is the link between ranks of a node, of which there are `ranks_per_node`; `far` that
-    between nodes.  `of` has links of single collectives, where they were measured.  `overlap` is the part of a collective
-    that hides behind computing when nothing waits for it (1: a processor or card of its own moves the data).
+    of an operator's call, `spread` those that a call on DTensors takes more (tensor parallel layers).
+
+    `near` is the link between ranks of a node, of which there are `ranks_per_node`; `far` that between nodes.  `of` has
+    links of single collectives, where they were measured.  `overlap` is the part of a collective that hides behind
+    computing when nothing waits for it (1: a processor or card of its own moves the data).
     """
 
     flops: float
@@ -129,8 +134,6 @@ def measure(group: Any = None, size: int = 384, most: int = 1 << 22) -> Machine:
 
 def _call_seconds(group: Any) -> float:
     """Seconds of one call of an operator in training, from a network too small to compute."""
-    from rushlight.distributed.estimate.work import model_work
-
     model = rushlight.nn.Sequential(*[m for _ in range(8) for m in (rushlight.nn.Linear(4, 4), rushlight.nn.Tanh())])
     x = rushlight.rand(2, 4)
     calls = sum(layer.forward.calls + layer.backward.calls for layer in model_work(model, x).layers)
@@ -139,9 +142,6 @@ def _call_seconds(group: Any) -> float:
 
 def _spread_seconds(group: Any) -> float:
     """Seconds that a call of an operator on DTensors takes more than one on plain tensors."""
-    from rushlight.distributed.device_mesh import DeviceMesh
-    from rushlight.distributed.tensor import DTensor, Replicate
-
     plain = rushlight.rand(4, 4)
     mesh = DeviceMesh.from_group(dist.group.WORLD if group is None else group, "cpu")
     x = DTensor.from_local(plain, mesh, [Replicate()])

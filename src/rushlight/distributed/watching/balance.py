@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._interface.distributed import FLIGHT
@@ -118,7 +118,7 @@ def _call(operation: Any, offset: float) -> _Call:
     return _Call(key, operation.nbytes, operation.began - offset, stood, operation.blocked)
 
 
-def rank_rows(seen: dict[int, tuple[float, float, Sequence[_Call]]]) -> list[RankRow]:
+def rank_rows(seen: Mapping[int, tuple[float, float, Sequence[_Call]]]) -> list[RankRow]:
     """The rows of ranks from what each saw: seconds of the block, seconds in messages, collectives."""
     came: dict[Any, list[tuple[float, int]]] = defaultdict(list)
     for rank, (_, _, calls) in seen.items():

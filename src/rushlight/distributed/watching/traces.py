@@ -85,7 +85,9 @@ def merged(traces: Mapping[int, Trace], offsets: Mapping[int, float]) -> Trace:
     for number, (key, parts) in enumerate(sorted(collectives.items(), key=lambda item: str(item[0])), 1):
         rows += _arrows(parts, number << 16, f"{key[3]} #{key[2]}")
     first = next(iter(traces.values()))
-    kept = {name: first[name] for name in ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds") if name in first}
+    kept: Trace = {
+        name: first[name] for name in ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds") if name in first
+    }
     return {**kept, "ranks": sorted(traces), "traceEvents": rows}
 
 

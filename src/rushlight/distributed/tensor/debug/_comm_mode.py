@@ -167,7 +167,7 @@ class CommDebugMode(Observer):
                 rows += [f"{indent} *{word}: {placement}" for word, placement in known["parameters"].items()]
         counts = self.comm_module_counts.get(name, {"forward": {}, "backward": {}})
         titles = ("FORWARD PASS", "BACKWARD PASS", "ACTIVATION CHECKPOINTING")
-        collectives = (counts["forward"], counts["backward"], {})
+        collectives: tuple[dict[Any, int], ...] = (counts["forward"], counts["backward"], {})
         for title, counted, operations in zip(titles, collectives, self._operations_of(name, noise_level), strict=True):
             if counted or operations:
                 rows.append(f"{indent}  {title}")
