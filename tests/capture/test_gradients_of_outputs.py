@@ -33,6 +33,11 @@ def parts(x: Any) -> Any:
     return a, b, a * b, b.cos()
 
 
+def recomputed(x: Any) -> Any:
+    """Backward computes the second output anew, though an eager program saves it."""
+    return x.tanh() + 1, x.sigmoid()
+
+
 def by_grad(found: Any, x: Any) -> Any:
     loss = sum((y * y.detach().cos()).sum() for y in found)
     return torch.autograd.grad(loss, [*found, x], allow_unused=True)
@@ -247,3 +252,19 @@ def test_views_that_refuse_a_change_refuse_it_without_their_base() -> None:
     for f in (function, torch.compile(function)):
         with pytest.raises(RuntimeError, match="multiple views"):
             f(torch.ones(2, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_change_in_place_of_what_eager_calls_save_is_an_error(number: int) -> None:
+    """Only where backward comes by."""
+    for function in (recomputed, torch.compile(recomputed)):
+        x = torch.linspace(-1, 1, 6, requires_grad=True)
+        found = function(x)
+        found[1].add_(0.5)
+        losses = [found[0].sum(), found[0].sum() + found[1].sum()]
+        if number:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                losses[1].backward()
+        else:
+            losses[0].backward()
+            assert x.grad is not None

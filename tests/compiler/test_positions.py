@@ -166,3 +166,38 @@ def test_a_value_is_the_number_as_text_inside_containers_too() -> None:
     compiled = torch.compile(program)
     for i in (3, 5, 7, 9):
         assert_same(program(X[: i + 10], i), compiled(X[: i + 10], i))
+
+
+def test_a_history_that_was_freed_stays_so_at_other_values() -> None:
+    """It saves nothing, and yet its backward is an error the second time."""
+
+    def program(x: Any, i: int) -> Any:
+        y = x.clone()
+        y.diagonal().mul_(2)
+        return y, X[:i].sum()
+
+    for function in (program, torch.compile(program)):
+        for i in (3, 4, 5, 6):
+            x = X.clone().requires_grad_()
+            y, _ = function(x, i)
+            y.sum().backward()
+            with pytest.raises(RuntimeError, match="a second time"):
+                y.sum().backward()
+
+
+def test_a_part_that_is_recomputed_later_reads_nothing_new() -> None:
+    """Its backward is made when it is first asked for, behind the trace."""
+
+    def program(x: Any, i: int) -> Any:
+        part = torch.utils.checkpoint.checkpoint(lambda k: (k * k).tanh(), x[i:], use_reentrant=False)
+        return part, part * i, x[:i] * 2
+
+    compiled = torch.compile(program)
+    for i, dtype in ((3, torch.float32), (4, torch.float32), (5, torch.float32), (6, torch.float64)):
+        found = []
+        for function in (program, compiled):
+            x = (X.to(dtype) / 80).requires_grad_()
+            first, second, _ = function(x, i)
+            (second if i % 2 else first).sum().backward()
+            found.append((first, x.grad))
+        assert_same(*found)

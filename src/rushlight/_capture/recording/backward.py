@@ -57,9 +57,11 @@ class ProgramBackwardSpec(BackwardSpec):
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
-        self.joined, self.ends = of.joined, of.ends
+        self.joined = of.joined
         if of.inner:
             self.let_in_stages(of.inner, of.latest_first)
+        if of.ends:
+            self.run_once()
 
     def let_in_stages(
         self, inner: dict[int, tuple[int, ...]], latest_first: Callable[[Iterable[int]], list[int]]

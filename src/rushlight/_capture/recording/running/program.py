@@ -339,6 +339,8 @@ class _Build:
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
         _, graph, saved = partition(joint, only=only)
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
+        held = self._held_by([self.wanting[k] for k in chosen])
+        graph, saved = self._with_held(graph, saved, logical.outputs, held, sources)
         number = count_from(0)
         return graph, saved, [tuple(next(number) for _ in each) for each in parts]
 
@@ -440,6 +442,7 @@ class _Build:
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
         logical, backward, saved = partition(joint, overwritten, unheld=unheld)
+        backward, saved = self._with_held(backward, saved, values, self._held_by(self.wanting))
         residuals = list(logical.outputs[len(values) :])
         used = _used(builder, [*physical, *residuals])
         used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
@@ -461,12 +464,39 @@ class _Build:
             program.run_backward_once()
         return program
 
+    def _with_held(
+        self,
+        backward: Graph,
+        saved: list[tuple[str, int]],
+        values: Sequence[Value],
+        held: set[int] | None,
+        among: Collection[Any] | None = None,
+    ) -> tuple[Graph, list[tuple[str, int]]]:
+        """Save outputs that an eager program saves, too, where backward computes them anew: a change of one in place has
+        to be an error.  `among` lists what can be saved, if that is known.
+        """
+        known = {self._address(self.outputs[i]) for kind, i in saved if kind == "output" and i < len(self.outputs)}
+        more = {}
+        for j, x in enumerate(self.outputs):
+            if held is not None and x._spec.numel and self._address(x) in held and self._address(x) not in known:
+                if id(x) not in self.numbers and (among is None or ("output", j) in among):
+                    more.setdefault(self._address(x), j)
+        if not more:
+            return backward, saved
+        fresh = [Value(values[j].shape, values[j].dtype) for j in more.values()]
+        inputs = [*backward.inputs[: len(saved)], *fresh, *backward.inputs[len(saved) :]]
+        return Graph(inputs, backward.nodes, backward.outputs), [*saved, *[("output", j) for j in more.values()]]
+
     def _held(self) -> set[int] | None:
         """The memory that the recorded history holds: what an eager program has saved may not be changed before backward,
         anything else may.  None where nobody knows.
         """
+        return self._held_by(self.wanting)
+
+    def _held_by(self, wanting: Sequence[int]) -> set[int] | None:
+        """The same for some of the outputs."""
         found = set()
-        for node in _history([self.outputs[j] for j in self.wanting]):
+        for node in _history([self.outputs[j] for j in wanting]):
             for item in getattr(node, "saved", None) or ():
                 if isinstance(item, Tensor):
                     found.add(self._address(item))

@@ -66,6 +66,8 @@ class Reads:
         self.checked: set[tuple[int, str]] = set()
         self.loaded: set[int] = set()
         self.needed: dict[str, Source] = {}  # by their variables: what a segment uses besides conditions
+        # Whether all is written: what runs once more, as a checkpointed part whose backward is made later, read it before.
+        self.closed = False
 
     def source(self, pattern: str, base: Source | None = None) -> Source:
         """The source with this pattern; equal ones are one."""
@@ -84,14 +86,14 @@ class Reads:
         if source.is_constant and condition.startswith(("type({}) is", "{} is")):
             return
         key = (id(source), condition)
-        if key not in self.checked:
+        if key not in self.checked and not self.closed:
             self.checked.add(key)
             self.load(source)
             self.entries.append(("check", source, condition))
 
     def load(self, source: Source) -> None:
         """Have the value of a source in a variable."""
-        if id(source) in self.loaded:
+        if id(source) in self.loaded or self.closed:
             return
         if source.base is not None:
             self.load(source.base)

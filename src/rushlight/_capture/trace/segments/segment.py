@@ -550,6 +550,7 @@ class Written:
 
     def __init__(self, body: str, reads: Reads, wanted: list[str], inputs: int) -> None:
         self.body, self.reads, self.wanted, self.inputs = body, reads, wanted, inputs
+        reads.closed = True
         self.reason, self.finished = "", False
         self.graph_module: Any = None
         self.numbers: dict[str, float] = {}
