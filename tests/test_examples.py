@@ -41,6 +41,7 @@ RUNS = {
 TRAINS = {
     "resnet_digits": 3, "lstm_tagging": 3, "seq2seq_transformer": 3, "vae_digits": 5, "dcgan_digits": 3, "policy_gradient": 2,
     "gnn_karate": 10, "lora_finetuning": 3, "maml_sines": 5, "data_pipeline": 5, "moe_distributed": 5,
+    "layouts_distributed": 5,
 }  # fmt: skip
 PRINTS = {"hello": ["hello.py"], "custom_function": ["custom_function.py", "--steps", "101"]}
 OF_RANKS = {"gpt_distributed.py"}  # tests/distributed/test_examples.py runs them

@@ -75,3 +75,20 @@ def test_each_half_computes_its_part_alone() -> None:
         type(node.info).backward_for = plain
     assert len(seen) == 2 and len(seen[0]) == 1 and len(seen[1]) == 2 and not set(seen[0]) & set(seen[1])
     assert torch.equal(layer.bias.grad, torch.full((3,), 2.0))
+
+
+def test_what_is_computed_anew_is_so_once_in_each_half() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.LayerNorm(4), torch.nn.Linear(4, 4))
+    other, x = copy.deepcopy(net), torch.randn(3, 4, requires_grad=True)
+    y, runs = x.detach().clone().requires_grad_(), []
+    net(x).sum().backward()
+
+    def counted(t: Any) -> Any:
+        runs.append(t)
+        return other(t)
+
+    out = torch.utils.checkpoint.checkpoint(counted, y, use_reentrant=False)
+    (found,), second = halves.run_in_halves([out], [torch.ones(3, 4)], [y])
+    second()
+    assert torch.equal(found, x.grad) and len(runs) == 3
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(net.parameters(), other.parameters(), strict=True))

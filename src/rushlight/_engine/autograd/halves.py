@@ -13,7 +13,6 @@ from typing import Any
 
 from rushlight._engine.autograd.engine import Task, capture, execute, loop, root_edge, run_backward, run_node
 from rushlight._engine.autograd.node import GradientEdge, OpNode, split_edge
-from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["run_in_halves"]
@@ -64,20 +63,21 @@ class _Halves:
 
     def second(self) -> None:
         """Compute what was left out, and add to `.grad` of leaves."""
-        before = STATE.word
-        STATE.word = before & ~GRAD
-        try:
-            for node, grads in self.left:
-                found = node.apply_for(grads, self.edges[node][1])
-                assert found is not None
-                self._add(node, found)
-                node._release()
-        finally:
-            STATE.word = before
+        if self.left:
+            # One call for all, so that hooks of saved tensors that compute a part anew do it once.
+            execute(Task(False, False), [], self._finish)
         roots = [GradientEdge(*split_edge(edge)) for edge, _ in self.roots]
         if roots:
             run_backward(roots, [grad for _, grad in self.roots], False, False)
         self.left, self.roots = [], []
+
+    def _finish(self) -> None:
+        for node, grads in self.left:
+            found = node.apply_for(grads, self.edges[node][1])
+            if found is None:  # a hook has unpacked a saved tensor in another layout than before
+                found = node.apply(list(grads))
+            self._add(node, found)
+            node._release()
 
 
 def run_in_halves(

@@ -131,13 +131,14 @@ class Step:
     def _backward(self, stage: Any, action: Action) -> None:
         m: Any = action.microbatch_index
         self._await(stage, m, True)
-        full = action.computation_type == B
+        full = action.computation_type == B or stage.at_once
         stage.backward_one_chunk(m, self.losses.get(m), full, full and self._is_last_backward(stage))
         if not stage.is_first and stage.stage_index - 1 in self.stages:
             self.stages[stage.stage_index - 1].set_local_bwd_input(stage.get_local_bwd_output(m), m)
 
     def _weight(self, stage: Any, action: Action) -> None:
-        stage.backward_weight_one_chunk(action.microbatch_index, self._is_last_backward(stage))
+        if not stage.at_once:
+            stage.backward_weight_one_chunk(action.microbatch_index, self._is_last_backward(stage))
 
     # ***** stages as a whole *****
 

@@ -76,6 +76,7 @@ class _PipelineStageBase:
         self.bwd_cache: dict[int, tuple[Tensor | None, ...]] = {}
         self.output_chunks: list[Any] = []
         self.dw_runner: dict[int, dict[str, Any]] = {}
+        self._divided: list[Any] | None = None
         self._inputs: tuple[Meta, ...] | None = None  # of the running step's activations
         self._outputs: tuple[Meta, ...] | None = None
         self._arrived: dict[int, list[Tensor]] = {}
@@ -213,9 +214,18 @@ class _PipelineStageBase:
             return (), None
         raise RuntimeError(f"Unknown backward type: {backward_type}")
 
+    @property
+    def at_once(self) -> bool:
+        """Whether a backward is never in two halves: parameters that `fully_shard` divides are given back when a backward
+        ends, so the first half computes all.
+        """
+        return self.dw_builder is None and bool(self._sharded())
+
     def _sharded(self) -> list[Any]:
-        """The parts of the module that are divided by `fully_shard`."""
-        return [part for part in self.submod.modules() if isinstance(part, FSDPModule)]
+        """The parts of the module that are divided by `fully_shard`; found once in a step."""
+        if self._divided is None:
+            self._divided = [part for part in self.submod.modules() if isinstance(part, FSDPModule)]
+        return self._divided
 
     def forward_one_chunk(
         self,
