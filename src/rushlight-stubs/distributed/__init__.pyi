@@ -61,6 +61,7 @@ from rushlight.distributed.c10d.groups import destroy_process_group as destroy_p
 from rushlight.distributed import device_mesh as device_mesh
 from rushlight.distributed import distributed_c10d as distributed_c10d
 from rushlight.distributed import elastic as elastic
+from rushlight.distributed import estimate as estimate
 from rushlight.distributed import flight_recorder as flight_recorder
 from rushlight.distributed import fsdp as fsdp
 from rushlight.distributed.c10d.collectives import gather as gather
