@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.distributed.example_programs import losses
+from tests.distributed.example_programs import losses, machines
 
 
 def test_two_ranks_print_the_losses_of_one(mpi: None) -> None:
@@ -24,6 +24,28 @@ def test_a_pipeline_prints_the_losses_of_one(mpi: None) -> None:
 def test_divided_sequences_print_the_losses_of_one(mpi: None) -> None:
     one, two = losses(1, "context.md"), losses(2, "context.md")
     assert two[0] == two[1] and json.loads(two[0]) == pytest.approx(json.loads(one[0]), abs=1e-4)
+
+
+@pytest.mark.distributed
+def test_compressed_gradients_print_the_losses_of_one(mpi: None) -> None:
+    one, two = losses(1, "recipes.md"), losses(2, "recipes.md")
+    assert two[0] == two[1]
+    for here, there in zip(json.loads(one[0]), json.loads(two[0]), strict=True):
+        assert there == pytest.approx(here, rel=2e-2)  # halves, and matrices of few columns, of other sums
+
+
+@pytest.mark.distributed
+def test_a_notebook_gets_the_losses_of_one(mpi: None, monkeypatch) -> None:
+    (one,) = losses(1, "recipes.md", 2)
+    monkeypatch.setenv("RANKS", "2")
+    (two,) = losses(1, "recipes.md", 2)
+    assert json.loads(two) == pytest.approx(json.loads(one), abs=2e-4)
+
+
+@pytest.mark.distributed
+def test_two_pretended_machines_print_the_losses_of_one(mpi: None) -> None:
+    one = losses(1)
+    assert machines(2, 2) == one * 4
 
 
 @pytest.mark.distributed
