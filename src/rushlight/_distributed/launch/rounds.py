@@ -224,6 +224,25 @@ class Meeting:
                 raise RendezvousClosedError("the job has ended")
             time.sleep(_PAUSE)
 
+    def waiting(self, members: Members) -> int:
+        """How many machines wait for another round; at least one where it has begun."""
+        if self.alone:
+            return 0
+        return max(self._state.add(f"{members.number}/waiting", 0), int(self.number() != members.number))
+
+    def is_over(self) -> bool:
+        """Whether the job has ended, well or not."""
+        return not self.alone and (self._state.check(["ended"]) or bool(self.failed()))
+
+    def close(self) -> None:
+        """The job has ended."""
+        self._state.set("ended", "1")
+
+    def check_open(self) -> None:
+        """RendezvousClosedError where the job has ended."""
+        if self.is_over():
+            raise RendezvousClosedError(self.failed() or "the job has ended")
+
     def somebody_waits(self, members: Members) -> bool:
         """Whether a machine has come that could take part, were there another round."""
         return members.nodes < self.most and self._state.add(f"{members.number}/waiting", 0) > 0

@@ -6,4 +6,4 @@ from rushlight._interface.base import lazy_files
 
 __all__: list[str] = []
 
-__getattr__ = lazy_files(__name__, {}, ("events", "metrics", "multiprocessing", "rendezvous"))
+__getattr__ = lazy_files(__name__, {}, ("agent", "events", "metrics", "multiprocessing", "rendezvous", "timer"))
