@@ -29,7 +29,7 @@ from rushlight.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from rushlight.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-from rushlight.distributed.fsdp import fully_shard
+from rushlight.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -165,6 +165,9 @@ def _wrapped(kind: str, world: World) -> tuple[Any, Any]:
     net = _net()
     if kind == "ddp":
         net = torch.nn.parallel.DistributedDataParallel(net, process_group=world.group)
+    elif kind == "fsdp1":
+        net[0] = FullyShardedDataParallel(net[0], process_group=world.group)
+        net = FullyShardedDataParallel(net, process_group=world.group)
     elif kind == "fsdp":
         fully_shard(net[0], mesh=world.mesh)
         fully_shard(net, mesh=world.mesh)
@@ -213,15 +216,15 @@ def stop_and_go_on(rank: int, size: int, kind: str, folder: str) -> list[list[fl
     return found
 
 
-def full_states(rank: int, size: int) -> list[bool]:
+def full_states(rank: int, size: int, kind: str) -> list[bool]:
     """Whole states from parts, on rank 0 only, and back from rank 0."""
     world = World(size)
-    net, optimizer = _wrapped("fsdp", world)
+    net, optimizer = _wrapped(kind, world)
     _train(net, optimizer, range(2), world, True)
     full = StateDictOptions(full_state_dict=True, cpu_offload=True)
     of_model, of_optimizer = get_state_dict(net, optimizer, options=full)
     whole = [not isinstance(v, DTensor) for v in of_model.values()] if rank == 0 else [of_model == of_optimizer == {}]
-    other, other_optimizer = _wrapped("fsdp", world)
+    other, other_optimizer = _wrapped(kind, world)
     taken = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_state_dict(other, other_optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer, options=taken)
     same = [

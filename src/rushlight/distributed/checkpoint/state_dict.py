@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from rushlight import Tensor
 from rushlight.compiler.optimized_module import OptimizedModule
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
+from rushlight.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from rushlight.distributed.tensor import DTensor, distribute_tensor
 from rushlight.nn import Module
 from rushlight.nn.modules.module import _IncompatibleKeys
@@ -160,6 +162,16 @@ def _taken(state: dict[str, Any], local: dict[str, Any], options: StateDictOptio
 # ***** models *****
 
 
+@contextmanager
+def _in_parts(model: Module) -> Iterator[None]:
+    """Let modules of `FullyShardedDataParallel` give their parts, and not gather."""
+    if not FullyShardedDataParallel.fsdp_modules(model):
+        yield
+        return
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        yield
+
+
 @rushlight.no_grad()
 def get_model_state_dict(
     model: Module, *, submodules: set[Module] | None = None, options: StateDictOptions | None = None
@@ -171,7 +183,8 @@ def get_model_state_dict(
     ['weight', 'bias']
     """
     options, names = _checked(options), _Names(model)
-    state = {names.clean(key): value for key, value in model.state_dict().items()}
+    with _in_parts(model):
+        state = {names.clean(key): value for key, value in model.state_dict().items()}
     if submodules:
         state = _within(state, names.prefixes(submodules), options)
     if options.ignore_frozen_params:
@@ -216,12 +229,14 @@ def set_model_state_dict(
                 "The option indicates that model state_dict is required to save or load, but model state_dict is empty."
             )
         return _IncompatibleKeys([], [])
-    held = model.state_dict()
+    with _in_parts(model):
+        held = model.state_dict()
     keys = {names.clean(key): key for key in held}
     state = _taken(state, {name: held[key] for name, key in keys.items()}, options)
     meta = any(isinstance(value, Tensor) and value.is_meta for value in held.values())
     state = {keys.get(name, name): value for name, value in state.items()}
-    return model.load_state_dict(state, strict=options.strict, assign=meta)
+    with _in_parts(model):
+        return model.load_state_dict(state, strict=options.strict, assign=meta)
 
 
 def _by_name(names: _Names, state: dict[Any, Any]) -> dict[str, Any]:
