@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pickle import UnpicklingError
 from typing import Any
 
@@ -30,7 +31,35 @@ _PAGE = "torch.distributed.checkpoint"
 
 def dump_metadata(metadata: md.Metadata) -> bytes:
     """The bytes of a `.metadata` file."""
-    return pickled(metadata)
+    once = _Once()
+    return pickled(
+        replace(
+            metadata,
+            state_dict_metadata={name: once.stored(held) for name, held in metadata.state_dict_metadata.items()},
+            storage_data={
+                md.MetadataIndex(key.fqn, key.offset and once(key.offset), key.index): place
+                for key, place in metadata.storage_data.items()
+            },
+        )
+    )
+
+
+class _Once:
+    """One object for all that are equal: a pickle then writes it once."""
+
+    def __init__(self) -> None:
+        self._held: dict[Any, Any] = {}
+
+    def __call__(self, value: Any) -> Any:
+        return self._held.setdefault(value, value)
+
+    def stored(self, held: md.STORAGE_TYPES) -> md.STORAGE_TYPES:
+        """A thing with its parts replaced."""
+        if isinstance(held, md.BytesStorageMetadata):
+            return self._held.setdefault(md.BytesStorageMetadata, held)
+        properties = self._held.setdefault(held.properties.__getstate__(), held.properties)
+        boxes = [md.ChunkStorageMetadata(self(box.offsets), self(box.sizes)) for box in held.chunks]
+        return md.TensorStorageMetadata(properties, self(held.size), boxes)
 
 
 # ***** reading *****
