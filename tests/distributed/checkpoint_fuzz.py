@@ -23,11 +23,11 @@ from tests.serialization.fuzz import CodeRanError, _audit, _watching, mutate_byt
 
 import rushlight as torch
 import rushlight.distributed.checkpoint as dcp
-from rushlight.distributed.checkpoint._metadata_file import dump_metadata
 from rushlight.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from rushlight.distributed.checkpoint.filesystem import _StorageInfo
 from rushlight.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from rushlight.distributed.checkpoint.state_dict_loader import _load_state_dict
+from rushlight.serialization.saving import pickled
 
 # What a program has to expect of a load, whatever is in the folder.
 ERRORS = ("UnpicklingError", "RuntimeError", "ValueError", "EOFError", "NotImplementedError", "FileNotFoundError")
@@ -79,7 +79,7 @@ def structural(metadata: Any, rng: random.Random) -> bytes:
         setattr(
             metadata, rng.choice(("storage_data", "state_dict_metadata", "planner_data")), rng.choice((None, 3, [], {}))
         )
-    return dump_metadata(metadata)
+    return pickled(metadata)
 
 
 def outcome(number: int, whole: dict[str, bytes], folder: str) -> str:
