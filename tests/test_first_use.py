@@ -92,6 +92,32 @@ print(forked(work))
 
 
 @needs_fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_threads_that_fork_at_once_leave_no_lock_taken() -> None:
+    """One that gave back the locks of the other, which had just taken them, let the next fork wait for ever."""
+    import os
+    import threading
+
+    from rushlight._base.forking import free_after_fork
+
+    locks = [free_after_fork(threading.Lock()) for _ in range(20)]
+
+    def forks() -> None:
+        for _ in range(25):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    threads = [threading.Thread(target=forks, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads) and not any(lock.locked() for lock in locks)
+
+
+@needs_fork
 def test_a_fork_in_an_import_that_others_wait_for(run_python, tmp_path) -> None:
     """A module that forks while it is imported, and an import in another thread that waits for that module."""
     (tmp_path / "rushlight_program.py").write_text("import __main__\n__main__.inner()\n")

@@ -40,6 +40,8 @@ from rushlight.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 
 def shout(text: str) -> str:
     os.write(1, f"{text} {os.environ['WHO']}\n".encode())

@@ -54,8 +54,11 @@ def _take() -> Any:
 
 
 def _release() -> None:
-    while _RELEASE:
-        _RELEASE.pop()()
+    """Release what this thread took, the import lock last: from then on another thread that forks fills the list."""
+    taken = _RELEASE[::-1]
+    _RELEASE.clear()
+    for release in taken:
+        release()
 
 
 def _other_import() -> Any:

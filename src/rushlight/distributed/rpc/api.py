@@ -12,6 +12,8 @@ from typing import Any
 from rushlight.distributed import DistError, PrefixStore, rendezvous
 from rushlight.distributed.autograd.contexts import CONTEXTS
 from rushlight.distributed.rpc import constants
+from rushlight.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT as DEFAULT_SHUTDOWN_TIMEOUT
+from rushlight.distributed.rpc.constants import UNSET_RPC_TIMEOUT as UNSET_RPC_TIMEOUT
 from rushlight.distributed.rpc.agent import Agent
 from rushlight.distributed.rpc.calling import rpc_async, rpc_sync
 from rushlight.distributed.rpc.members import Members, WorkerInfo, own_host
