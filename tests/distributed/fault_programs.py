@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import rushlight as torch
 import rushlight.distributed as dist
-from rushlight._distributed.groups.flight import FLIGHT_FILE
+from rushlight._distributed.groups.flight import FLIGHT_DUMPS, FLIGHT_FILE
 from rushlight._distributed.groups.watch import LATE_AFTER
 from rushlight.distributed import flight_recorder
 
@@ -76,7 +76,7 @@ def recorded(rank: int, size: int, prefix: str) -> tuple[str, list[str], list[st
     flight_recorder.clear()
     group = dist.new_group(range(size), timeout=timedelta(seconds=1.3), group_desc="patient")
     error = ""
-    with FLIGHT_FILE.scoped(prefix), LATE_AFTER.scoped(0.2):
+    with FLIGHT_FILE.scoped(prefix), FLIGHT_DUMPS.scoped(True), LATE_AFTER.scoped(0.2):
         for _ in range(2):
             dist.all_reduce(torch.ones(3, 2), group=group)
         dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()

@@ -46,7 +46,7 @@ class Ranks:
         self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-        env = {**kept, "PYTHONPATH": paths, "RUSHLIGHT_NUM_THREADS": "1", **environment}
+        env = {**kept, "PYTHONPATH": paths, "RUSHLIGHT_NUM_THREADS": "1", "RUSHLIGHT_FLIGHT_DUMPS": "0", **environment}
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-c", START, str(rank), str(size), str(self.store.port)],
