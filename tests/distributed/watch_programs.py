@@ -66,6 +66,17 @@ def profiled_ddp(rank: int, size: int) -> dict[str, int]:
         model(torch.ones(2, 4)).sum().backward()
     with profile() as prof:
         model(torch.ones(2, 4)).sum().backward()
+    reduce = torch.compile(lambda x: funcol.all_reduce(x * 2, "sum", dist.group.WORLD) + 1)
+    reduce(torch.ones(3))
+    with profile() as compiled:
+        reduce(torch.ones(3))
+    with CommDebugMode() as comm:
+        reduce(torch.ones(3))
+    assert comm.get_comm_counts() == {torch.ops.c10d_functional.all_reduce: 1}
+    assert [e.name for e in compiled.events() if e.name.startswith(("gloo", "_c10d"))] == [
+        "_c10d_functional::all_reduce",
+        "gloo:all_reduce",
+    ]
     with dist.record_comm("buckets"), profile() as named:
         model(torch.ones(2, 4)).sum().backward()
     assert [e.name for e in named.events() if e.name.startswith(("gloo", "buckets"))] == ["buckets"]

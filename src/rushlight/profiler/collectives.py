@@ -9,7 +9,14 @@ from typing import Any
 
 from rushlight.profiler.events import FunctionEvent
 
-__all__ = ["collective_event", "collective_row", "communication_thread", "distributed_info"]
+__all__ = [
+    "collective_event",
+    "collective_row",
+    "communication_thread",
+    "distributed_info",
+    "functional_name",
+    "operations_since",
+]
 
 _COMMUNICATION = "rushlight-communication"  # the name of the thread
 
@@ -100,6 +107,30 @@ def collective_row(operation: Any, end: int, process: int, threads: tuple[int, i
             "Called us": 1e6 * operation.created,
         },
     }
+
+
+def functional_name(operation: Any) -> str:
+    """The functional collective that an operation of a compiled program is, by PyTorch's name."""
+    name = str(operation.name.partition("(")[0])
+    return {
+        "all_gather": "all_gather_into_tensor",
+        "reduce_scatter": "reduce_scatter_tensor",
+        "all_to_all": "all_to_all_single",
+    }.get(name, name)
+
+
+def operations_since(began: int, known: set[int]) -> list[Any]:
+    """Operations of process groups that this process asked for since a time (nanoseconds), but those that are known (by
+    `id`): what compiled programs communicate is told by nobody else.
+    """
+    module: Any = sys.modules.get("rushlight._distributed.groups.flight")
+    found: list[Any] = []
+    for operation in reversed(module.FLIGHT.operations() if module is not None else ()):
+        if 1e9 * operation.created < began:
+            break
+        if id(operation) not in known:
+            found.append(operation)
+    return found[::-1]
 
 
 def distributed_info() -> dict[str, Any]:

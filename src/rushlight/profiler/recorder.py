@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.base import require
-from rushlight.profiler.collectives import collective_event
+from rushlight.profiler.collectives import collective_event, functional_name, operations_since
 from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
 from rushlight.profiler.flops import PASSED_ON, profile_flops
 from rushlight.profiler.inner import SIZED, Part, node_parts, operator_parts
@@ -204,6 +204,7 @@ class Recorder(Observer):
             mark.parent.kernel = now
         elif mark.kind == "program":
             self._fill_kernels(mark, made or ())
+            self._fill_collectives(mark)
         elif mark.kind in ("operator", "node") and not mark.calls:
             self._fill(mark)
 
@@ -248,6 +249,16 @@ class Recorder(Observer):
             row.flops = operations if self.flops else None
             self.records.append(row)
             begin = row.end
+
+    def _fill_collectives(self, program: Record) -> None:
+        """Rows for what a compiled program communicated."""
+        known = {id(record.collective) for record in self.records if record.collective is not None}
+        for operation in operations_since(program.begin, known):
+            row = Record("collective", f"_c10d_functional::{functional_name(operation)}", program)
+            row.begin = int(1e9 * operation.created)
+            row.end = min(max(int(1e9 * (operation.ended or operation.created)), row.begin), program.end)
+            row.stack, row.place, row.collective = program.stack, len(self.records), operation
+            self.records.append(row)
 
     def _end(self, record: Record, now: int) -> None:
         record.end = now

@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import rushlight
@@ -13,6 +14,7 @@ from rushlight._interface.dispatch import Observer, observe, unobserve
 from rushlight.distributed import _ops
 from rushlight.distributed.tensor._api import DTensor
 from rushlight.distributed.tensor.debug._modules import ROOT, Modules
+from rushlight.profiler.collectives import functional_name, operations_since
 
 __all__ = ["CommDebugMode"]
 
@@ -33,7 +35,7 @@ _COLOURS = re.compile(r"\x1B\[[0-?]*[ -/]*[@-~]")
 class CommDebugMode(Observer):
     """Inside `with`, counts the collectives of this thread: in all, and for each module in forward and in backward.
 
-    Collectives of DTensors and of `_functional_collectives` are counted as `torch.ops.c10d_functional.*`, those of
+    Collectives of DTensors, of `_functional_collectives` and of compiled programs are counted as `torch.ops.c10d_functional.*`, those of
     `torch.distributed` as `torch.ops.c10d.*`.
 
     Example: `with CommDebugMode() as comm: model(x).sum().backward()`, then `comm.get_comm_counts()`
@@ -76,6 +78,8 @@ class CommDebugMode(Observer):
                 return True
             if not self._inside and word in _COUNTED:
                 self._count(getattr(rushlight.ops.c10d, word))
+        elif kind == "program":
+            return perf_counter_ns()
         elif kind in ("operator", "custom"):
             self._operation(name.replace("::", ".") if kind == "custom" else f"aten.{name}", [])
         return None
@@ -84,6 +88,11 @@ class CommDebugMode(Observer):
         """A call ends."""
         if mark is True:
             self._inside -= 1
+        elif mark is not None:  # of a compiled program
+            for operation in operations_since(mark, set()):
+                packet = getattr(rushlight.ops.c10d_functional, functional_name(operation), None)
+                if packet is not None and not self._inside:
+                    self._count(packet)
 
     def spread(self, name: str, tensors: Any) -> None:
         """An operator of DTensors runs."""
