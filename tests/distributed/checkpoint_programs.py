@@ -101,11 +101,11 @@ def wrong(found: dict[str, Any]) -> list[str]:
 
 def layouts_and_worlds(rank: int, size: int, folder: str, all_of_them: bool) -> list[Any]:
     """A checkpoint of each layout of worlds of 1, 2 and 4 ranks, loaded in each of these worlds: into all layouts, or
-    into two in turn.
+    into one in turn.
     """
     worlds = [World(n) for n in (1, 2, 4)]
     for world in worlds:
-        for number, layout in enumerate(world.layouts()):
+        for number, layout in enumerate(world.layouts()[: None if all_of_them else 2 * world.size - 1]):
             if rank < world.size:
                 path = os.path.join(folder, f"{world.size}-{number}")
                 dcp.save(state(layout, False), checkpoint_id=path, process_group=world.group)
@@ -114,7 +114,7 @@ def layouts_and_worlds(rank: int, size: int, folder: str, all_of_them: bool) -> 
     for world in worlds:
         wanted = world.layouts()
         for number, name in enumerate(sorted(os.listdir(folder))):
-            for k in range(len(wanted)) if all_of_them else (number % len(wanted), (number + 3) % len(wanted)):
+            for k in range(len(wanted)) if all_of_them else [number % len(wanted)]:
                 if rank < world.size:
                     found = state(wanted[k], True)
                     dcp.load(found, checkpoint_id=os.path.join(folder, name), process_group=world.group)

@@ -14,7 +14,7 @@ def test_layouts_load_as_others_in_every_world(four: Ranks, tmp_path: Path, ever
     assert four.run(programs.layouts_and_worlds, str(tmp_path), every, timeout=120) == [[]] * 4
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fsdp1", "tp"])
+@pytest.mark.parametrize("kind", ["fsdp", "fsdp1", "tp"])
 def test_training_goes_on_in_another_world_with_the_same_losses(four: Ranks, tmp_path: Path, kind: str) -> None:
     found = four.run(programs.stop_and_go_on, kind, str(tmp_path))
     wanted = found[0][0]

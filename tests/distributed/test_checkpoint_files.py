@@ -69,7 +69,8 @@ def test_metadata_names_what_pytorch_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.oracle
-def test_both_ways_with_pytorch(four: Ranks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.distributed)])
+def test_pytorch_reads_what_four_ranks_wrote(four: Ranks, tmp_path: Path, back: bool) -> None:
     pytest.importorskip("torch")
     script = ROOT / "tests" / "distributed" / "pytorch_checkpoint.py"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -83,8 +84,9 @@ def test_both_ways_with_pytorch(four: Ranks, tmp_path: Path) -> None:
 
     four.run(programs.save_contents, str(tmp_path / "ours"))
     assert json.loads(real("read", str(tmp_path / "ours"))) == listed(contents(torch))
-    real("write", str(tmp_path / "theirs"))
-    assert loaded(tmp_path / "theirs") == listed(contents(torch))
+    if back:
+        real("write", str(tmp_path / "theirs"))
+        assert loaded(tmp_path / "theirs") == listed(contents(torch))
 
 
 def test_files_of_save_and_back(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_hostile_checkpoints() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.distributed.checkpoint_fuzz", "250"], capture_output=True, text=True, timeout=200,
+    done = subprocess.run([sys.executable, "-m", "tests.distributed.checkpoint_fuzz", "200"], capture_output=True, text=True, timeout=200,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert "UnpicklingError" in done.stdout and "RuntimeError" in done.stdout
@@ -208,7 +210,7 @@ def test_a_writer_that_ends_at_any_moment_leaves_one_whole_checkpoint(tmp_path: 
             super().rm_file(path)
 
     ends = []
-    for moment in range(30):
+    for moment in range(24):
         folder = tmp_path / str(moment)
         dcp.save(state(1.0), checkpoint_id=folder, no_dist=True)
         writer = dcp.FileSystemWriter(folder, single_file_per_rank=False, sync_files=False)
@@ -226,6 +228,7 @@ def test_a_writer_that_ends_at_any_moment_leaves_one_whole_checkpoint(tmp_path: 
     assert {"saved", "died"} == set(ends)
 
 
+@pytest.mark.distributed
 def test_a_killed_rank_loses_nothing_of_the_last_checkpoint(mpi: None, tmp_path: Path) -> None:
     ranks = Ranks(2)
     try:
