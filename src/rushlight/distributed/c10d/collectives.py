@@ -46,8 +46,10 @@ def issue(
 ) -> Work | None:
     """Run steps as the next operation of a group; `tensors` are what it is described by."""
     recorded.refuse(name)
-    inputs = specs_of(tensors)
-    operation = Operation(pg._group, name, steps, inputs, sum(x.nbytes for x in inputs), specs_of(results))
+    inputs = tuple([x._spec for x in tensors])
+    outputs = (results._spec,) if isinstance(results, Tensor) else specs_of(results)
+    nbytes = inputs[0].nbytes if len(inputs) == 1 else sum([x.nbytes for x in inputs])
+    operation = Operation(pg._group, name, steps, inputs, nbytes, outputs)
     operation.keep = (tensors, results, keep)
     if STATE.observers:
         return told(operation, tensors, lambda: _run(pg, operation, async_op, results))
