@@ -131,6 +131,35 @@ def written_once(rank: int, size: int, folder: str) -> list[int]:
     return [places.count(f"__{k}_0.distcp") for k in range(size)]
 
 
+def each_its_own(rank: int, size: int, folder: str) -> list[Any]:
+    """Names that one rank alone has; and checkpoints of each rank by itself, twice over one another."""
+    found: list[Any] = []
+    path = os.path.join(folder, "stages")
+    dcp.save({f"stage{rank}": {"w": torch.full((2,), float(rank))}, "all": rank // size}, checkpoint_id=path)
+    held: dict[str, Any] = {f"stage{(rank + 1) % size}": {"w": torch.zeros(2)}, "all": 5}
+    dcp.load(held, checkpoint_id=path)
+    found.append([held[f"stage{(rank + 1) % size}"]["w"].tolist(), held["all"]])
+
+    path = os.path.join(folder, "apart")
+    mesh = dist.init_device_mesh("cpu", (size,))
+    for step in (1.0, 2.0):
+        whole = torch.arange(10.0) * step
+        parts = {"w": distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None), "rank": rank}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save(parts, checkpoint_id=path, use_collectives=False)
+        dist.barrier()
+    back = {"w": distribute_tensor(torch.zeros(10), mesh, [Shard(0)], src_data_rank=None), "rank": -1}
+    dcp.load(back, checkpoint_id=path)
+    found.append([torch.equal(back["w"].full_tensor(), whole), back["rank"] == rank, len(os.listdir(path))])
+    dist.barrier()
+    try:
+        dcp.load({"w": torch.zeros(10)}, checkpoint_id=path)
+    except dcp.CheckpointException as error:
+        found.append(["the checkpoint has only a part of w" in str(e[0]) for e in error.failures.values()])
+    return found
+
+
 def failures(rank: int, size: int, folder: str) -> list[Any]:
     """One rank fails: all raise, with its number and its error, and the older checkpoint is as it was."""
     found: list[Any] = []

@@ -33,6 +33,11 @@ def test_what_all_have_is_written_once_by_ranks_in_turn(four: Ranks, tmp_path: P
     assert four.run(programs.written_once, str(tmp_path)) == [[2, 2, 2, 2]] * 4
 
 
+def test_what_one_rank_has_and_what_each_saves_by_itself(four: Ranks, tmp_path: Path) -> None:
+    for rank, found in enumerate(four.run(programs.each_its_own, str(tmp_path))):
+        assert found == [[[float((rank + 1) % 4)] * 2, 0], [True, True, 8], [True] * 4]
+
+
 def test_an_error_of_one_rank_is_one_on_all_and_changes_nothing(four: Ranks, tmp_path: Path) -> None:
     wanted = [[(2, "OSError")], [(1, "RuntimeError")], [(k, "ValueError") for k in range(4)], [1.0, 1.0, 1.0]]
     assert four.run(programs.failures, str(tmp_path)) == [wanted] * 4
