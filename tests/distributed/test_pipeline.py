@@ -237,24 +237,48 @@ def test_micro_batches() -> None:
 def test_what_cannot_be_divided_says_so() -> None:
     class Pairs(torch.nn.Module):
         def forward(self, x: Any, mode: Any = None) -> Any:
-            both = x.chunk(2)
+            found = torch.max(x, 0)
             pipe_split()
-            return both[0] + 1, both
+            return found.values, found
 
     class Asks(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             pipe_split()
             return x if x.sum().item() > 0 else -x
 
-    with pytest.raises(RuntimeError, match="`chunk`, a tuple, list or dict of tensors, goes from stage 0 to stage 1"):
-        pipeline(Pairs(), (torch.ones(2),))
-    with pytest.raises(RuntimeError, match=r"traced \(Asks\)"):
+    with pytest.raises(RuntimeError, match="`max_1`, an object that holds tensors, goes from stage 0 to stage 1"):
+        pipeline(Pairs(), (torch.ones(2, 2),))
+    with pytest.raises(RuntimeError, match=r"elements of a tensor .* decide(.|\n)*traced \(Asks\)"):
         pipeline(Asks(), (torch.ones(2),))
     with pytest.raises(RuntimeError, match="argument mode is a object without tensors"):
-        pipeline(Pairs(), (torch.ones(2), object()))
+        pipeline(Pairs(), (torch.ones(2, 2), object()))
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     with pytest.raises(AttributeError, match="no attribute `7`"):
         pipeline(net, (torch.ones(1, 2),), split_spec={"7": SplitPoint.END})
+
+
+def test_sizes_may_decide_and_are_checked() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any, more: Any) -> Any:
+            state = {"pair": (x + 1, x.mean(0)), "rows": [more[0], None], "scale": 2.0}
+            size = x.shape[0]
+            pipe_split()
+            a, b = state["pair"]
+            if x.shape[1] > 2:
+                a = a * state["scale"]
+            for k in range(len(more)):
+                b = b + more[k] * int(x.size(1))
+            return a.reshape(size, -1), b, state["rows"][0]
+
+    x, more = torch.ones(4, 3), [torch.rand(3), torch.rand(3)]
+    pipe = pipeline(Net(), (x, more))
+    assert pipe.num_stages == 2 and "refuse_change" in pipe.get_stage_module(1).code
+    for rows in (4, 5):  # the size that decides nothing is free
+        y = torch.randn(rows, 3)
+        for a, b in zip(pipe(y, more), Net()(y, more), strict=True):
+            assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="a size or number is True, and here it is False"):
+        pipe(torch.ones(4, 2), [torch.rand(2), torch.rand(2)])
 
 
 def test_a_policy_and_constants() -> None:

@@ -115,10 +115,10 @@ class Pipe(Module):
     ) -> Pipe:
         """A `Pipe` from a module and arguments for one micro-batch; see `pipeline`."""
         splits = Splits.of(mod, example_args, example_kwargs or {}, whole=split_policy is not None)
-        graph_module = trace(mod, splits, pipe_split)
+        graph_module, values = trace(mod, splits, pipe_split)
         if split_policy is not None:
             graph_module = split_policy(graph_module)
-        split, count = split_graph(graph_module, pipe_split, splits)
+        split, count = split_graph(graph_module, pipe_split, values)
         return Pipe(split, count, False, None)
 
     def info(self) -> PipeInfo:
@@ -139,14 +139,14 @@ def pipeline(
 ) -> Pipe:
     """Divide a module into stages.
 
-    - `mb_args`, `mb_kwargs`: arguments for one micro-batch: the module runs on them once, without gradients; buffers
+    - `mb_args`, `mb_kwargs`: arguments for one micro-batch: the module runs on them twice, without gradients; buffers
       and random numbers are as before afterwards
     - `split_spec`: name of a part -> whether a stage begins before it or behind it; calls of `pipe_split` in `forward`
       count too
     - `split_policy`: a function that puts calls of `pipe_split` into the graph of the whole module
 
-    Modules that hold split points are traced by `torch.fx`: which of their parts run may not depend on elements of
-    tensors.  Arguments that are no tensors are constants.  A value that is used two stages later is handed on by the
+    Modules that hold split points are traced by `torch.fx`: which of their parts run may depend on sizes, which the
+    stages check, but not on elements of tensors.  Arguments that are no tensors are constants.  A value that is used two stages later is handed on by the
     stage between.  ValueError for both of spec and policy; RuntimeError for what cannot be traced.
     """
     if split_spec is not None and split_policy is not None:

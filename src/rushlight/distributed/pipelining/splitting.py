@@ -4,37 +4,47 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import rushlight
 from rushlight import Tensor, fx
-from rushlight.distributed.pipelining.tracing import Splits, unchanged
 from rushlight.utils._pytree import tree_flatten, tree_leaves
 
 __all__ = ["split_graph"]
 
 
-class _Values(fx.Interpreter):
-    """Runs a graph, and keeps the kind of each value."""
+# What a later stage may compute again.
+_NUMBERS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    type(...),
+    slice,
+    range,
+    rushlight.dtype,
+    rushlight.device,
+    rushlight.Size,
+)
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.kinds: dict[fx.Node, str] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.kinds[n] = "tensor"
-        else:
-            held = any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
-            self.kinds[n] = "container" if held else "plain"
-        return value
+def kind_of(value: Any) -> str:
+    """Whether a value is a tensor, plain (numbers, sizes, devices), or something that may hold tensors."""
+    if isinstance(value, Tensor):
+        return "tensor"
+    return "plain" if all(isinstance(leaf, _NUMBERS) for leaf in tree_leaves(value)) else "container"
 
 
 class _Plan:
     """Which stage computes each node, and which values each stage takes."""
 
-    def __init__(self, graph: fx.Graph, function: Callable[[], None], kinds: dict[fx.Node, str]) -> None:
-        self.kinds, self.stage = kinds, dict[fx.Node, int]()
+    def __init__(
+        self, graph: fx.Graph, function: Callable[[], None], kinds: dict[fx.Node, str], checks: bool = True
+    ) -> None:
+        self.kinds, self.stage, self.checks = kinds, dict[fx.Node, int](), checks
         count = 0
         for node in graph.nodes:
             if node.op == "call_function" and node.target is function:
@@ -67,23 +77,27 @@ class _Plan:
                 continue
             if self.again(each, stage):
                 found |= self._needs(each, stage) | ({each} if each.op == "placeholder" else set())
-            elif self.kinds.get(each) == "container" and each.op != "placeholder":
+            elif self.checks and self.kinds.get(each) == "container" and each.op != "placeholder":
                 raise RuntimeError(
-                    f"pipeline: `{each.name}`, a tuple, list or dict of tensors, goes from stage {self.stage[each]} to stage {stage}; only tensors can:"
-                    " take it apart before the split"
+                    f"pipeline: `{each.name}`, an object that holds tensors, goes from stage {self.stage[each]} to stage {stage}; only tensors, and"
+                    " tuples, lists and dicts of them, can: take it apart before the split"
                 )
             else:
                 found.add(each)
         return found
 
 
-def split_graph(module: fx.GraphModule, function: Callable[[], None], splits: Splits) -> tuple[fx.GraphModule, int]:
-    """A module that calls the stages one after the other, as its parts `submod_pp_0`, ..., and how many there are."""
-    values = _Values(module)
-    arguments = _arguments(module.graph, splits)
-    with unchanged(module):
-        values.run(*arguments)
-    plan = _Plan(module.graph, function, values.kinds)
+def split_graph(
+    module: fx.GraphModule, function: Callable[[], None], values: dict[fx.Node, Any]
+) -> tuple[fx.GraphModule, int]:
+    """A module that calls the stages one after the other, as its parts `submod_pp_0`, ..., and how many there are.
+
+    `values`: the example's value of each node.  A node that is not there was put in by a split policy, and is taken to
+    give a tensor.
+    """
+    kinds = {node: kind_of(values[node]) for node in module.graph.nodes if node in values}
+    _take_apart(module.graph, function, kinds, values)
+    plan = _Plan(module.graph, function, kinds)
     graph, parts = fx.Graph(), {}
     made: dict[fx.Node, fx.Node] = {}
     for node in module.graph.nodes:
@@ -105,19 +119,53 @@ def split_graph(module: fx.GraphModule, function: Callable[[], None], splits: Sp
     return fx.GraphModule(parts, graph, "GraphModule"), plan.count
 
 
-def _arguments(graph: fx.Graph, splits: Splits) -> list[Any]:
-    """The example's value for each placeholder."""
-    bound = splits.bound
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is kind.VAR_POSITIONAL:
-            found.update({f"{name}_{k}": v for k, v in enumerate(value)})
-        elif kind is kind.VAR_KEYWORD:
-            found.update(value)
-        else:
-            found[name] = value
-    return [found[str(node.target)] for node in graph.nodes if node.op == "placeholder"]
+def _take_apart(
+    graph: fx.Graph, function: Callable[[], None], kinds: dict[fx.Node, str], values: dict[fx.Node, Any]
+) -> None:
+    """Tuples, lists and dicts of tensors that go over a split go as their tensors."""
+    plan = _Plan(graph, function, kinds, checks=False)
+    for node in [node for node in graph.nodes if kinds.get(node) == "container" and node.op != "placeholder"]:
+        later = [user for user in node.users if plan.stage[user] > plan.stage[node] and user.op != "output"]
+        ends = [user for user in node.users if user.op == "output" and plan.stage[user] > plan.stage[node]]
+        if not (later or ends) or not _plain(values[node]):
+            continue
+        with graph.inserting_after(node):
+            parts = _parts(graph, node, values[node], kinds)
+        for user in [*later, *ends]:
+            user.args, user.kwargs = fx.node.map_arg((user.args, user.kwargs), partial(_replaced, node, parts))
+
+
+def _replaced(node: fx.Node, parts: Any, found: fx.Node) -> Any:
+    return parts if found is node else found
+
+
+def _plain(value: Any) -> bool:
+    """Whether a container is made of tuples, lists and dicts."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(_plain, value.values()))
+    if isinstance(value, (tuple, list)):
+        return type(value) in (tuple, list) and all(map(_plain, value))
+    return isinstance(value, (Tensor, *_NUMBERS))
+
+
+def _parts(graph: fx.Graph, node: fx.Node, value: Any, kinds: dict[fx.Node, str]) -> Any:
+    """The same structure with a node for each tensor."""
+    if isinstance(value, Tensor):
+        return node
+    if not isinstance(value, (tuple, list, dict)):
+        return value
+
+    def part(key: Any, inner: Any) -> Any:
+        if kind_of(inner) == "plain":
+            return inner
+        picked = graph.call_function(operator.getitem, (node, key))
+        kinds[picked] = kind_of(inner)
+        with graph.inserting_after(picked):
+            return _parts(graph, picked, inner, kinds)
+
+    if isinstance(value, dict):
+        return {key: part(key, inner) for key, inner in value.items()}
+    return type(value)(part(k, inner) for k, inner in enumerate(value))
 
 
 def _stage(module: fx.GraphModule, plan: _Plan, k: int) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
