@@ -264,7 +264,7 @@ def _optimizers(optimizers: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
     return [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
 
 
-def _begin(optimizer: Any) -> None:
+def _init_optim_state(optimizer: Any) -> None:
     """Let an optimizer make its state, by a step that changes nothing."""
     parameters = [p for group in optimizer.param_groups for p in group[_PARAMS]]
     if optimizer.state or any(p.grad is not None for p in parameters):
@@ -288,7 +288,7 @@ def _begin(optimizer: Any) -> None:
 
 def _named_state(optimizer: Any, of_parameters: dict[int, list[str]]) -> dict[str, Any]:
     """The state of an optimizer by the names of parameters."""
-    _begin(optimizer)
+    _init_optim_state(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group[_PARAMS]]
     if any(id(p) not in of_parameters for p in parameters):
         raise RuntimeError("an optimizer has a parameter that the model has not")
@@ -400,7 +400,7 @@ def set_optimizer_state_dict(
     if options.full_state_dict:
         state = _spread(state, given, of_parameters, options)
     for optimizer in given:
-        _begin(optimizer)
+        _init_optim_state(optimizer)
         held = state if _STATE in state else _deep(state, optimizer, of_parameters)
         optimizer.load_state_dict(_counted(held, optimizer, of_parameters, options.strict))
 
