@@ -146,8 +146,9 @@ def pipeline(
     - `split_policy`: a function that puts calls of `pipe_split` into the graph of the whole module
 
     Modules that hold split points are traced by `torch.fx`: which of their parts run may depend on sizes, which the
-    stages check, but not on elements of tensors.  Arguments that are no tensors are constants.  A value that is used two stages later is handed on by the
-    stage between.  ValueError for both of spec and policy; RuntimeError for what cannot be traced.
+    stages check, but not on elements of tensors.  Arguments that are no tensors are constants.  A value that is used
+    two stages later is handed on by the stage between.  ValueError for both of spec and policy; RuntimeError for what
+    cannot be traced.
     """
     if split_spec is not None and split_policy is not None:
         raise ValueError("Cannot specify both `split_spec` and `split_policy`. Please use only one of them.")
