@@ -1,6 +1,7 @@
 """What the planner predicts beside what ranks here take: `python bench/planner.py 2`.
 
 Ranks are processes of this machine with one thread each.  The machine is measured by the ranks themselves, all at once.
+With one rank the clock is that of the processor's time, which other programs on the machine change little.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ def train(model: nn.Module, x: Any) -> Any:
     return step
 
 
+def row(name: str, width: int, predicted: float, step: Any) -> str:
+    measured = mean(step)
+    return f"{name:>16}, width {width}: predicted {1e3 * predicted:6.2f} ms, measured {1e3 * measured:6.2f} ms, ratio {predicted / measured:.2f}"
+
+
 def rows() -> list[str]:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -74,6 +80,16 @@ def rows() -> list[str]:
     for width, depth, batch in ((256, 4, 64), (512, 4, 128)):
         x = torch.rand(batch, width)
         work = model_work(tower(width, depth), x)
+        if size == 1:
+            found.append(
+                row(
+                    "one process",
+                    width,
+                    estimate(work, Layout(), machine, batch, "sgd").seconds,
+                    train(tower(width, depth), x),
+                )
+            )
+            continue
         sharded = tower(width, depth)
         for block in sharded:
             fully_shard(block)
@@ -93,10 +109,7 @@ def rows() -> list[str]:
             ),
         )
         for name, model, layout, whole in cases:
-            predicted, measured = estimate(work, layout, machine, whole, "sgd").seconds, mean(train(model, x))
-            found.append(
-                f"{name:>16}, width {width}: predicted {1e3 * predicted:6.2f} ms, measured {1e3 * measured:6.2f} ms, ratio {predicted / measured:.2f}"
-            )
+            found.append(row(name, width, estimate(work, layout, machine, whole, "sgd").seconds, train(model, x)))
     dist.destroy_process_group()
     return [str(machine), *found]
 
@@ -104,5 +117,10 @@ def rows() -> list[str]:
 if __name__ == "__main__":
     os.environ.setdefault("RUSHLIGHT_NUM_THREADS", "1")
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    if count == 1:
+        time.perf_counter = time.process_time  # what `measure` reads too
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+        print("\n".join(rows()))
+        sys.exit()
     config = LaunchConfig(1, 1, nproc_per_node=count, rdzv_backend="c10d", start_method="spawn", max_restarts=0)
     print("\n".join(elastic_launch(config, rows)()[0]))
