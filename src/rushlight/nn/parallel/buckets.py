@@ -35,19 +35,44 @@ def assigned(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap
     return sorted(rows, key=lambda row: places[row[0]])
 
 
+BIG = 1 << 18  # bytes: from here on copying a gradient costs more than a call of its own
+
+
 class Bucket:
-    """The gradients of some parameters: `flat` has their elements, `views` look at it, shaped as the gradients are."""
+    """The gradients of some parameters: `flat` has their elements, `views` look at it, shaped as the gradients are.
+
+    Big gradients are the last ones.  Where nothing but their mean is wanted they are reduced where they are, the others
+    in `flat`: `targets` are what is reduced.
+    """
 
     def __init__(self, number: int, indices: Sequence[int], parameters: Sequence[Tensor]) -> None:
-        self.number, self.indices = number, list(indices)
-        self.parameters = [parameters[index] for index in indices]
+        big = [index for index in indices if parameters[index].numel() * parameters[index].element_size() >= BIG]
+        self.number, self.indices = number, [index for index in indices if index not in set(big)] + big
+        self.parameters = [parameters[index] for index in self.indices]
         first = self.parameters[0]
         sizes = [parameter.numel() for parameter in self.parameters]
+        self.first_big = len(sizes) - len(big)
         self.flat = rushlight.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         self.views = views_of(self.flat, self.parameters)
+        self.own = self._parts()
+        self.targets = self.own
         self.pending = len(self.indices)
         self.work: Any = None  # of the reduction that runs: anything with `wait`
         self.future: Any = None  # of a hook
+
+    def _parts(self) -> list[Tensor]:
+        """The memory of the small gradients, and of each big one."""
+        small = sum(parameter.numel() for parameter in self.parameters[: self.first_big])
+        ends = [small]
+        for parameter in self.parameters[self.first_big :]:
+            ends.append(ends[-1] + parameter.numel())
+        parts = [self.flat[:small]] if small else []
+        return parts + [self.flat[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def is_in_place(self, place: int) -> bool:
+        """Whether a gradient is reduced where it is."""
+        number = place - len(self.parameters)
+        return place >= self.first_big and self.targets[number] is not self.own[number]
 
     def reset(self) -> None:
         """Wait for all gradients again."""
@@ -56,6 +81,7 @@ class Bucket:
     def replace(self, flat: Tensor) -> None:
         """Take another tensor of this size as the memory."""
         self.flat, self.views = flat, views_of(flat, self.parameters)
+        self.own = self.targets = self._parts()
 
 
 def views_of(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -193,12 +193,16 @@ class Reducer:
 
     def _launch(self, bucket: Bucket) -> None:
         """Begin the reduction of a bucket."""
+        in_place = self.hook is None and not self.as_views and not rushlight.compiler.is_compiling()
+        bucket.targets = list(bucket.own)
         with no_grad():
             grads, places = [], []
             for place, parameter in enumerate(bucket.parameters):
                 grad, view = parameter.grad, bucket.views[place]
                 if grad is None or not self.used[bucket.indices[place]]:
                     view.zero_()
+                elif in_place and place >= bucket.first_big and _lies_as(grad, view):
+                    bucket.targets[place - len(bucket.parameters)] = grad.detach()
                 elif grad is not view:
                     if grad.is_sparse:
                         raise NotImplementedError(
@@ -214,7 +218,7 @@ class Reducer:
         if self.hook is not None:
             self._hooked(bucket)
         elif bucket.number < len(self.buckets) - 1:
-            bucket.work = dist.all_reduce(bucket.flat, self._mean(), group=self.group, async_op=True)
+            bucket.work = self._all_reduce(bucket, True)
         # the last one has nothing left to overlap with: `_finish` reduces it without a change of threads
 
     def _hooked(self, bucket: Bucket) -> None:
@@ -223,6 +227,16 @@ class Reducer:
         if not isinstance(bucket.future, rushlight.futures.Future):
             raise RuntimeError(f"callback must return a torch.futures.Future object, but got {type(bucket.future)}")
 
+    def _all_reduce(self, bucket: Bucket, async_op: bool) -> Any:
+        """The mean of what is to be reduced: one operation, or in programs one for each tensor, with the same messages."""
+        mean = self._mean()
+        if len(bucket.targets) == 1:
+            return dist.all_reduce(bucket.targets[0], mean, group=self.group, async_op=async_op)
+        if rushlight.compiler.is_compiling():
+            works = [dist.all_reduce(x, mean, group=self.group, async_op=async_op) for x in bucket.targets]
+            return works[-1]
+        return dist.all_reduce_coalesced(bucket.targets, mean, group=self.group, async_op=async_op)
+
     def _mean(self) -> Any:
         """The reduction: the mean over the processes, or with another divisor while some have joined."""
         return dist.ReduceOp.AVG if self.divisor is None else dist._make_nccl_premul_sum(1.0 / self.divisor)
@@ -230,7 +244,7 @@ class Reducer:
     def _finish(self) -> None:
         """At the end of backward: wait for the reductions, and put the results into `.grad`."""
         if self.hook is None:
-            dist.all_reduce(self.buckets[-1].flat, self._mean(), group=self.group)
+            self._all_reduce(self.buckets[-1], False)
         everywhere = self._used_anywhere()
         with no_grad():
             for bucket in self.buckets:
@@ -246,9 +260,10 @@ class Reducer:
             for bucket in self.buckets:
                 bucket.reset()
                 bucket.flat.zero_()
+                bucket.targets = bucket.own
                 self._reduce(bucket)
             if self.hook is None:
-                dist.all_reduce(self.buckets[-1].flat, self._mean(), group=self.group)
+                self._all_reduce(self.buckets[-1], False)
             self._used_anywhere()
             for bucket in self.buckets:
                 self._wait(bucket)
@@ -275,8 +290,10 @@ class Reducer:
 
     def _put(self, bucket: Bucket, everywhere: Sequence[bool]) -> None:
         grads, views = [], []
-        for index, parameter, view in zip(bucket.indices, bucket.parameters, bucket.views, strict=True):
-            if not everywhere[index]:
+        for place, (index, parameter, view) in enumerate(
+            zip(bucket.indices, bucket.parameters, bucket.views, strict=True)
+        ):
+            if not everywhere[index] or bucket.is_in_place(place):
                 continue
             if self.as_views:
                 if parameter.grad is not view:
@@ -288,6 +305,11 @@ class Reducer:
                 views.append(view)
         if grads:
             rushlight._foreach_copy_(grads, views)
+
+
+def _lies_as(grad: Tensor, view: Tensor) -> bool:
+    """Whether a gradient has the layout that all processes have for it, and memory of its own."""
+    return not grad.is_sparse and grad.dtype is view.dtype and grad.is_contiguous() and view.is_contiguous()
 
 
 def reached_from(outputs: Any) -> set[int]:
