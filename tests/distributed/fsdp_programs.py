@@ -283,6 +283,35 @@ def run(rank: int, size: int, name: str = "rushlight", only: tuple[str, ...] = (
     return {key: call() for key, call in settings(torch, rank, size).items() if not only or key in only}
 
 
+def big(rank: int, size: int) -> list[bool]:
+    """Parameters that are gathered and reduced by themselves, beside small ones and one that nobody uses: gradients are
+    the mean of those of one process, with replicas, in two backward calls, and in half precision.
+    """
+    torch = importlib.import_module("rushlight")
+    s, found = Setting(torch, rank, size), []
+    half = s.fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    meshes = [{}, {"mesh": s.mesh(size // 2, 2)}, {"mp_policy": half}]
+    for options in meshes:
+        nets = [torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 256)) for _ in range(2)]
+        for net in nets:
+            net.spare = torch.nn.Linear(256, 256)
+            fill(torch, net.parameters())
+            net.forward = lambda x, net=net: net[1](net[0](x)).square().mean()
+        s.fsdp.fully_shard(nets[0], **options)
+        x = torch.arange(4.0 * 256).view(4, 256).sin() + rank
+        for k in range(2):
+            nets[0].set_requires_gradient_sync(k == 1)
+            nets[0](x).backward()
+        sum(2.0 * nets[1](x - rank + r) for r in range(size)).div(size).backward()
+        for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+            bound = 3e-2 if "mp_policy" in options else 1e-5
+            if a.grad is None or b.grad is None:
+                found.append(a.grad is b.grad)
+            else:
+                found.append(bool((a.grad.full_tensor() - b.grad).abs().max() <= bound * b.grad.abs().max()))
+    return found
+
+
 def edges(rank: int, size: int) -> dict[str, Any]:
     """What only several processes show."""
     torch = importlib.import_module("rushlight")

@@ -54,6 +54,7 @@ def test_every_setting_trains_as_pytorch(mpi: None, size: int) -> None:
 
 
 def test_what_only_several_processes_show(four: Ranks) -> None:
+    assert four.run(programs.big, timeout=120) == [[True] * 18] * 4
     for found in four.run(programs.edges, timeout=120):
         assert found["unused"] == [2.0, 0.5, None]
         assert found["scaler"] == (True, 2.0)

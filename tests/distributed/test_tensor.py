@@ -111,8 +111,8 @@ def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monke
     from rushlight.distributed.fsdp.groups import Group
 
     counts: list[int] = []
-    real = Group._message
-    monkeypatch.setattr(Group, "_message", lambda self: (counts.append(1), real(self))[1])
+    real = Group._look
+    monkeypatch.setattr(Group, "_look", lambda self: (counts.append(1), real(self))[1])
     for reshards, expected in ((True, 2), (False, 1)):
         net = fully_shard(torch.nn.Linear(3, 2), mesh=alone, reshard_after_forward=reshards)
         assert isinstance(net, FSDPModule) and type(net).__name__ == "FSDPLinear"

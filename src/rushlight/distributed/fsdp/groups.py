@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import bump
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.fsdp.meshes import Axes
-from rushlight.distributed.fsdp.parameters import Managed, aligned
+from rushlight.distributed.fsdp.parameters import BIG, Managed, aligned
 from rushlight.distributed.fsdp.policies import MixedPrecisionPolicy
 from rushlight.distributed.fsdp.reduction import Reduction
 
 __all__ = ["Group"]
+
+
+class Gathering(NamedTuple):
+    """Collectives that were begun: what is waited for, and what they read and write."""
+
+    works: list[Any]
+    sent: list[Tensor]
+    memory: Tensor
+    packed: list[Managed]  # the parameters of the message
+    got: Tensor | None  # the message from everybody
 
 
 class Group:
@@ -31,7 +41,7 @@ class Group:
         self.near_part: Tensor | None = None
         self.memory: Tensor | None = None
         self.nowhere: Tensor | None = None  # has the memory's size and no memory
-        self.pending: tuple[Any, Tensor, Tensor] | None = None  # a gathering that was begun ahead
+        self.pending: Gathering | None = None  # a gathering that was begun ahead
         self.placed = False
         self.gatherer: Any = None  # `set_custom_all_gather`
         self.reduction = Reduction(self)
@@ -44,7 +54,8 @@ class Group:
             self.starts.append(at)
             at += aligned(m.numel, dtype.itemsize)
         self.total = at
-        self.message = sum(m.count for m in self.managed)
+        # A group of small ones among big ones: what is sent alone need not be copied.
+        self.big = {m for m in self.managed if m.even and m.numel * dtype.itemsize >= BIG}
 
     @property
     def dtype(self) -> Any:
@@ -59,36 +70,59 @@ class Group:
     # ***** gathering *****
 
     def begin(self, ahead: bool = True, backward: bool = False) -> None:
-        """Begin to gather the parameters, unless they are there or that was begun; without `ahead` wait for it."""
+        """Begin to gather the parameters, unless they are there or that was begun; without `ahead` wait for it.
+
+        Big parameters go to their places at once, the others in one message.
+        """
         if self.memory is not None or self.pending is not None:
             return
-        size = self.axes.part.size
+        self._look()
         with rushlight.no_grad():
-            if backward and self.near is not None and self.near_part is not None:
-                group, _, _ = self.near
-                sent = self.near_part
-            else:
-                sent, group = self._message(), self.axes.group
-            count = size * self.message
-            got = sent.new_empty(count) if self.gatherer is None else self._allocated(count, sent)
-            if self.gatherer is not None:
-                work = self.gatherer(output_tensor=got, input_tensor=sent, group=group, async_op=ahead)
-            else:
-                work = dist.all_gather_into_tensor(got, sent, group=group, async_op=ahead)
-        self.pending = work, sent, got
+            memory = self.managed[0].local.new_empty(self.total, dtype=self.dtype)
+            sent, works = [], []
+            apart = self._apart()
+            for m, start in zip(self.managed, self.starts, strict=True):
+                if m in apart:
+                    sent.append(self._cast(m.rows()[0]))
+                    target = memory[start : start + m.numel]
+                    works.append(dist.all_gather_into_tensor(target, sent[-1], group=self.axes.group, async_op=ahead))
+            packed = [m for m in self.managed if m not in apart]
+            got = self._begin_message(packed, sent, works, ahead, backward) if packed else None
+        self.pending = Gathering(works, sent, memory, packed, got)
 
-    def _allocated(self, count: int, like: Tensor) -> Tensor:
-        made: Tensor = self.gatherer.allocate((count,), dtype=like.dtype, device=like.device)
-        return made
+    def _begin_message(
+        self, packed: list[Managed], sent: list[Tensor], works: list[Any], ahead: bool, backward: bool
+    ) -> Tensor:
+        """Begin to gather small parameters together."""
+        group = self.axes.group
+        if backward and self.near is not None and self.near_part is not None:
+            group, message = self.near[0], self.near_part
+        else:
+            pieces = [piece for m in packed for piece in m.rows()]
+            message = self._cast(rushlight.cat(pieces) if len(pieces) > 1 else pieces[0])
+        count = self.axes.part.size * sum(m.count for m in packed)
+        if self.gatherer is not None:
+            got: Tensor = self.gatherer.allocate((count,), dtype=message.dtype, device=message.device)
+            works.append(self.gatherer(output_tensor=got, input_tensor=message, group=group, async_op=ahead))
+        else:
+            got = message.new_empty(count)
+            works.append(dist.all_gather_into_tensor(got, message, group=group, async_op=ahead))
+        sent.append(message)
+        return got
 
-    def _message(self) -> Tensor:
-        """The parts of this process, one behind the other."""
-        pieces: list[Tensor] = []
-        for m in self.managed:
-            if not self.placed:
+    def _apart(self) -> set[Managed]:
+        """Parameters that are gathered each by itself."""
+        return set() if self.near is not None or self.gatherer is not None else self.big
+
+    def _cast(self, x: Tensor) -> Tensor:
+        return x if x.dtype is self.dtype else x.to(self.dtype)
+
+    def _look(self) -> None:
+        """Look at the parts that the modules have now; RuntimeError for such without memory."""
+        if not self.placed:
+            for m in self.managed:
                 m.refresh()
-            pieces += m.rows()
-        if pieces[0].device.type == "meta":
+        if self.managed[0].local.device.type == "meta":
             names = ", ".join(m.name for m in self.managed)
             raise RuntimeError(
                 "FSDP parameters should be materialized from meta device before training, but the following were still on"
@@ -97,8 +131,6 @@ class Group:
         seen = tuple(m.local._version for m in self.managed)
         if seen != self.seen:
             self.seen, self.changed = seen, True
-        sent = rushlight.cat(pieces) if len(pieces) > 1 else pieces[0]
-        return sent if sent.dtype is self.dtype else sent.to(self.dtype)
 
     def unshard(self, backward: bool = False) -> None:
         """Have the whole parameters."""
@@ -106,32 +138,36 @@ class Group:
             return
         self.begin(ahead=False, backward=backward)
         assert self.pending is not None
-        work, sent, got = self.pending
+        works, _, memory, packed, got = self.pending
         self.pending = None
-        if work is not None:
-            work.wait()
-        size = self.axes.part.size
-        with rushlight.no_grad():
-            memory = sent.new_empty(self.total)
-            table, at = got.view(size, self.message), 0
-            targets, sources = [], []
-            for m, start in zip(self.managed, self.starts, strict=True):
-                for target, source in m.copies(memory, start, table, at):
-                    targets.append(target)
-                    sources.append(source)
-                at += m.count
-            if targets:
-                rushlight._foreach_copy_(targets, sources)
-            if self.near is not None and not backward:
-                _, place, near = self.near
-                rows = size // near
-                self.near_part = table[place * rows : (place + 1) * rows].reshape(-1).clone()
+        for work in works:
+            if work is not None:
+                work.wait()
+        if got is not None:
+            with rushlight.no_grad():
+                self._spread(memory, packed, got.view(self.axes.part.size, -1), not backward)
         self._show(memory)
         self.memory = memory
         if self.changed:  # autograd then notices that a parameter was changed between forward and backward
             self.changed = False
             for m in self.managed:
                 bump(m.elements._storage)
+
+    def _spread(self, memory: Tensor, packed: list[Managed], table: Tensor, forward: bool) -> None:
+        """Small parameters from a message of everybody into their places."""
+        at, starts = 0, dict(zip(self.managed, self.starts, strict=True))
+        targets, sources = [], []
+        for m in packed:
+            for target, source in m.copies(memory, starts[m], table, at):
+                targets.append(target)
+                sources.append(source)
+            at += m.count
+        if targets:
+            rushlight._foreach_copy_(targets, sources)
+        if self.near is not None and forward:
+            _, place, near = self.near
+            rows = self.axes.part.size // near
+            self.near_part = table[place * rows : (place + 1) * rows].reshape(-1).clone()
 
     def _show(self, memory: Tensor) -> None:
         with rushlight.no_grad():
@@ -154,8 +190,9 @@ class Group:
 
     def drop(self) -> None:
         """Forget a gathering that was begun and is not needed."""
-        if self.pending is not None and self.pending[0] is not None:
-            self.pending[0].wait()
+        for work in self.pending.works if self.pending is not None else ():
+            if work is not None:
+                work.wait()
         self.pending = None
 
     # ***** places *****

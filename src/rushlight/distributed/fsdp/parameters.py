@@ -15,6 +15,7 @@ from rushlight.nn import Module, Parameter
 
 __all__ = ["Managed"]
 
+BIG = 1 << 18  # bytes: from here on copying into a message costs more than a collective of its own
 ALIGNED = 64  # bytes: where whole parameters begin in the memory of their group
 
 

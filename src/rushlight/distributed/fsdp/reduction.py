@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
 from rushlight.distributed import distributed_c10d as dist
 
 __all__ = ["Reduction"]
+
+
+class Running(NamedTuple):
+    """Reductions that were begun: what is waited for, what they read and write, and whose gradients they are."""
+
+    works: list[Any]
+    sent: list[Tensor]
+    mine: list[Tensor]  # of the message, then of big parameters
+    packed: list[int]
+    apart: list[int]
 
 
 class Reduction:
@@ -28,8 +38,8 @@ class Reduction:
         self.separate: Any = None  # a group of its own for reductions
         self.count = 0  # gradients that have come in this backward call
         self.held: dict[int, Tensor] = {}  # sums of whole gradients that were not reduced, by number
-        self.partial: Tensor | None = None  # reduced among those with parts, not yet among replicas
-        self.running: tuple[Any, Tensor, Tensor] | None = None
+        self.partial: list[Tensor] = []  # reduced among those with parts, not yet among replicas
+        self.running: Running | None = None
 
     @property
     def wanting(self) -> list[Any]:
@@ -60,19 +70,40 @@ class Reduction:
             if not self.syncs:
                 self.held = {k: g for k, g in enumerate(grads) if g is not None}
                 return False
-            sent = self._message(wanting, grads)
-            axes, count = self.group.axes, sent.shape[1]
-            group = self.separate or axes.group
-            if self.reducer is not None:
-                mine, work = self._by_reducer(sent), None
-            elif self.scatterer is not None:
-                mine = self.scatterer.allocate((count,), dtype=sent.dtype, device=sent.device)
-                work = self.scatterer(output_tensor=mine, input_tensor=sent.view(-1), group=group, op=dist.ReduceOp.SUM, async_op=ahead)  # fmt: skip
-            else:
-                mine = sent.new_empty(count)
-                work = dist.reduce_scatter_tensor(mine, sent.view(-1), group=group, async_op=ahead)
-        self.running = work, sent, mine
+            apart = self._apart(wanting)
+            packed = [k for k in range(len(wanting)) if k not in apart]
+            flags = [g is not None for g in grads]
+            sent = [self._message([wanting[k] for k in packed], [grads[k] for k in packed], flags)]
+            sent += [self._alone(wanting[k], grads[k]) for k in apart]
+            pairs = [self._scatter(x, ahead) for x in sent]
+        self.running = Running([w for w, _ in pairs], sent, [mine for _, mine in pairs], packed, apart)
         return True
+
+    def _apart(self, wanting: list[Any]) -> list[int]:
+        """The numbers of parameters whose gradients are reduced each by itself."""
+        plain = self.scatterer is None and self.reducer is None and self.hook is None
+        big = self.group.big if plain and self.dtype is not rushlight.float16 else ()
+        return [k for k, m in enumerate(wanting) if m in big]
+
+    def _alone(self, m: Any, grad: Tensor | None) -> Tensor:
+        """The gradient of a big parameter, a row for each process."""
+        if grad is None:
+            return rushlight.zeros((m.axes.part.size, m.count), dtype=self.dtype)
+        return (grad if grad.dtype is self.dtype else grad.to(self.dtype)).reshape(m.axes.part.size, m.count)
+
+    def _scatter(self, sent: Tensor, ahead: bool) -> tuple[Any, Tensor]:
+        """Begin to reduce a message with a row for each process."""
+        if self.reducer is not None:
+            return None, self._by_reducer(sent)
+        count, group = sent.shape[1], self.separate or self.group.axes.group
+        if self.scatterer is not None:
+            mine: Tensor = self.scatterer.allocate((count,), dtype=sent.dtype, device=sent.device)
+            work = self.scatterer(
+                output_tensor=mine, input_tensor=sent.view(-1), group=group, op=dist.ReduceOp.SUM, async_op=ahead
+            )
+            return work, mine
+        mine = sent.new_empty(count)
+        return dist.reduce_scatter_tensor(mine, sent.view(-1), group=group, async_op=ahead), mine
 
     def _by_reducer(self, sent: Tensor) -> Tensor:
         """What the hook makes of a message."""
@@ -92,8 +123,8 @@ class Reduction:
             return grad if held is None else held
         return held.add_(grad)
 
-    def _message(self, wanting: list[Any], grads: list[Tensor | None]) -> Tensor:
-        """A row for each process."""
+    def _message(self, wanting: list[Any], grads: list[Tensor | None], used: list[bool]) -> Tensor:
+        """A row for each process: gradients of small parameters, and which of all parameters have one."""
         axes, dtype = self.group.axes, self.dtype
         like = next((g for g in grads if g is not None), None)
         pieces = []
@@ -104,12 +135,12 @@ class Reduction:
                 pieces.append(m.table(g))
         if any(p.dtype is not pieces[0].dtype for p in pieces):
             pieces = [p.to(dtype) for p in pieces]
-        flags = rushlight.tensor([[g is not None for g in grads]], dtype=pieces[0].dtype)
+        flags = rushlight.tensor([used], dtype=pieces[0].dtype if pieces else dtype)
         sent = rushlight.cat([*pieces, flags.expand(axes.part.size, -1)], 1)
         if sent.dtype is not dtype:
             sent = sent.to(dtype)
         if dtype is rushlight.float16:  # sums of many would leave the range of this dtype
-            sent[:, : -len(grads)] /= self._before()
+            sent[:, : -len(used)] /= self._before()
         return sent
 
     def _divisor(self) -> float:
@@ -129,39 +160,44 @@ class Reduction:
         """Wait for the reduction, and give the parameters their parts."""
         if self.running is None:
             return
-        work, _, mine = self.running
+        works, _, mine, packed, apart = self.running
         self.running = None
-        if work is not None:
-            work.wait()
+        for work in works:
+            if work is not None:
+                work.wait()
         axes = self.group.axes
         with rushlight.no_grad():
-            if self.partial is not None:
-                mine += self.partial
-                self.partial = None
+            for x, before in zip(mine, self.partial, strict=False):
+                x += before
+            self.partial = []
             if axes.replicas > 1 and self.reducer is None:
                 if not self.reduces_all:
                     self.partial = mine
                     return
-                dist.all_reduce(mine, group=axes.replica_group)
+                for x in mine:
+                    dist.all_reduce(x, group=axes.replica_group)
             if self.hook is not None:
-                self.hook(mine)
-            self._share_out(mine)
+                self.hook(mine[0])
+            self._share_out(mine, packed, apart)
 
-    def _share_out(self, mine: Tensor) -> None:
+    def _share_out(self, mine: list[Tensor], packed: list[int], apart: list[int]) -> None:
         wanting = self.wanting
-        *parts, flags = mine.split([*(m.count for m in wanting), len(wanting)])
+        *small, flags = mine[0].split([*(wanting[k].count for k in packed), len(wanting)])
         used = flags.tolist()
-        divisor = self._divisor() / (self._before() if mine.dtype is rushlight.float16 else 1.0)
+        divisor = self._divisor() / (self._before() if mine[0].dtype is rushlight.float16 else 1.0)
         if divisor != 1.0:
-            mine /= divisor
-        for m, part, any_used in zip(wanting, parts, used, strict=True):
-            if any_used:
-                m.receive(part)
+            for x in mine:
+                x /= divisor
+        parts = dict(zip([*packed, *apart], [*small, *mine[1:]], strict=True))
+        for k, m in enumerate(wanting):
+            if used[k]:
+                m.receive(parts[k])
 
     def forget(self) -> None:
         """Drop what was summed and what runs."""
-        if self.running is not None and self.running[0] is not None:
-            self.running[0].wait()
-        self.running, self.partial, self.held, self.count = None, None, {}, 0
+        for work in self.running.works if self.running is not None else ():
+            if work is not None:
+                work.wait()
+        self.running, self.partial, self.held, self.count = None, [], {}, 0
         for m in self.group.managed:
             m.taken()

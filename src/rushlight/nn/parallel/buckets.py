@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import rushlight
@@ -67,7 +68,7 @@ class Bucket:
         for parameter in self.parameters[self.first_big :]:
             ends.append(ends[-1] + parameter.numel())
         parts = [self.flat[:small]] if small else []
-        return parts + [self.flat[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return parts + [self.flat[a:b] for a, b in pairwise(ends)]
 
     def is_in_place(self, place: int) -> bool:
         """Whether a gradient is reduced where it is."""
