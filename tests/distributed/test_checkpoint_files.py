@@ -68,6 +68,21 @@ def test_metadata_names_what_pytorch_has(tmp_path: Path) -> None:
     }
 
 
+def test_names_of_older_versions_of_pytorch(tmp_path: Path) -> None:
+    """Properties were on another page, and dicts without tensors were kept whole."""
+    dcp.save({"w": torch.ones(2), "d": {"lr": 1}}, checkpoint_id=tmp_path, no_dist=True)
+    held = {"w": torch.zeros(2), "d": {"lr": 0, "more": 0}}
+    path, page = tmp_path / ".metadata", b"torch.distributed.checkpoint.metadata\n"
+    older = b"torch.distributed._shard.sharded_tensor.metadata\n"
+    data = path.read_bytes().replace(page + b"TensorProperties", older + b"TensorProperties")
+    path.write_bytes(data.replace(page + b"_MEM_FORMAT_ENCODING", older + b"MEM_FORMAT_ENCODING"))
+    assert loaded(tmp_path) == {"w": [1.0, 1.0], "d": {"lr": 1}}
+    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
+    dcp.save({"w": torch.ones(2), "d": {"lr": 1, "more": 2}}, checkpoint_id=tmp_path, planner=planner, no_dist=True)
+    dcp.load(held, checkpoint_id=tmp_path, no_dist=True)
+    assert listed(held) == {"w": [1.0, 1.0], "d": {"lr": 1, "more": 2}}
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.distributed)])
 def test_pytorch_reads_what_four_ranks_wrote(four: Ranks, tmp_path: Path, back: bool) -> None:

@@ -24,6 +24,7 @@ from rushlight.serialization.unpickler import SafeUnpickler
 __all__ = ["check_places", "dump_metadata", "parse_metadata"]
 
 _PAGE = "torch.distributed.checkpoint"
+_OLDER_PAGE = "torch.distributed._shard.sharded_tensor.metadata"  # of properties, up to PyTorch 2.2
 
 
 # ***** writing *****
@@ -111,9 +112,11 @@ _CLASSES: dict[str, Any] = {
         )
     }
 }
+_CLASSES[f"{_OLDER_PAGE}.TensorProperties"] = md.TensorProperties
 _PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path", "PurePath")
 _CALLED: dict[str, Callable[..., Any]] = {
     f"{_PAGE}.metadata._MEM_FORMAT_ENCODING": _memory_format,
+    f"{_OLDER_PAGE}.MEM_FORMAT_ENCODING": _memory_format,
     "builtins.getattr": _attribute,
     "torch.serialization._get_layout": get_layout,
     **{f"{module}.{name}": _path for module in ("pathlib", "pathlib._local") for name in _PATHS},
