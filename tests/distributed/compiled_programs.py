@@ -322,3 +322,53 @@ def over_mesh(rank: int, size: int) -> str:
     for divide in (lambda net: parallelize_module(net, mesh, plan), fully_shard):
         same(trained(True, divide), trained(False, divide), "parallel")
     return "; ".join(reasons)
+
+
+# ***** failures and further uses *****
+
+
+def failing(rank: int, size: int) -> str:
+    """A kernel fails while a collective travels: the error is raised, and the group can be used."""
+
+    def function(x: Any, w: Any, i: Any) -> Any:
+        y = fc.all_reduce(x, "sum", None)
+        return y.sum() + ((w @ w).relu() @ w)[i].sum()
+
+    compiled = torch.compile(function, fullgraph=True)
+    x, w, here = numbers(rank, 1000), numbers(rank, 200, 200), torch.tensor([1, 2])
+    same(compiled(x, w, here), function(x, w, here), "before")
+    launches = compiled._compiled.entry.segments[-1].program.compile().launches
+    assert [k.launch.keep.__name__ for k in launches if k.launch.host] == ["start", "finish"]
+    try:
+        compiled(x, w, torch.tensor([1, 2000]))
+    except IndexError as error:
+        same(compiled(x, w, here), function(x, w, here), "after")
+        return str(error)
+    return ""
+
+
+def again(rank: int, size: int) -> None:
+    """Second derivatives, backward twice, other shapes, compiled autograd, another backend."""
+
+    def function(x: Any) -> Any:
+        return fc.all_reduce(x.sin(), "sum", None).exp() * 0.1
+
+    compiled, found = torch.compile(function, fullgraph=True), []
+    for call in (function, compiled):
+        x = numbers(rank, 4).requires_grad_()
+        (first,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        y = call(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        found.append([first.detach(), second, x.grad])
+    same(found[1], found[0], "twice")
+    for n in (3, 5, 6):
+        same(compiled(numbers(rank, n, 2)), function(numbers(rank, n, 2)), n)
+    same(torch.compile(function, backend="eager")(numbers(rank, 4)), function(numbers(rank, 4)), "backend")
+    x = numbers(rank, 4).requires_grad_()
+    with torch._dynamo.compiled_autograd._enable(torch.compile):
+        function(x).sum().backward()
+    y = numbers(rank, 4).requires_grad_()
+    function(y).sum().backward()
+    same(x.grad, y.grad, "compiled autograd")

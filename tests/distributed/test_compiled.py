@@ -9,6 +9,9 @@ import pytest
 from tests.distributed import compiled_programs as programs
 from tests.distributed.ranks import Ranks
 
+import rushlight as torch
+import rushlight.distributed as dist
+import rushlight.distributed._functional_collectives as fc
 from rushlight._backends.cpu.program.overlap import divided_collectives, early, overlapped
 
 
@@ -45,10 +48,35 @@ def test_programs_that_end_at_buckets(four: Ranks) -> None:
 
 def test_a_step_is_one_graph_whose_reductions_overlap(four: Ranks) -> None:
     for launches in four.run(programs.whole_step):
-        starts, ends = ([k for k, x in enumerate(launches) if x == name] for name in ("start", "finish"))
-        assert len(starts) == len(ends) >= 3 and launches.count("run") <= 1, launches
+        starts, ends = ([k for k, x in enumerate(launches) if x == name] for name in ("start_there", "finish"))
+        assert len(starts) == len(ends) >= 3 and launches.count("run_there") <= 1, launches
         assert all("kernel" in launches[a:b] for a, b in zip(starts, ends, strict=True)), launches
         assert starts[1] < ends[0], launches
+
+
+def test_failures_and_further_uses(four: Ranks) -> None:
+    for text in four.run(programs.failing):
+        assert "index 2000 is out of bounds" in text
+    four.run(programs.again)
+
+
+def test_programs_know_their_groups() -> None:
+    """A group that is gone is an error; another default group makes another program."""
+    compiled = torch.compile(lambda x: fc.all_reduce(x * 2, "sum", None) + dist.get_rank(), fullgraph=True)
+    for turn in (1, 2):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            own = dist.new_group([0])
+            of_group = torch.compile(lambda x, own=own: fc.all_reduce(x * 2, "sum", own))
+            assert compiled(torch.ones(2)).tolist() == of_group(torch.ones(2)).tolist() == [2.0, 2.0]
+            dist.destroy_process_group(own)
+            with pytest.raises(dist.DistBackendError, match="which has been destroyed"):
+                of_group(torch.ones(2))
+        finally:
+            dist.destroy_process_group()
+        with pytest.raises(ValueError, match="has not been initialized"):
+            compiled(torch.ones(2))
+        assert len(compiled._compiled.entry.segments) == turn
 
 
 def test_small_reductions_become_one_where_asked_for(four: Ranks) -> None:

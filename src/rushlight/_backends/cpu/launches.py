@@ -38,10 +38,11 @@ class Launch:
     others are for later kernels. `keep` keeps objects alive whose addresses are among the ints.
 
     `pinned`, of kernels that pack an operand which may stay so, and of those that read it, says where that is told.
-    `host` kernels call a Python function; `halves`, of a collective, are the launches that begin it and wait for it.
+    `host` kernels call a Python function; `halves`, of a collective, are the launches that begin it and wait for it;
+    `there` is a collective whose result takes the place of its operand.
     """
 
-    __slots__ = ("call", "halves", "host", "ints", "keep", "pinned", "results", "words")
+    __slots__ = ("call", "halves", "host", "ints", "keep", "pinned", "results", "there", "words")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Launch:
         self.pinned = pinned
         self.host = False
         self.halves: tuple[Launch, Launch] | None = None
+        self.there: Launch | None = None
 
     def constants(self) -> Constants:
         """The ints as an array.  RuntimeError for sizes beyond 63 bits."""

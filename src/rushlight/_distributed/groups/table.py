@@ -14,7 +14,10 @@ from rushlight._distributed.errors import DistBackendError
 from rushlight._distributed.groups.group import GROUPS, Group
 from rushlight._distributed.groups.operation import Operation
 
-__all__ = ["GROUPS", "group_numbered", "operation_of", "steps_of"]
+# Collectives that a communicator carries out in place.
+IN_PLACE = ("all_reduce", "reduce_to", "broadcast_from")
+
+__all__ = ["GROUPS", "IN_PLACE", "group_numbered", "operation_of", "steps_of"]
 
 
 def group_numbered(number: int) -> Group:
@@ -28,7 +31,7 @@ def group_numbered(number: int) -> Group:
 def operation_of(
     number: int, name: str, buffers: tuple[Buffer, Buffer], specs: tuple[Any, Any], params: Mapping[str, Any]
 ) -> Operation:
-    """The collective `name` of group `number` from a buffer into another one, which do not overlap; `specs` describe them.
+    """The collective `name` of group `number` from a buffer into another one; `specs` describe them.
 
     DistBackendError where the group is gone, or another one than the program was made for.
     """
@@ -52,12 +55,16 @@ def _name_of(group: Group, name: str, params: Mapping[str, Any]) -> str:
 
 
 def steps_of(group: Group, name: str, x: Buffer, out: Buffer, params: Mapping[str, Any]) -> list[Any]:
-    """The steps of a collective, whose parameters are those of the primitive."""
+    """The steps of a collective, whose parameters are those of the primitive.  Those in `IN_PLACE` may have `out` where
+    `x` is.
+    """
     communicator = group.communicator
     if name in ("all_reduce", "reduce_to", "reduce_scatter"):
         x, out = x.real_parts(), out.real_parts()
     if name in ("all_reduce", "reduce_to", "broadcast_from"):
-        steps: list[Any] = [lambda: copy_bytes(out.address, x.address, x.nbytes)]
+        steps: list[Any] = []
+        if x.address != out.address:
+            steps.append(lambda: copy_bytes(out.address, x.address, x.nbytes))
         if name == "broadcast_from":
             return steps + communicator.broadcast(out, params["root"])
         reduction = Reduction(params["reduce"], params["factor"])

@@ -15,7 +15,7 @@ from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime.host_call_native import FUNCTION, call_host
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 from rushlight._distributed.engines.buffers import Buffer
-from rushlight._distributed.groups.table import operation_of
+from rushlight._distributed.groups.table import IN_PLACE, operation_of
 from rushlight._host.device_records import MAY_UNLOCK
 from rushlight._types.device import CPU
 from rushlight._types.layout import contiguous_strides, numel
@@ -24,7 +24,7 @@ from rushlight._types.spec import Spec
 __all__ = ["abandon", "collective_call", "host_launch"]
 
 _HELD = threading.local()  # operations that this thread's programs have started, by where the results go
-_FOUR, _TWO = ctypes.c_int64 * 4, ctypes.c_int64 * 2
+_FOUR, _THREE, _ONE = ctypes.c_int64 * 4, ctypes.c_int64 * 3, ctypes.c_int64
 _CALLABLE: list[Any] = []  # the kernel, once
 
 
@@ -66,10 +66,21 @@ class _Collective:
         _held()[out] = operation.group.start(operation)
 
     def finish(self, address: int) -> None:
-        """Words: the result, the operand."""
-        out, _ = _TWO.from_address(address)
-        operation = _held().pop(out)
+        """Words: the result, and the operand where that is elsewhere."""
+        operation = _held().pop(_ONE.from_address(address).value)
         operation.group.wait(operation)
+
+    def run_there(self, address: int) -> None:
+        """In place.  Words: the order, the order, the operand."""
+        x = _THREE.from_address(address)[2]
+        operation = self.operation(x, x)
+        operation.group.run(operation)
+
+    def start_there(self, address: int) -> None:
+        """In place.  Words: as those of `run_there`."""
+        x = _THREE.from_address(address)[2]
+        operation = self.operation(x, x)
+        _held()[x] = operation.group.start(operation)
 
 
 def _held() -> dict[int, Any]:
@@ -91,7 +102,7 @@ def abandon() -> None:
 
 
 def collective_call(step: ExternStep) -> list[Launch]:
-    """One launch; `halves` are those that begin and end it."""
+    """One launch; `halves` are those that begin and end it, `there` does it in place."""
     (_, x), (_, out) = step.inputs, step.outputs
     for each in (x, out):
         if each.strides != contiguous_strides(each.shape) and numel(each.shape):
@@ -99,4 +110,9 @@ def collective_call(step: ExternStep) -> list[Launch]:
     work = _Collective(step.name, step.params, x, out)
     made = host_launch(work.run, (0, 1), step.sizes)
     made.halves = host_launch(work.start, (0, 1), step.sizes, MAY_UNLOCK), host_launch(work.finish, (-2, 1))
+    if step.name in IN_PLACE:
+        there = made.there = host_launch(work.run_there, (0, 1), step.sizes[:1])
+        there.halves = (
+            host_launch(work.start_there, (0, 1), step.sizes[:1], MAY_UNLOCK), host_launch(work.finish, (1,)),
+        )  # fmt: skip
     return [made]

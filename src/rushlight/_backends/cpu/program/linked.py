@@ -83,10 +83,27 @@ class _Launched:
         assert self.launch.halves is not None
         begin, end = self.launch.halves
         start = _Launched(begin, self.words, self.fresh, self.written, self.step)
-        out: Place = ("buffer", self.fresh[1], 0)
-        finish = _Launched(end, [out, self.words[1]], [], set(), self.step)
-        finish.writes = {_key(out)}
+        held: list[Place] = [("buffer", b, 0) for b in self.fresh[1:]]
+        finish = _Launched(end, [*held, self.words[1]], [], set(), self.step)
+        finish.writes = {_key(held[0] if held else self.words[1])}
         return start, finish
+
+    def in_place(self) -> _Launched:
+        """A collective whose result takes the place of its operand."""
+        assert self.launch.there is not None
+        return _Launched(self.launch.there, self.words, self.fresh[:1], {_key(self.words[1])}, self.step)
+
+    def renamed(self, number: int, other: int) -> None:
+        """Let one buffer be another."""
+
+        def place(p: Place) -> Place:
+            return ("buffer", other, p[2]) if p[:2] == ("buffer", number) else p
+
+        self.words = [place(p) for p in self.words]
+        for keys in (self.reads, self.writes, self.written):
+            if ("buffer", number) in keys:
+                keys.discard(("buffer", number))
+                keys.add(("buffer", other))
 
     @property
     def pieces(self) -> int:
@@ -131,6 +148,7 @@ class LinkedExecutable:
         self.clock: Any = None  # the words that waves add their time to (see `measuring.clocked`)
         self._lay()
         if any(x.launch.host for x in self.launches) and self.wiring.on.get("overlap"):
+            self._share()
             self.launches = overlapped(self.launches, _Launched.halves)
         self._divide()
         self._plan()
@@ -208,6 +226,27 @@ class LinkedExecutable:
                 continue
             number = part.renumbered(next(fresh_results))
             where.append(places[number] if number >= 0 else ("number", 0, 0))
+
+    def _share(self) -> None:
+        """Let results of collectives lie where their operands do, which nobody reads any more."""
+        last: dict[Any, int] = {}
+        for k, x in enumerate(self.launches):
+            last |= dict.fromkeys(x.reads | x.writes, k)
+        kept = {_key(p) for p in self.outputs}
+        for k, x in enumerate(self.launches):
+            kind, number, offset = x.words[1] if x.launch.there is not None else ("word", 0, 0)
+            key = (kind, number)
+            if kind != "buffer" or offset or key in kept or last[key] != k:
+                continue
+            out = x.fresh[1]
+            if self.buffers[out] != self.buffers[number]:
+                continue
+            self.launches[k] = x.in_place()
+            for other in self.launches[k + 1 :]:
+                other.renamed(out, number)
+            self.outputs = [("buffer", number, p[2]) if p[:2] == ("buffer", out) else p for p in self.outputs]
+            kept = {_key(p) for p in self.outputs}
+            last[key] = last.get(("buffer", out), k)
 
     # ***** waves and memory *****
 
