@@ -68,6 +68,7 @@ class FlightRecorder:
         self.rank = 0  # in the whole job
         self.groups: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.written: str | None = None
+        self.thread, self.alone = 0, True  # whether one thread asked for all operations, and which
         self.taps: list[list[Any]] = []  # lists to which operations are added too
 
     def note(self, operation: Any, number: int) -> None:
@@ -75,6 +76,9 @@ class FlightRecorder:
         operation.created = time.monotonic()
         if operation.line is None:
             operation.line = user_code(3)
+        here = threading.get_ident()
+        if here != self.thread:
+            self.thread, self.alone = here, not self.thread
         ring = self.ring
         if ring is None:
             ring = self.ring = deque(maxlen=max(FLIGHT_SIZE.get(), 0))
@@ -106,7 +110,8 @@ class FlightRecorder:
             :MOST_TOLD
         ]
         if unfinished:
-            return "\n".join(f"{WAITS if o.blocks() else ''}{o.text()} at {o.where()}" for o in unfinished)
+            waits = WAITS if self.alone else ""
+            return "\n".join(f"{waits if o.blocks() else ''}{o.text()} at {o.where()}" for o in unfinished)
         last = f"; its last operation was {operations[-1].text()} at {operations[-1].where()}" if operations else ""
         return f"it is at {_main_line()}{last}"
 

@@ -179,11 +179,13 @@ class Group:
         if not operation.done:
             began = time.monotonic()
             operation.stood = operation.stood or began
+            operation.standing = True
             try:
                 if not self._wait(operation, None if timeout is None else began + timeout):
                     return False
             finally:
                 operation.blocked += time.monotonic() - began
+                operation.standing = False
         if operation.error is not None:
             raise operation.error
         return True

@@ -55,7 +55,7 @@ class Operation:
 
     __slots__ = (
         "at", "began", "block", "blocked", "callbacks", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "label", "line", "looked", "name", "nbytes",
-        "noticed", "number", "outputs", "received", "record", "steps", "stood", "warned",
+        "noticed", "number", "outputs", "received", "record", "standing", "steps", "stood", "warned",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +66,7 @@ class Operation:
         self.at = 0  # the next step
         self.number = self.record = self.looked = 0
         self.created = self.began = self.ended = self.blocked = self.stood = self.warned = 0.0
-        self.done = self.noticed = False
+        self.done = self.noticed = self.standing = False
         self.error: BaseException | None = None
         self.block: Block | None = None  # while a call is in flight
         self.event: threading.Event | None = None
@@ -104,7 +104,7 @@ class Operation:
 
     def blocks(self) -> bool:
         """Whether the program stands still for it."""
-        return not self.done and (self.event is None or self.stood > 0)
+        return not self.done and (self.event is None or self.standing)
 
     def settle(self) -> None:
         """Done: give up what it kept, as the flight recorder may keep the operation itself for long."""

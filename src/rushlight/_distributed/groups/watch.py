@@ -82,10 +82,10 @@ class Watch:
 
     def look_for_crossing(self, operation: Any) -> None:
         """DistBackendError where another rank stands still in an operation of another group, for which it waits for this
-        one: both called their groups in different orders.
+        one: both called their groups in different orders.  Only where one thread of each communicates.
         """
-        if self.monitor is None or not operation.blocks():
-            return
+        if self.monitor is None or not operation.blocks() or not FLIGHT.alone:
+            return  # another thread may yet join
         here, own = operation.title() + " ", operation.group
         told = self.monitor.notices()
         for rank in own.ranks:
