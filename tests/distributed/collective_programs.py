@@ -441,3 +441,38 @@ def methods(rank: int, size: int) -> None:
     pg.barrier().wait()
     pg.monitored_barrier()
     assert pg.rank() == rank and pg.size() == size and pg.name() == "gloo" and pg.group_name == "0"
+
+
+def shrunk(rank: int, size: int) -> Any:
+    """Groups without some of their places, which only those who stay make; and the methods that make groups."""
+    group = dist.new_group(list(range(size)))
+    if rank != 1:
+        smaller = dist.shrink_group([1], group)
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x, group=smaller)
+        assert x.item() == sum(k for k in range(size) if k != 1), x
+        assert dist.get_process_group_ranks(smaller) == [k for k in range(size) if k != 1]
+        assert smaller.size() == size - 1 and smaller.rank() == rank - (rank > 1)
+    for places, text in (
+        ([], "empty"),
+        ([0, 0], "duplicates"),
+        ([size], "not within"),
+        (list(range(size)), "exclude all"),
+        ([rank], "is excluded"),
+    ):
+        try:
+            dist.shrink_group(places, group)
+        except ValueError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(places)
+    half = group.split_group([0, 1])
+    assert (half is None) == (rank > 1) and (half is None or half.size() == 2)
+    gloo = dist.ProcessGroupGloo(None, rank, size)
+    x = torch.tensor([1.0])
+    gloo.allreduce([x]).wait()
+    rows = [[torch.zeros(1), torch.zeros(2)] for _ in range(size)]
+    gloo.allgather_coalesced(rows, [torch.tensor([float(rank)]), torch.full((2,), float(rank))]).wait()
+    assert x.item() == size and [row[1].tolist() for row in rows] == [[k, k] for k in range(size)]
+    assert gloo.boxed() is gloo and dist.ProcessGroup.unbox(gloo) is gloo and isinstance(gloo, dist.ProcessGroup)
+    return gloo.rank()

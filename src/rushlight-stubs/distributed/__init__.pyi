@@ -22,6 +22,7 @@ from rushlight._distributed.errors import DistNetworkError as DistNetworkError
 from rushlight._distributed.errors import DistStoreError as DistStoreError
 from rushlight._distributed.stores.file_store import FileStore as FileStore
 from rushlight.distributed.c10d.options import GatherOptions as GatherOptions
+from rushlight.nn.parallel.buckets import GradBucket as GradBucket
 from rushlight.distributed.c10d.world import GroupMember as GroupMember
 class GroupName: ...
 from rushlight._distributed.stores.hash_store import HashStore as HashStore
@@ -118,6 +119,7 @@ from rushlight.distributed.c10d.messages import send as send
 from rushlight.distributed.c10d.objects import send_object_list as send_object_list
 from rushlight.distributed.c10d.options import set_debug_level as set_debug_level
 from rushlight.distributed.c10d.options import set_debug_level_from_env as set_debug_level_from_env
+from rushlight.distributed.c10d.groups import shrink_group as shrink_group
 from rushlight.distributed.c10d.groups import split_group as split_group
 from rushlight.distributed.c10d.options import supports_complex as supports_complex
 from rushlight.distributed import tensor as tensor

@@ -40,7 +40,7 @@ __all__ = [
     "register_rendezvous_handler", "rendezvous",
     "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "HashStore", "PrefixStore", "QueueEmptyError", "DeviceMesh", "init_device_mesh",
     "Store", "TCPStore", "is_available",
-    "BuiltinCommHookType", "ProcessGroupGloo",
+    "BuiltinCommHookType", "GradBucket", "ProcessGroupGloo",
     "AllToAllOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions", "BroadcastOptions",
     "DebugLevel", "GatherOptions", "GroupMember", "GroupName", "P2POp", "ProcessGroup", "ReduceOp", "ReduceOptions",
     "ReduceScatterOptions", "ScatterOptions", "Work", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
@@ -51,7 +51,7 @@ __all__ = [
     "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
     "is_ucc_available", "is_xccl_available", "isend", "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
     "record_comm", "recv", "recv_object_list", "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "split_group", "supports_complex",
+    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "shrink_group", "split_group", "supports_complex",
 ]  # fmt: skip
 
 __getattr__ = lazy_files(
@@ -62,6 +62,7 @@ __getattr__ = lazy_files(
         "breakpoint": "c10d.debugging",
         "ProcessGroupGloo": "distributed_c10d",
         "BuiltinCommHookType": "c10d.options",
+        "GradBucket": "c10d.buckets",
         "init_device_mesh": "device_mesh",
     },
     (

@@ -53,6 +53,7 @@ from rushlight.distributed.c10d.groups import (
     new_group,
     new_subgroups,
     new_subgroups_by_enumeration,
+    shrink_group,
     split_group,
 )
 from rushlight.distributed.c10d.messages import P2POp, batch_isend_irecv, irecv, isend, monitored_barrier, recv, send
@@ -105,7 +106,7 @@ __all__ = [
     "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
     "is_ucc_available", "is_xccl_available", "isend", "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
     "record_comm", "recv", "recv_object_list", "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "split_group", "supports_complex",
+    "scatter_object_list", "send", "send_object_list", "set_debug_level", "set_debug_level_from_env", "shrink_group", "split_group", "supports_complex",
 ]  # fmt: skip
 
 

@@ -30,9 +30,23 @@ class Pool:
             self._waiting.append(function)
             if self._idle >= len(self._waiting):
                 self._changed.notify()
-            elif self.limit is None or self._threads < self.limit:
-                self._threads += 1
-                threading.Thread(target=self._serve, name=f"{self.name}-{self._threads}", daemon=True).start()
+                return
+            if self.limit is not None and self._threads >= self.limit:
+                return
+            self._threads += 1
+            if self._start() or self._threads:
+                return
+            self._waiting.pop()
+        function()
+
+    def _start(self) -> bool:
+        """One more thread, already counted; False where the interpreter ends, and starts none any more."""
+        try:
+            threading.Thread(target=self._serve, name=f"{self.name}-{self._threads}", daemon=True).start()
+        except RuntimeError:
+            self._threads -= 1
+            return False
+        return True
 
     @property
     def busy(self) -> int:

@@ -25,7 +25,7 @@ from rushlight._interface.distributed import (
     start_mpi,
     subset,
 )
-from rushlight.distributed.c10d.methods import ProcessGroup
+from rushlight.distributed.c10d.methods import WAYS, ProcessGroup
 from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
 from rushlight.distributed.c10d.world import WORLD, BaseGroup, GroupMember, default_group, group_of
 from rushlight.distributed.rendezvous import rendezvous
@@ -34,7 +34,7 @@ __all__ = [
     "destroy_process_group", "get_backend", "get_backend_config", "get_default_backend_for_device", "get_global_rank", "get_group_rank",
     "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group",
     "is_backend_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
-    "is_ucc_available", "is_xccl_available", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group",
+    "is_ucc_available", "is_xccl_available", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group",
 ]  # fmt: skip
 
 _SERVED = (Backend.GLOO, Backend.MPI)
@@ -312,6 +312,67 @@ def split_group(
     return _process_group(
         WORLD.count, name, ranks, communicator, seconds, backend or parent._backend, config, description
     )
+
+
+SHRINK_DEFAULT, SHRINK_ABORT = 0, 1
+
+
+def shrink_group(
+    ranks_to_exclude: Sequence[int], group: Any = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: Any = None
+) -> Any:
+    """The group without some of its places (`ranks_to_exclude`); those who stay call it, the others need not.
+
+    With the default group, the result is the new default group, in which processes have new ranks; other groups are
+    ended. With `SHRINK_ABORT` operations of the former group are given up first.  ValueError for places that are not
+    there, none, all of them, or this process's own.
+    """
+    parent: BaseGroup = group_of(group)
+    excluded = sorted(ranks_to_exclude)
+    if not excluded:
+        raise ValueError("ranks_to_exclude cannot be empty")
+    if len(set(excluded)) != len(excluded):
+        raise ValueError(f"ranks_to_exclude must not contain duplicates, got {excluded}")
+    if not 0 <= excluded[0] <= excluded[-1] < parent.size():
+        raise ValueError(f"ranks_to_exclude {excluded} has a rank that is not within the group of {parent.size()}")
+    if len(excluded) == parent.size():
+        raise ValueError("ranks_to_exclude cannot exclude all ranks")
+    if parent.rank() in excluded:
+        raise ValueError(f"rank {parent.rank()} is excluded, and must not call shrink_group()")
+    if shrink_flags & SHRINK_ABORT:
+        parent.abort()
+    places = [place for place in range(parent.size()) if place not in excluded]
+    seconds = parent._group.timeout
+    parent.shrinks += 1
+    name = f"{parent.group_name}:shrunk:{parent.shrinks}"
+    alone = len(places) == 1
+    communicator = (
+        SingleCommunicator()
+        if alone
+        else subset(parent._group.communicator, places, _digest(f"{name} {places}") % _TAGS, seconds)
+    )
+    rest = (parent._backend, parent._config, f"{parent.group_desc}:shrunken")
+    if parent is not WORLD.default:
+        ranks = [parent._group.ranks[place] for place in places]
+        return _process_group(WORLD.count, name, ranks, communicator, seconds, *rest)
+    store = WORLD.store
+    for one in list(WORLD.groups):
+        WORLD.remove(one)
+    WORLD.default = _process_group(0, name, range(len(places)), communicator, seconds, *rest)
+    WORLD.store = store
+    return WORLD.default
+
+
+def _new_gloo(store: Any, rank: int, size: int, seconds: float) -> Group:
+    """All processes, below the default group."""
+    if size > 1:
+        require_mpi()
+    communicator = _ENGINE.connect(store, rank, size, seconds)
+    return Group(
+        _FIRST_LOCAL + _digest(f"gloo {_ENGINE.rounds}"), f"gloo:{_ENGINE.rounds}", range(size), communicator, seconds
+    )
+
+
+WAYS.update(split_group=split_group, shrink_group=shrink_group, new_gloo=_new_gloo)
 
 
 # ***** questions *****

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from rushlight import Tensor
 from rushlight.distributed.c10d import collectives, messages
-from rushlight.distributed.c10d.options import RedOpType, ReduceOp
+from rushlight.distributed.c10d.options import BackendConfig, BackendType, RedOpType, ReduceOp, default_pg_timeout
 from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import BaseGroup
 
-__all__ = ["ProcessGroup", "ProcessGroupGloo"]
+__all__ = ["WAYS", "ProcessGroup", "ProcessGroupGloo"]
+
+WAYS: dict[str, Any] = {}  # functions of `groups`, which makes the groups: `split_group`, `shrink_group`, `new_gloo`
 
 
 def _one(tensors: Any) -> Tensor:
@@ -41,6 +44,41 @@ class ProcessGroup(BaseGroup):
     give a `Work`.
     """
 
+    BackendType = BackendType
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, CUSTOM = BackendType
+
+    @property
+    def use_pg_for_symm_mem_rendezvous(self) -> bool:
+        """Whether symmetric memory of GPUs is agreed on by this group: there is none."""
+        return False
+
+    def boxed(self) -> ProcessGroup:
+        """The group itself: PyTorch's goes through a box to compiled code."""
+        return self
+
+    @staticmethod
+    def unbox(boxed: ProcessGroup) -> ProcessGroup:
+        """What `boxed` gave; ValueError for anything else."""
+        if not isinstance(boxed, ProcessGroup):
+            raise ValueError(f"ProcessGroup.unbox() takes what ProcessGroup.boxed() gave, not {type(boxed).__name__}")
+        return boxed
+
+    def split_group(
+        self, ranks: Any, timeout: Any = None, opts: Any = None, group_name: str | None = None, group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:  # fmt: skip
+        """A group of some places of this one, for those who are in it, else None; all processes of this group call it."""
+        made: ProcessGroup | None = WAYS["split_group"](self, [list(ranks)], timeout, opts, group_desc)
+        return made
+
+    def merge_remote_group(
+        self, store: Any, size: int, timeout: Any = None, group_name: str | None = None, group_desc: str | None = None
+    ) -> Any:
+        """NotImplementedError: the processes of an MPI world are those with which it began."""
+        raise NotImplementedError(
+            "torch.distributed.ProcessGroup.merge_remote_group is not there: a world takes no further processes, start another one"
+        )
+
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work | None:
         """`all_reduce`."""
         return collectives.all_reduce(_one(tensors), _op(opts), self, async_op=True)
@@ -68,10 +106,17 @@ class ProcessGroup(BaseGroup):
 
     all_gather_single = _allgather_base
 
+    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Work | None:
+        """`all_gather` of several: `output_lists[rank][k]` gets that rank's `input_list[k]`."""
+        works = [self.allgather([[row[k] for row in output_lists]], [x]) for k, x in enumerate(input_list)]
+        return ended([work for work in works if work is not None])
+
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work | None:
         """`all_gather_into_tensor` of several."""
         works = [self._allgather_base(out, x) for out, x in zip(outputs, inputs, strict=True)]
         return ended([work for work in works if work is not None])
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None) -> Work | None:
         """`gather` to a place in the group."""
@@ -97,6 +142,8 @@ class ProcessGroup(BaseGroup):
         """`reduce_scatter_tensor` of several."""
         works = [self._reduce_scatter_base(out, x, opts) for out, x in zip(outputs, inputs, strict=True)]
         return ended([work for work in works if work is not None])
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work | None:
         """`all_to_all`."""
@@ -131,10 +178,81 @@ class ProcessGroup(BaseGroup):
         messages.monitored_barrier(self, timeout, wait_all_ranks)
 
 
-class ProcessGroupGloo:
-    """For `isinstance`: groups that were asked to be gloo's are `ProcessGroup`s here, of rushlight's own engine."""
+class ProcessGroupGloo(ProcessGroup):
+    """A group of all processes that is made of a store, below `init_process_group`: it runs on MPI too.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "rushlight has no ProcessGroupGloo: init_process_group('gloo') makes a ProcessGroup on MPI"
-        )
+    All processes make it, with their `rank` and the same `size`. Memory of its own and its being put to sleep are refused.
+    """
+
+    class Options:
+        """Settings: how long operations may take."""
+
+        def __init__(self) -> None:
+            self._timeout = default_pg_timeout
+            self._devices: list[Any] = []
+            self._threads = 2
+
+    class Device:
+        """What PyTorch's sockets are bound to: an interface's name, or a host's. MPI chooses by itself."""
+
+        def __init__(self, hostname: str = "", interface: str = "") -> None:
+            self.hostname, self.interface = hostname, interface
+
+    supports_splitting = supports_coalescing = supports_shrinking = True
+    supports_time_estimate = False
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: Any = default_pg_timeout) -> None:
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout._timeout.total_seconds()
+        super().__init__(WAYS["new_gloo"](store, rank, size, seconds), "gloo", BackendConfig("gloo"), "undefined")
+
+    @staticmethod
+    def create_device(hostname: str = "", interface: str = "", lazy_init: bool | None = None) -> Device:
+        """A device of an interface or a host."""
+        return ProcessGroupGloo.Device(hostname, interface)
+
+    @staticmethod
+    def create_default_device(lazy_init: bool | None = None) -> Device:
+        """The device that is chosen where none is named."""
+        return ProcessGroupGloo.Device()
+
+    @property
+    def options(self) -> Options:
+        """The settings."""
+        made = self.Options()
+        made._timeout = timedelta(seconds=self._group.timeout)
+        return made
+
+    def shrink(self, ranks_to_exclude: list[int], shrink_flags: int = 0, opts_override: Any = None) -> Any:
+        """A group without some places: see `torch.distributed.shrink_group`."""
+        return WAYS["shrink_group"](ranks_to_exclude, self, shrink_flags, opts_override)
+
+    def eager_connect_single_device(self, device: Any = None) -> None:
+        """Nothing: processes are connected."""
+
+    def setUsePgForSymmMemRendezvous(self, use: bool) -> None:
+        """Nothing is agreed on; NotImplementedError for True."""
+        if use:
+            raise NotImplementedError("there is no symmetric memory between CPUs")
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        """Whether it has memory of its own for tensors: no."""
+        return False
+
+    def allocate_tensor(self, *args: Any, **kwargs: Any) -> Any:
+        """NotImplementedError: any tensor will do."""
+        raise NotImplementedError("process groups of the CPU have no memory of their own: any tensor will do")
+
+    @property
+    def mem_allocator(self) -> Any:
+        """The allocator of that memory: NotImplementedError."""
+        raise NotImplementedError("process groups of the CPU have no memory of their own")
+
+    def suspend(self) -> None:
+        """Give memory back for a while: NotImplementedError."""
+        raise NotImplementedError("process groups of the CPU hold no memory that could be given back")
+
+    resume = suspend
+
+    def memory_stats(self) -> dict[str, int]:
+        """The bytes that it holds on a device: none."""
+        return {}

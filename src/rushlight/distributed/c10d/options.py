@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 __all__ = [
-    "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
+    "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BackendType", "BarrierOptions",
     "BroadcastOptions", "BuiltinCommHookType", "DebugLevel", "GatherOptions", "GroupName", "ReduceOp", "ReduceOptions", "ReduceScatterOptions", "ScatterOptions",
     "default_pg_timeout", "get_debug_level", "reduce_op", "set_debug_level", "set_debug_level_from_env", "supports_complex",
 ]  # fmt: skip
@@ -44,8 +44,30 @@ class ReduceOp:
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = RedOpType
 
     def __init__(self, op: Any = RedOpType.SUM, factor: float | None = None) -> None:
-        self.op: RedOpType = op.op if isinstance(op, ReduceOp) else RedOpType(op)
-        self.factor = factor
+        self._op: RedOpType = op.op if isinstance(op, ReduceOp) else RedOpType(op)
+        self._factor = factor
+
+    @property
+    def op(self) -> RedOpType:
+        """The kind of reduction."""
+        return self._op
+
+    @property
+    def factor(self) -> float | None:
+        """Of `PREMUL_SUM`: what values are multiplied by."""
+        return self._factor
+
+    def __copy__(self) -> ReduceOp:
+        return ReduceOp(self._op, self._factor)
+
+    def __deepcopy__(self, memo: Any) -> ReduceOp:
+        return self.__copy__()
+
+    def __getstate__(self) -> tuple[int, float | None]:
+        return int(self._op), self._factor
+
+    def __setstate__(self, state: tuple[int, float | None]) -> None:
+        self._op, self._factor = RedOpType(state[0]), state[1]
 
     def __eq__(self, other: object) -> bool:
         return (other.op if isinstance(other, ReduceOp) else other) is self.op
@@ -74,6 +96,12 @@ def supports_complex(reduceOp: Any) -> bool:
     return kind not in (ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
 
+class BackendType(enum.Enum):
+    """Kinds of backends: `ProcessGroup.BackendType`."""
+
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, CUSTOM = range(7)
+
+
 class Backend(str):
     """The name of a backend, in lower case: `Backend("GLOO")` is `"gloo"`.
 
@@ -83,6 +111,11 @@ class Backend(str):
     UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE = "undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"
     backend_list = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE]
     default_device_backend_map = {"cpu": GLOO, "cuda": NCCL, "xpu": XCCL, "mps": GLOO}
+    backend_capability = {GLOO: ["cpu"], MPI: ["cpu"]}  # types of devices whose tensors are taken
+    backend_type_map = {
+        UNDEFINED: BackendType.UNDEFINED, GLOO: BackendType.GLOO, NCCL: BackendType.NCCL, XCCL: BackendType.XCCL, UCC: BackendType.UCC,
+        MPI: BackendType.MPI, FAKE: BackendType.CUSTOM,
+    }  # fmt: skip
 
     def __new__(cls, name: str) -> Any:
         if not isinstance(name, str):
@@ -191,6 +224,7 @@ class BarrierOptions(_Options):
     """Of `ProcessGroup.barrier`."""
 
     device_ids: Any = None
+    device: Any = None
 
 
 class BroadcastOptions(_Options):

@@ -31,6 +31,21 @@ class Work:
         """Wait: there are no streams on the CPU."""
         self.wait()
 
+    def block_current_stream(self) -> None:
+        """Let what follows wait: there are no streams on the CPU, so that this process does."""
+        self.wait()
+
+    def boxed(self) -> Work:
+        """The object itself: PyTorch's goes through a box to compiled code."""
+        return self
+
+    @staticmethod
+    def unbox(boxed: Work) -> Work:
+        """What `boxed` gave; ValueError for anything else."""
+        if not isinstance(boxed, Work):
+            raise ValueError(f"Work.unbox() takes what Work.boxed() gave, not {type(boxed).__name__}")
+        return boxed
+
     def is_completed(self) -> bool:
         """Whether the operation is done, well or badly."""
         return self._operation.done

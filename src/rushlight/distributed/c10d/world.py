@@ -17,12 +17,16 @@ NO_GROUP = "Default process group has not been initialized, please make sure to 
 class BaseGroup:
     """What a process group knows: its operations below tensors, its name, the backend that was asked for."""
 
+    group_name: str = ""
+    group_desc: str = "undefined"
+    bound_device_id: Any = None
+
     def __init__(self, group: Group, backend: str, config: Any, description: str) -> None:
         self._group, self._backend, self._config = group, backend, config
         self.group_name, self.group_desc = group.name, description
-        self.bound_device_id: Any = None
         self._coalescing: list[Any] | None = None
         self.splits = 0  # how often it was split
+        self.shrinks = 0  # likewise: those who are left out do not count these
 
     def rank(self) -> int:
         """This process's place in the group."""

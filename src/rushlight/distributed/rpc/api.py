@@ -12,10 +12,10 @@ from typing import Any
 from rushlight.distributed import DistError, PrefixStore, rendezvous
 from rushlight.distributed.autograd.contexts import CONTEXTS
 from rushlight.distributed.rpc import constants
-from rushlight.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT as DEFAULT_SHUTDOWN_TIMEOUT
-from rushlight.distributed.rpc.constants import UNSET_RPC_TIMEOUT as UNSET_RPC_TIMEOUT
 from rushlight.distributed.rpc.agent import Agent
 from rushlight.distributed.rpc.calling import rpc_async, rpc_sync
+from rushlight.distributed.rpc.constants import DEFAULT_SHUTDOWN_TIMEOUT as DEFAULT_SHUTDOWN_TIMEOUT
+from rushlight.distributed.rpc.constants import UNSET_RPC_TIMEOUT as UNSET_RPC_TIMEOUT
 from rushlight.distributed.rpc.members import Members, WorkerInfo, own_host
 from rushlight.distributed.rpc.options import BackendType, TensorPipeRpcBackendOptions
 from rushlight.distributed.rpc.rref import RRef, remote
@@ -152,9 +152,9 @@ def _give(key: tuple[int, tuple[str, ...]], name: str, value: Any, leads: bool) 
 def _all_gather(
     obj: Any, worker_names: set[str] | None = None, timeout: float = constants.UNSET_RPC_TIMEOUT
 ) -> dict[str, Any]:
-    """Worker -> its object, on all workers of a set (all there are).  RuntimeError after `timeout`, with who is missing."""
+    """Worker -> its object, on all workers of a set (all there are for none, or an empty one).  RuntimeError after `timeout`, with who is missing."""
     agent = current_agent()
-    names = tuple(sorted(worker_names if worker_names is not None else (info.name for info in agent.members.all())))
+    names = tuple(sorted(worker_names or (info.name for info in agent.members.all())))
     leader, me = names[0], agent.me.name
     with _GATHERING:
         count = _GATHER_COUNTS[names] = _GATHER_COUNTS.get(names, -1) + 1

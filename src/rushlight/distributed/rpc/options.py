@@ -26,7 +26,25 @@ class RpcBackendOptions:
     def __init__(
         self, rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD
     ) -> None:
-        self.rpc_timeout, self.init_method = float(rpc_timeout), init_method
+        self._rpc_timeout, self._init_method = float(rpc_timeout), init_method
+
+    @property
+    def rpc_timeout(self) -> float:
+        """How long a call may take, in seconds."""
+        return self._rpc_timeout
+
+    @rpc_timeout.setter
+    def rpc_timeout(self, seconds: float) -> None:
+        self._rpc_timeout = float(seconds)
+
+    @property
+    def init_method(self) -> str:
+        """The URL of the store."""
+        return self._init_method
+
+    @init_method.setter
+    def init_method(self, url: str) -> None:
+        self._init_method = url
 
 
 class TensorPipeRpcBackendOptions(RpcBackendOptions):
@@ -49,12 +67,17 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         super().__init__(rpc_timeout, init_method)
         if num_worker_threads < 1:
             raise ValueError(f"num_worker_threads must be positive, got {num_worker_threads}")
-        self.num_worker_threads = num_worker_threads
+        self._num_worker_threads = num_worker_threads
         self._device_maps: dict[str, dict[Any, Any]] = {}
         self._devices: list[Any] = []
         for to, device_map in (device_maps or {}).items():
             self.set_device_map(to, device_map)
         self.set_devices(devices or [])
+
+    @property
+    def num_worker_threads(self) -> int:
+        """How many calls of others run at a time."""
+        return self._num_worker_threads
 
     @property
     def device_maps(self) -> dict[str, dict[Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
@@ -84,6 +84,8 @@ class Replicate(Placement):
 class Partial(Placement):
     """A term on every process: reduced by `reduce_op` ("sum", "avg", "product", "max", "min") they are the tensor."""
 
+    LINEAR_REDUCE_OPS: ClassVar[tuple[str, ...]] = ("sum", "avg")
+    ALL_REDUCE_OPS: ClassVar[tuple[str, ...]] = (*LINEAR_REDUCE_OPS, "min", "max", "product")
     __slots__ = ("reduce_op",)
 
     def __init__(self, reduce_op: str = "sum") -> None:

@@ -18,7 +18,7 @@ __all__ = ["RequestQueue", "TimerClient", "TimerRequest", "TimerServer", "config
 _log = logging.getLogger("torch.distributed.elastic")
 
 
-@dataclass
+@dataclass(slots=True)
 class TimerRequest:
     """A worker's piece of work, and when its time is over (`time.time()`); a negative time ends the timer."""
 

@@ -23,22 +23,19 @@ _LONGEST = select.PIPE_BUF  # of one request: a pipe takes so much at once, or n
 class FileTimerRequest(TimerRequest):
     """A piece of work of process `worker_pid`, and the signal that it gets when the time is over (0: it ends the timer)."""
 
+    __slots__ = ("signal", "version")
+
     def __init__(self, worker_pid: int, scope_id: str, expiration_time: float, signal: int = 0) -> None:
-        self.version = 1
-        self.worker_pid, self.scope_id, self.expiration_time, self.signal = (
-            worker_pid,
-            scope_id,
-            expiration_time,
-            int(signal),
-        )
+        super().__init__(worker_pid, scope_id, expiration_time)
+        self.version, self.signal = 1, int(signal)
 
     @property
-    def worker_id(self) -> int:
+    def worker_pid(self) -> int:
         """The process."""
-        return self.worker_pid
+        return int(self.worker_id)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileTimerRequest) and vars(self) == vars(other)
+        return isinstance(other, FileTimerRequest) and self.to_json() == other.to_json()
 
     def __repr__(self) -> str:
         return f"FileTimerRequest({self.to_json()})"

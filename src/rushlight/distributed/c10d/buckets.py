@@ -1,0 +1,7 @@
+"""What communication hooks get."""
+
+from __future__ import annotations
+
+from rushlight.nn.parallel.buckets import GradBucket as GradBucket
+
+__all__ = ["GradBucket"]
