@@ -74,14 +74,15 @@ def recorded(rank: int, size: int, prefix: str) -> tuple[str, list[str], list[st
     handler, log = Kept(), logging.getLogger("rushlight.distributed")
     log.addHandler(handler)
     flight_recorder.clear()
-    group = dist.new_group(range(size), timeout=timedelta(seconds=1.3), group_desc="patient")
+    group = dist.new_group(range(size), timeout=timedelta(seconds=20), group_desc="patient")
     error = ""
-    with FLIGHT_FILE.scoped(prefix), FLIGHT_DUMPS.scoped(True), LATE_AFTER.scoped(0.2):
-        for _ in range(2):
-            dist.all_reduce(torch.ones(3, 2), group=group)
-        dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+    for _ in range(2):
+        dist.all_reduce(torch.ones(3, 2), group=group)
+    dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+    group.set_timeout(timedelta(seconds=1.5))
+    with FLIGHT_FILE.scoped(prefix), FLIGHT_DUMPS.scoped(True), LATE_AFTER.scoped(0.3):
         if rank == 1:
-            time.sleep(3.0)  # it thinks
+            time.sleep(3.5)  # it thinks
         else:
             try:
                 dist.all_gather_into_tensor(torch.ones(2 * size), torch.ones(2), group=group)
@@ -96,10 +97,12 @@ def recorded(rank: int, size: int, prefix: str) -> tuple[str, list[str], list[st
 def crossed(rank: int, size: int) -> str:
     """Ranks that use two groups in different orders, in debug mode."""
     one, two = dist.new_group(range(size)), dist.new_group(range(size))
+    time.sleep(0.7 * rank)
     try:
         for group in (one, two) if rank else (two, one):
             dist.all_reduce(torch.ones(3), group=group)
     except RuntimeError as error:
+        time.sleep(0.0 if rank else 1.5)  # the other one may find out later
         return str(error)
     raise AssertionError("no error")
 

@@ -58,10 +58,10 @@ def test_a_late_rank_is_warned_of_with_its_line(flight: tuple[str, list[Any]]) -
     for rank in (0, 2, 3):
         error, warnings, states = found[rank]
         assert states == ["completed", "completed", "completed", "started"]
-        assert 2 <= len(warnings) <= 3, warnings  # after 0.2, 0.4 and 0.8 s, less what the questions to others take
+        assert 1 <= len(warnings) <= 3, warnings  # after 0.3, 0.6 and 1.2 s, or later by what questions to others take
         for text in (error, *warnings):
             assert "all_gather_into_tensor #4 of group" in text and "(float32 [2])" in text
-            assert "rank 1 has not joined: it is at" in text and "time.sleep(3.0)" in text
+            assert "rank 1 has not joined: it is at" in text and "time.sleep(3.5)" in text
             assert "its last operation was all_reduce(sum) #3 of group" in text and "async_op=True).wait()" in text
         assert "timed out after 1." in error and f"trace_{rank})" in error
     assert found[1] == ("", [], ["completed"] * 3)
@@ -74,7 +74,7 @@ def test_files_of_all_ranks_say_who_diverged(
     assert fr_trace.main([directory, "-o", str(tmp_path / "found.json")]) == 1
     text = capsys.readouterr().out
     assert "of ranks [0, 1, 2, 3]: ranks 1 have not come to collective #4" in text
-    assert "ranks [0, 2, 3]: gloo:_all_gather_base float32 [2], started, at" in text and "time.sleep(3.0)" in text
+    assert "ranks [0, 2, 3]: gloo:_all_gather_base float32 [2], started, at" in text and "time.sleep(3.5)" in text
     (finding,) = json.loads((tmp_path / "found.json").read_text())
     assert (finding["kind"], finding["number"], finding["ranks"]) == ("missing", 4, [1])
     assert fr_trace.main([directory, "-j", "--selected-ranks", "1", "--pg-filters", "patient"]) == 0

@@ -102,13 +102,13 @@ def test_one_trace_of_all_ranks_and_who_is_waited_for(four: Ranks, tmp_path: Pat
     arrows = [row for row in rows if row.get("cat") == "collective"]
     assert len(arrows) == 2 * 2 * 3 and {row["pid"] for row in arrows if row["ph"] == "s"} >= {1}
     for _, shared, measured, _, _ in found:  # one machine has one clock
-        assert shared == [0.0] * 4 and measured == found[0][2] and all(abs(x) < 0.05 for x in measured)
+        assert shared == [0.0] * 4 and measured == found[0][2] and all(abs(x) < 0.2 for x in measured)
     balance = {row["rank"]: row for row in found[0][3]}
     assert [row["rank"] for row in found[3][3]] == [0, 1, 2, 3]
     for rank in (0, 1, 3):
-        assert balance[rank]["culprits"][2] > 0.06 and balance[rank]["collectives"] == 2
-    assert balance[2]["awaited"] > 0.2 and balance[2]["culprits"].get(2) is None
-    assert balance[1]["transfer"] < 0.09 and balance[1]["compute"] < 0.09  # nobody waits for work that all have begun
+        assert balance[rank]["culprits"][2] > 0.15 and balance[rank]["collectives"] == 2
+    assert balance[2]["awaited"] > 0.5 and balance[2]["culprits"].get(2) is None
+    assert balance[1]["transfer"] < 0.25 and balance[1]["compute"] < 0.25  # nobody waits for work that all have begun
     assert balance[0]["messages"] > 0 and balance[0]["nbytes"] == 8000
     for row in balance.values():
         assert abs(sum(row[k] for k in ("compute", "waiting", "transfer", "messages")) - row["wall"]) < 1e-3

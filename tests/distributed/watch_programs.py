@@ -156,17 +156,17 @@ def together(rank: int, size: int, path: str) -> Any:
     dist.barrier()
     with profile() as prof:
         if rank == 1:
-            time.sleep(0.05)
+            time.sleep(0.25)
         dist.all_reduce(x)
         dist.all_reduce(x, async_op=True).wait()
     written = merge_traces(prof, path)
     measured = clock_offsets(rounds=8, measure=True)
     dist.barrier()
     with load_balance() as balance:
-        time.sleep(0.1 if rank == 2 else 0.0)
+        time.sleep(0.3 if rank == 2 else 0.0)
         dist.all_reduce(x)
         work = dist.all_reduce(x, async_op=True)
-        time.sleep(0.1 if rank == 0 else 0.01)
+        time.sleep(0.3 if rank == 0 else 0.01)
         work.wait()
         if rank == 3:
             time.sleep(0.05)

@@ -69,6 +69,7 @@ class FlightRecorder:
         self.groups: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.written: str | None = None
         self.thread, self.alone = 0, True  # whether one thread asked for all operations, and which
+        self.crossed: Any = None  # an operation that was given up, as another rank waits in another group
         self.taps: list[list[Any]] = []  # lists to which operations are added too
 
     def note(self, operation: Any, number: int) -> None:
@@ -106,6 +107,8 @@ class FlightRecorder:
         else the line of its program, and what it did last.
         """
         operations = self.operations()
+        if operations and self.crossed is operations[-1]:  # others that wait are told the same
+            return f"{WAITS}{self.crossed.text()} at {self.crossed.where()}"
         unfinished = sorted((o for o in operations if not o.done), key=lambda o: -o.record[0] if o.blocks() else 1)[
             :MOST_TOLD
         ]

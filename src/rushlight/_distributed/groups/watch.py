@@ -95,6 +95,7 @@ class Watch:
                 continue
             other = FLIGHT.groups.get(found[3])
             if other is not None and other is not own and FLIGHT.rank in other.ranks and other.count < int(found[2]):
+                FLIGHT.crossed = operation
                 raise DistBackendError(
                     f"Detected mismatch between collectives on ranks of different groups: rank {FLIGHT.rank} waits in "
                     f"{operation.text()} at {operation.where()}, and rank {rank} {lines[0]}; "
