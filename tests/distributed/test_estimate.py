@@ -123,6 +123,15 @@ def test_collectives_hide_behind_computing() -> None:
     assert fsdp["all_gather"] == pytest.approx(2 * fsdp["reduce_scatter"])
 
 
+def test_checkpointed_blocks_compute_twice_and_keep_their_inputs() -> None:
+    work = model_work(Tower(64, 4), torch.empty(8, 64, requires_grad=True))
+    plain, again = (estimate(work, Layout(checkpoint=way), MACHINE, 8) for way in (False, True))
+    forward = sum(layer.forward.flops for layer in work.layers) / 1e12
+    assert again.compute == pytest.approx(plain.compute + forward)
+    block = sum(layer.saved for layer in work.layers[:5])
+    assert again.memory.activations == pytest.approx(4 * 8 * 64 * 4 + block) and block < plain.memory.activations / 3
+
+
 def test_tensor_parallel_divides_pairs_of_layers() -> None:
     work = model_work(Tower(64, 2), torch.empty(8, 64, requires_grad=True))
     spread = {s.layer.name.rpartition("blocks.")[2]: s for s in tensor_parallel(work.layers, 4)}

@@ -9,6 +9,8 @@ from pathlib import Path
 from tests.distributed import watch_programs as programs
 from tests.distributed.ranks import Ranks
 
+from rushlight.distributed.flight_recorder import fr_trace
+
 # The rows that PyTorch 2.13 shows for the same program (its `gloo:all_reduce` under reduce_scatter aside).
 ROWS = {
     "c10d::allreduce_": 2, "gloo:all_reduce": 2, "c10d::broadcast_": 1, "gloo:broadcast": 1, "c10d::allgather_": 1, "c10d::_allgather_base_": 1,
@@ -30,6 +32,8 @@ def test_profiles_show_collectives(four: Ranks, tmp_path: Path) -> None:
         assert not first["Is asynchronized op"] and second["Is asynchronized op"]
         assert rows[0]["tid"] != rows[1]["tid"] and 0 <= first["Blocked us"] - rows[0]["dur"] < 1e5
     assert four.run(programs.profiled_ddp)[0] == {"c10d::allreduce_": 1, "gloo:all_reduce": 1}
+    assert all(four.run(programs.signalled, str(tmp_path / "flight_")))
+    assert fr_trace.main([str(tmp_path), "-p", "flight_", "-j"]) == 0
     shown = four.run(programs.stopped)
     assert [one[1] for one in shown] == [1234] * 4
     assert [len(one[0]) for one in shown] == [0, 2, 0, 0] and shown[1][0][1] == "stopped"

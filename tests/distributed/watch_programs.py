@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import signal
 import time
 import unittest.mock
 import warnings
@@ -14,6 +16,7 @@ from typing import Any
 import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed._functional_collectives as funcol
+from rushlight._distributed.groups.flight import FLIGHT, FLIGHT_FILE, FLIGHT_SIGNAL
 from rushlight.distributed.estimate import Layout, estimate, measure, model_work
 from rushlight.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from rushlight.distributed.tensor.debug import CommDebugMode, visualize_sharding
@@ -57,6 +60,18 @@ def profiled(rank: int, size: int, directory: str) -> tuple[dict[str, int], Any,
     assert first.cpu_parent.name == "c10d::allreduce_" and not first.is_async and first.input_shapes == [[4, 3]]
     assert second.cpu_parent is None and second.is_async and second.thread != first.thread
     return counts, trace["distributedInfo"], rows
+
+
+def signalled(rank: int, size: int, prefix: str) -> bool:
+    """A signal writes the file of the flight recorder, and the job goes on."""
+    dist.barrier()
+    with FLIGHT_FILE.scoped(prefix), FLIGHT_SIGNAL.scoped("USR2"):
+        before = signal.getsignal(signal.SIGUSR2)
+        FLIGHT.dump_on_signal()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        dist.barrier()
+        signal.signal(signal.SIGUSR2, before)
+    return Path(f"{prefix}{rank}").exists()
 
 
 def profiled_ddp(rank: int, size: int) -> dict[str, int]:

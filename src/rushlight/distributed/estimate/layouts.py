@@ -20,6 +20,8 @@ SHARDS = ("none", "optimizer", "gradients", "parameters")
 class Layout:
     """`dp` x `tp` x `pp` ranks; what data parallel ranks divide (`SHARDS`), micro-batches of a step, and the schedule
     ("gpipe", "1f1b", "interleaved" with `stages_per_rank`).
+
+    With `checkpoint` each block keeps its inputs alone, and runs forward again in backward.
     """
 
     dp: int = 1
@@ -30,6 +32,7 @@ class Layout:
     schedule: str = "1f1b"
     stages_per_rank: int = 1
     bucket_bytes: int = 25 << 20
+    checkpoint: bool = False
 
     def __post_init__(self) -> None:
         if self.shard not in SHARDS:
@@ -50,6 +53,8 @@ class Layout:
         parts = [f"dp {self.dp}", f"tp {self.tp}", f"pp {self.pp}", self.shard, f"{self.micro_batches} micro-batches"]
         if self.pp > 1:
             parts.append(self.schedule + (f" x {self.stages_per_rank}" if self.stages_per_rank > 1 else ""))
+        if self.checkpoint:
+            parts.append("checkpoint")
         return ", ".join(parts)
 
 

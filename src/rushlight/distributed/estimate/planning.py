@@ -195,6 +195,7 @@ def _memory(own: Sequence[Stage], layout: Layout, states: int, activations: floa
     gathered = 0.0
     if layout.dp > 1:  # whole parameters, or buckets of gradients
         gathered = max(stage.largest_units for stage in own) if layout.shard == "parameters" else nbytes
+    activations += max(stage.saved_again for stage in own)
     optimizer = 4.0 * states * elements / (1 if layout.shard == "none" else layout.dp)
     return Memory(held, held, optimizer, activations, gathered)
 
@@ -270,12 +271,11 @@ def _candidates(work: ModelWork, machine: Machine, ranks: int, batch: float) -> 
                 for count in (1, 2, 4, 8) if pp == 1 else (pp, 2 * pp, 4 * pp):
                     if dp * count > batch:
                         continue
-                    if pp == 1:
-                        yield Layout(dp, tp, pp, shard, count)
-                        continue
-                    yield Layout(dp, tp, pp, shard, count, "1f1b")
-                    if 2 * pp <= len(work.layers):
-                        yield Layout(dp, tp, pp, shard, count, "interleaved", 2)
+                    # Without a limit of memory there is nothing to gain by computing twice.
+                    for again in (False, True) if machine.memory is not None else (False,):
+                        yield Layout(dp, tp, pp, shard, count, checkpoint=again)
+                        if 1 < pp <= len(work.layers) // 2:
+                            yield Layout(dp, tp, pp, shard, count, "interleaved", 2, checkpoint=again)
 
 
 def table(estimates: Sequence[Estimate]) -> str:

@@ -88,7 +88,16 @@ class Stage:
     @property
     def saved(self) -> float:
         """Bytes that one micro-batch keeps for backward."""
+        if self.layout.checkpoint:
+            return sum(next((s.layer.given for s in unit if s.layer.given), 0.0) for unit in self.units)
         return sum(spread.layer.saved for spread in self.layers)
+
+    @property
+    def saved_again(self) -> float:
+        """Bytes that a checkpointed block keeps while it runs again."""
+        if not self.layout.checkpoint:
+            return 0.0
+        return max(sum(spread.layer.saved for spread in unit) for unit in self.units)
 
     @property
     def made(self) -> float:
@@ -136,6 +145,9 @@ class Stage:
                 queues.computed = max(queues.computed, ready)
                 queues.copy(nbytes)
             issued = queues.computed
+            for spread in unit if layout.checkpoint else ():
+                queues.compute(spread.layer.forward, spread.spread)
+                queues.wait_for("all_reduce", spread.after_forward, layout.tp, 1)
             for spread in reversed(unit):
                 queues.compute(spread.layer.backward, spread.spread)
                 queues.wait_for("all_reduce", spread.after_backward, layout.tp, 1)
