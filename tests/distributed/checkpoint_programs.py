@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 import warnings
 from contextlib import contextmanager
 from functools import partial
@@ -396,3 +397,17 @@ def page_in_worlds(rank: int, size: int, folder: str) -> list[list[float]]:
                 found.append(names["train"](path, steps))
         dist.barrier()
     return found
+
+
+def save_until_killed(rank: int, size: int, folder: str, victim: int, seconds: float) -> None:
+    """Save over and over; a rank is killed at some moment, by a thread that waits for nothing."""
+    mesh = dist.init_device_mesh("cpu", (size,))
+    held = {"w": distribute_tensor(torch.zeros(30_000), mesh, [Shard(0)]), "step": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(100_000):
+            held["w"].fill_(float(step))
+            held["step"] = step
+            dcp.save(held, checkpoint_id=folder)
+            if rank == victim and step == 0:
+                threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -252,6 +253,22 @@ def test_a_killed_rank_loses_nothing_of_the_last_checkpoint(mpi: None, tmp_path:
         ranks.close()
     assert found[1] is None and found[0].startswith("RuntimeError: RankFailedError")
     assert loaded(tmp_path) == {"w": [1.0] * 9}
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("number", range(int(os.environ.get("RUSHLIGHT_KILLS", "3"))))
+def test_ranks_that_are_killed_at_any_moment(mpi: None, tmp_path: Path, number: int) -> None:
+    chance = random.Random(number)
+    ranks, victim = Ranks(3), chance.randrange(3)
+    try:
+        found = ranks.run(
+            programs.save_until_killed, str(tmp_path), victim, 0.2 + chance.random(), fails=True, timeout=60
+        )
+    finally:
+        ranks.close()
+    assert found[victim] is None and all("RankFailedError" in text for text in found if text is not None)
+    held = loaded(tmp_path)
+    assert held["w"] == [float(held["step"])] * 30_000
 
 
 # ***** files of safetensors *****
