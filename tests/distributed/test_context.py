@@ -28,6 +28,7 @@ def test_every_way_round(four: Ranks) -> None:
         assert max(differences) < 2e-6
 
 
+@pytest.mark.distributed
 def test_a_model_trains_as_on_one_process(four: Ranks) -> None:
     for one, divided in four.run(programs.training):
         assert divided == pytest.approx(one, rel=1e-5)

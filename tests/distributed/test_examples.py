@@ -15,6 +15,7 @@ def test_two_ranks_print_the_losses_of_one(mpi: None) -> None:
     assert one[0].startswith("[") and two == one * 2
 
 
+@pytest.mark.distributed
 def test_a_pipeline_prints_the_losses_of_one(mpi: None) -> None:
     one, two = losses(1, "pipeline.md"), losses(2, "pipeline.md")
     assert one[0].startswith("[[") and two == ["[[], [], []]", one[0]]

@@ -14,6 +14,7 @@ def test_experts_on_four_ranks_are_those_of_one(four: Ranks) -> None:
     assert "6 experts (weight) do not divide equally among 4 processes" in found[1]
 
 
+@pytest.mark.distributed
 def test_a_mixture_trains_as_on_one_process(four: Ranks) -> None:
     one = losses(programs.EXAMPLES / "moe_distributed.py", 4)
     for found in four.run(programs.losses, 4):

@@ -18,6 +18,7 @@ def check(rows: Any) -> None:
         assert losses == pytest.approx(one, rel=1e-5) and difference < 1e-5
 
 
+@pytest.mark.distributed
 def test_two_axes(four: Ranks) -> None:
     for rows in four.run(programs.layouts, [("dp", "1F1B"), ("tp", "ZBVZeroBubble")]):
         check(rows)
