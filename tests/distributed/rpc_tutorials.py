@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tests.distributed.rpc_programs import workers
+from tests.distributed.rpc_programs import HELD, workers
 
 import rushlight as torch
+import rushlight.distributed as dist
 import rushlight.distributed.autograd as dist_autograd
 import rushlight.nn as nn
 import rushlight.nn.functional as F
 from rushlight.distributed import rpc
 from rushlight.distributed.nn import RemoteModule
 from rushlight.distributed.optim import DistributedOptimizer
+from rushlight.nn.parallel import DistributedDataParallel as DDP
 
 STEPS, BATCH = 4, 6
 
@@ -83,6 +85,46 @@ def parameter_server(rank: int, size: int) -> None:
         expected, values = split_alone(optimizer)
         assert losses == expected
         assert all(torch.equal(a, b) for a, b in zip(server.rpc_sync().values(), values, strict=True))
+
+
+# ***** data parallel trainers with a remote embedding *****
+
+
+def embed(x: Any) -> Any:
+    return HELD.setdefault("embedding", seeded_embedding())(x)
+
+
+def embedding_gradient(number: int) -> Any:
+    return dist_autograd.get_gradients(number)[HELD["embedding"].weight]
+
+
+@workers
+def data_parallel(rank: int, size: int) -> None:
+    """Two trainers average the gradients of what they have by DDP; those of the embedding are each trainer's own."""
+    group = dist.new_group([0, 1])
+    if rank > 1:
+        return
+    dense = DDP(seeded_decoder_of(4), process_group=group)
+    alone = seeded_embedding(), seeded_decoder_of(4)
+    for x, y in words()[:2]:
+        parts = [(x[:, k::2].flatten(), y.view(7, BATCH)[:, k::2].flatten()) for k in range(2)]
+        with dist_autograd.context() as number:
+            own_x, own_y = parts[rank]
+            loss = F.cross_entropy(dense(rpc.rpc_sync("w2", embed, args=(own_x,))), own_y)
+            dist_autograd.backward(number, [loss])
+            found = dist_autograd.get_gradients(number)
+            there = rpc.rpc_sync("w2", embedding_gradient, args=(number,))
+        grads = []
+        for part_x, part_y in parts:
+            expected = F.cross_entropy(alone[1](alone[0](part_x)), part_y)
+            grads.append(torch.autograd.grad(expected, [p for m in alone for p in m.parameters()]))
+        assert torch.equal(there, grads[rank][0])
+        for p, a, b in zip(dense.module.parameters(), grads[0][1:], grads[1][1:], strict=True):
+            assert torch.equal(found[p], (a + b) / 2) and p.grad is None
+
+
+def seeded_decoder_of(width: int) -> Any:
+    return seeded(5, nn.Linear, width, 11)
 
 
 # ***** a recurrent model with a remote embedding and decoder *****

@@ -35,6 +35,8 @@ def test_workers_come_and_go(four: Ranks, tmp_path: Path) -> None:
     assert "second" in first[0] and ("is gone" in first[0] or "could not find" in first[0])
 
 
-@pytest.mark.parametrize("program", ["parameter_server", "recurrent", "batched_updates", "reinforcement"])
+@pytest.mark.parametrize(
+    "program", ["parameter_server", "data_parallel", "recurrent", "batched_updates", "reinforcement"]
+)
 def test_tutorials(four: Ranks, program: str, tmp_path: Path) -> None:
     four.run(getattr(tutorials, program), str(tmp_path / "store"))

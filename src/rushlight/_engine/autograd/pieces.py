@@ -10,29 +10,54 @@ from rushlight._engine.autograd.engine import Task, loop, run_node
 from rushlight._engine.autograd.hooks import after_node, before_node
 from rushlight._engine.autograd.node import AccumulateGrad, split_edge
 from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, alias
+from rushlight._engine.core.tensor import Tensor, alias, meta_of
 
 __all__ = ["BackwardInPieces", "Gradients"]
 
 
 class Gradients:
-    """Gradients of leaves, kept beside their `.grad`."""
+    """Gradients of leaves, kept beside their `.grad`.
+
+    A leaf whose hooks want its `.grad` (of `register_post_accumulate_grad_hook`; `DistributedDataParallel` has some) gets
+    it for a while: until `give_back`.
+    """
 
     def __init__(self) -> None:
         self._places: dict[int, tuple[Tensor, Tensor, AccumulateGrad]] = {}
+        self._lent: dict[int, tuple[Tensor, Tensor | None]] = {}  # leaf, and the gradient that it had
 
-    def node_of(self, leaf: Tensor) -> AccumulateGrad:
-        """What adds to the gradient of a leaf: the accumulation of another leaf over the same memory."""
+    def _place(self, leaf: Tensor) -> tuple[Tensor, Tensor, AccumulateGrad]:
+        """A leaf, another one over the same memory, and what adds to the gradient of that."""
         found = self._places.get(id(leaf))
         if found is None:
             place = alias(leaf)
             place._rg = True
             found = self._places[id(leaf)] = (leaf, place, AccumulateGrad(place))
-        return found[2]
+        return found
+
+    def add(self, leaf: Tensor, node: AccumulateGrad, grads: list[Any]) -> None:
+        """Add what came for a leaf; its node is taken where the leaf has hooks."""
+        _, place, apart = self._place(leaf)
+        if not meta_of(leaf).post_hooks:
+            if grads[0] is not None:
+                apart.apply(grads)
+            return
+        if id(leaf) not in self._lent:
+            self._lent[id(leaf)] = (leaf, leaf.grad)
+            leaf.grad = place.grad
+        node.apply(grads)
+
+    def give_back(self) -> None:
+        """Let leaves have their own `.grad` again."""
+        for leaf, own in self._lent.values():
+            self._place(leaf)[1].grad = leaf.grad
+            leaf.grad = own
+        self._lent.clear()
 
     def by_leaf(self) -> dict[Tensor, Tensor]:
         """Leaf -> gradient."""
-        return {leaf: place.grad for leaf, place, _ in self._places.values() if place.grad is not None}
+        found = {leaf: leaf.grad if id(leaf) in self._lent else place.grad for leaf, place, _ in self._places.values()}
+        return {leaf: grad for leaf, grad in found.items() if grad is not None}
 
 
 class BackwardInPieces:
@@ -102,6 +127,6 @@ class BackwardInPieces:
             grads[:] = before_node(extra.pre_hooks, grads)
         if extra is not None and extra.post_hooks is not None:
             after_node(node, extra.post_hooks, (), tuple(grads))
-        if variable is not None and grads[0] is not None:
-            self.gradients.node_of(variable).apply(grads)
+        if variable is not None:
+            self.gradients.add(variable, node, grads)
         return ()

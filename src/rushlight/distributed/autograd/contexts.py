@@ -149,7 +149,10 @@ class _Contexts:
             self.released[number] = None
             while len(self.released) > _MOST_RELEASED:
                 self.released.popitem(last=False)
-            return self.by_number.pop(number, None)
+            known = self.by_number.pop(number, None)
+        if known is not None:
+            known.gradients.give_back()
+        return known
 
     def clear(self) -> None:
         """RPC has ended."""

@@ -224,3 +224,4 @@ def backward(context_id: int, roots: Sequence[Tensor], retain_graph: bool = Fals
     if run.pieces.unfinished:
         raise RuntimeError("backward over several workers ended before all of its nodes had run; please report this")
     context.passes.pop(run.number, None)
+    context.gradients.give_back()

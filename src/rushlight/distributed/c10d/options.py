@@ -48,7 +48,7 @@ class ReduceOp:
         self._factor = factor
 
     @property
-    def op(self) -> RedOpType:
+    def op(self) -> Any:
         """The kind of reduction."""
         return self._op
 
