@@ -22,6 +22,7 @@ from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
 from rushlight._interface.dispatch import disabled_torch_function
 from rushlight._interface.tensors import STATE
+from rushlight._subclasses import unknown_sizes
 from rushlight.library.aten.calls import bound
 from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
@@ -77,6 +78,11 @@ _DYNAMIC = frozenset(
     "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave.Tensor argwhere".split()
 )
 _NUMBERS = frozenset("_local_scalar_dense equal allclose is_nonzero _linalg_check_errors".split())
+
+
+def _is_masked(func: Any, args: Any) -> bool:
+    """Whether a call takes the elements at which a mask is True."""
+    return func._opname == "index" and any(isinstance(m, Tensor) and m.dtype in unknown_sizes.MASKS for m in args[1])
 
 
 class FakeTensor(Tensor):
@@ -157,8 +163,10 @@ class FakeTensor(Tensor):
         return made
 
     def tolist(self) -> Any:
-        """DataDependentOutputException: there are no elements."""
-        raise DataDependentOutputException(rushlight.ops.aten._local_scalar_dense.default)
+        """Integers as symbols where the mode has a `ShapeEnv`, else DataDependentOutputException: there are no elements."""
+        if self.fake_mode.shape_env is None or not unknown_sizes.is_whole(self):
+            raise DataDependentOutputException(rushlight.ops.aten._local_scalar_dense.default)
+        return [row.tolist() for row in self.unbind(0)] if self.dim() else self.item()
 
     def numpy(self, *, force: bool = False) -> Any:
         """RuntimeError: there are no elements."""
@@ -280,6 +288,12 @@ class FakeTensorMode(TorchDispatchMode):
         env = None if static else self.shape_env
         return self.fake_tensor_converter.from_real_tensor(self, tensor, env, source, symbolic_context)
 
+    def sized(self, shape: Any, strides: Any, dtype: Any, device: Any) -> Any:
+        """A fake tensor with sizes of the `ShapeEnv`."""
+        with _without_modes(), self.shape_env.read():
+            meta = rushlight.empty_strided(shape, strides, dtype=dtype, device=META)
+        return FakeTensor(self, meta, device)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = f"{func._opname}.{func._overloadname}"
@@ -291,12 +305,17 @@ class FakeTensorMode(TorchDispatchMode):
             and not _makes(func)
         ):
             return func(*args, **kwargs)
-        if func._opname in _DYNAMIC or name in _DYNAMIC:
-            raise DynamicOutputShapeException(func)
+        if func._opname in _DYNAMIC or name in _DYNAMIC or _is_masked(func, args):
+            made = None if self.shape_env is None else unknown_sizes.made(self, func, args, kwargs)
+            if made is None:
+                raise DynamicOutputShapeException(func)
+            return made
         if func._opname == "_local_scalar_dense" and all(getattr(t, "constant", None) is not None for t in leaves):
             return leaves[0].constant.item()
         if func._opname == "_linalg_check_errors":
             return None
+        if func._opname == "_local_scalar_dense" and self.shape_env is not None and unknown_sizes.is_whole(leaves[0]):
+            return self.shape_env.create_unbacked_symint(unknown_sizes.LEAST)
         if func._opname in _NUMBERS:
             raise DataDependentOutputException(func)
         if func._opname in ("lift_fresh", "lift_fresh_copy") and leaves and not isinstance(leaves[0], FakeTensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.dtype import BOOL
+from rushlight._types.shape_env import Undecided, require_between
 
 __all__ = [
     "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
@@ -31,6 +33,9 @@ def _text(message: _Message) -> str:
 
 def _check_with(error_type: type[Exception], cond: Any, message: _Message) -> None:
     """Raise `error_type` with the text that `message()` gives, unless `cond` is True.  TypeError if `cond` is no bool."""
+    if isinstance(cond, Undecided):
+        cond.require()
+        return
     if not isinstance(cond, bool):
         if isinstance(cond, Tensor):
             raise TypeError(
@@ -74,6 +79,8 @@ def _check_is_size(i: Any, message: _Message = None, *, max: Any = None) -> None
     warnings.warn(
         "_check_is_size will go in a future version of PyTorch; use _check(i >= 0)", FutureWarning, stacklevel=2
     )
+    if require_between(i, 0, math.inf if max is None else max):
+        return
     _check(bool(i >= 0), message)
     _check(max is None or bool(i <= max), message)
 

@@ -21,6 +21,7 @@ from rushlight._surface.settings import is_deterministic_algorithms_warn_only_en
 from rushlight._surface.settings import public, use_deterministic_algorithms
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
+from rushlight._types.shape_env import Undecided, require_between
 from rushlight._types.symbols import Integer, Real, as_double, extreme, is_symbolic, told, truncated
 
 __all__: list[str] = []
@@ -300,7 +301,7 @@ def _symbolic(name: str, plain: str, kind: Any) -> type:
 
 _symbolic("SymInt", "int", Integer)
 _symbolic("SymFloat", "float", Real)
-_symbolic("SymBool", "bool", None)
+_symbolic("SymBool", "bool", Undecided)
 
 
 @public
@@ -388,6 +389,8 @@ def sym_fresh_size(expr: Any) -> Any:
 def sym_constrain_range(size: Any, *, min: int | None = None, max: int | None = None) -> None:
     """RuntimeError unless min <= size <= max."""
     low, high = -math.inf if min is None else min, math.inf if max is None else max
+    if require_between(size, low, high):
+        return
     if not low <= size <= high:
         raise RuntimeError(f"Invalid value range for {size} between [{low}, {high}].")
 

@@ -27,7 +27,17 @@ from rushlight._types.symbols import (
     truncated,
 )
 
-__all__ = ["FOLLOWS", "LEAST", "ConstraintViolationError", "ShapeEnv", "apart", "names_in"]
+__all__ = [
+    "FOLLOWS",
+    "LEAST",
+    "ConstraintViolationError",
+    "GuardOnDataDependentSymNode",
+    "ShapeEnv",
+    "Undecided",
+    "apart",
+    "names_in",
+    "require_between",
+]
 
 LEAST = 3  # lower bound of symbols: smaller sizes are constants of kernels
 FOLLOWS = 1 << 20  # in a layout without its sizes: the stride is that of another dim times its size
@@ -36,6 +46,43 @@ _INF = math.inf
 
 class ConstraintViolationError(RuntimeError):
     """A size is not what was said of it."""
+
+
+class GuardOnDataDependentSymNode(RuntimeError):
+    """A condition depends on a size that is only known when the program runs."""
+
+
+class Undecided:
+    """A condition on sizes that are unknown: `difference` is negative ("<"), not positive ("<=") or zero ("=="), or not
+    so.
+    """
+
+    __slots__ = ("difference", "held", "wanted")
+
+    def __init__(self, difference: Integer, wanted: str, held: bool = True) -> None:
+        self.difference, self.wanted, self.held = difference, wanted, held
+
+    def __bool__(self) -> bool:
+        env: Any = self.difference.shape_env
+        sizes = ", ".join(sorted(n for n in env.symbols_in(self.difference) if n in env.unbacked_names)) or "none"
+        raise GuardOnDataDependentSymNode(
+            f"Could not guard on data-dependent expression {self} (unhinted: {self}).  (Size-like symbols: {sizes})\n\n"
+            "The size is known when the program runs. torch._check(...) says what holds of it; torch.cond chooses then."
+        )
+
+    def __invert__(self) -> Undecided:
+        return Undecided(self.difference, self.wanted, not self.held)
+
+    def __str__(self) -> str:
+        env: Any = self.difference.shape_env
+        return str(env.told_condition(self.difference, self.wanted, self.held))
+
+    __repr__ = __str__
+
+    def require(self) -> None:
+        """Take it to be true from now on."""
+        env: Any = self.difference.shape_env
+        env.require(self.difference, self.wanted, self.held)
 
 
 class ShapeEnv:
@@ -186,6 +233,13 @@ class ShapeEnv:
                 self.settled(rest)
         return holds
 
+    def is_unknown(self, terms: Terms) -> bool:
+        """Whether a sum depends on sizes without a value: here each has one."""
+        return False
+
+    def check_known(self, number: Integer) -> None:
+        """An error where a number that is read has no value: here each has one."""
+
     def is_pinned(self, number: int) -> bool:
         """Whether a symbol must have the value that it has."""
         ((atoms, _),) = self.symbols[number].terms
@@ -297,6 +351,17 @@ class ShapeEnv:
                 defined.add(name)
                 lines.append(f"    {name} = {self._lines[name]}")
         return lines
+
+
+def require_between(number: Any, low: float, high: float) -> bool:
+    """Take an integer without a value to be between these from now on; False, and nothing, for other numbers."""
+    if type(number) is not Integer or not number.shape_env.is_unknown(number.terms):
+        return False
+    if low > -_INF:
+        Undecided(int(low) - number, "<=").require()
+    if high < _INF:
+        Undecided(number - int(high), "<=").require()
+    return True
 
 
 def apart(terms: Terms) -> tuple[Terms, int, bool]:

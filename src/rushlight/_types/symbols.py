@@ -143,6 +143,7 @@ class Integer(_Ordered):
 
     def pin(self) -> int:
         """The value; recorded."""
+        self.shape_env.check_known(self)
         if not self.shape_env.closed:
             self.shape_env.pinned += 1
             self.shape_env.sign(self - self.value, "==")
@@ -460,7 +461,7 @@ class Integer(_Ordered):
 
     def __ne__(self, other: object) -> Any:
         equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+        return not equal if equal is True or equal is False else equal if equal is NotImplemented else ~equal
 
 
 def _text_of(value: Any) -> str:

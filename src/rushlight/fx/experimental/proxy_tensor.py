@@ -21,6 +21,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.tensors import STATE
+from rushlight._subclasses import unknown_sizes
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
@@ -120,7 +121,10 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                 return made
         leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
         tracked = [v for v in leaves if v.__dict__.get("_fx_node", (None,))[0] is self]
-        if func._opname in _UNCONSTANT and tracked:
+        known = (
+            self.shape_env is not None and func._opname == "_local_scalar_dense" and unknown_sizes.is_whole(leaves[0])
+        )
+        if func._opname in _UNCONSTANT and tracked and not known:
             raise RuntimeError(
                 "It appears that you're trying to get value out of a tracing tensor with "
                 f"{func} - erroring out! It's likely that this is caused by data-dependent control flow or similar. "
@@ -158,6 +162,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         """Let results stand for the node, and parts of them for its items."""
         if isinstance(made, Tensor):
             self.track(made, node)
+        elif is_symbolic(made) and self.shape_env is not None:
+            self.numbers.stand(made, node)
         elif isinstance(made, (tuple, list)):
             for place, part in enumerate(made):
                 item = self.graph.create_node("call_function", operator.getitem, (node, place), {}, name="getitem")

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from rushlight import SymInt
+from rushlight import SymBool, SymInt
 from rushlight._capture.recording.dynamic.shape_env import Expression, ShapeEnv, ShapeGuard, SymNode
 from rushlight._interface.tensors import Spec
-from rushlight._types.shape_env import ConstraintViolationError
+from rushlight._types.shape_env import ConstraintViolationError, GuardOnDataDependentSymNode
 from rushlight._types.symbols import is_symbolic
 
 __all__ = [
@@ -31,10 +31,6 @@ __all__ = [
     "guard_int", "guard_or_false", "guard_or_true", "guard_scalar", "guard_size_oblivious", "has_free_symbols", "has_hint", "has_symbolic_sizes_strides",
     "hint_int", "is_concrete_bool", "is_concrete_int", "is_symbolic", "size_hint", "statically_known_true", "sym_and", "sym_eq", "sym_or",
 ]  # fmt: skip
-
-
-class GuardOnDataDependentSymNode(RuntimeError):
-    """A condition depends on a size that is only known when the program runs."""
 
 
 class PendingUnbackedSymbolNotFound(RuntimeError):
@@ -113,8 +109,8 @@ class StatelessSymbolicContext:
 
 
 def statically_known_true(x: Any) -> bool:
-    """A condition's value; False where it is unknown, which it never is."""
-    return bool(x)
+    """A condition's value; False where it is unknown."""
+    return not isinstance(x, SymBool) and bool(x)
 
 
 def free_symbols(val: Any) -> set[str]:
@@ -127,8 +123,8 @@ def free_symbols(val: Any) -> set[str]:
 
 
 def free_unbacked_symbols(x: Any) -> set[str]:
-    """The sizes in a value that are unknown until it runs: none."""
-    return set()
+    """The sizes in a value that are unknown until it runs."""
+    return {name for name in free_symbols(x) if name[0] == "u"}
 
 
 def compute_unbacked_bindings(shape_env: Any, example_value: Any, *args: Any, **kwargs: Any) -> None:
@@ -146,8 +142,8 @@ def has_symbolic_sizes_strides(elem: Any) -> bool:
 
 
 def has_hint(a: Any) -> bool:
-    """Whether the value that a number was traced with is known: always."""
-    return True
+    """Whether the value that a number was traced with is known."""
+    return not free_unbacked_symbols(a)
 
 
 def hint_int(a: Any, fallback: int | None = None) -> int:
@@ -159,13 +155,13 @@ size_hint = hint_int
 
 
 def guard_or_false(a: Any) -> bool:
-    """A condition's value; False where it is unknown, which it never is."""
-    return bool(a)
+    """A condition's value; False where it is unknown."""
+    return not isinstance(a, SymBool) and bool(a)
 
 
 def guard_or_true(a: Any) -> bool:
-    """A condition's value; True where it is unknown, which it never is."""
-    return bool(a)
+    """A condition's value; True where it is unknown."""
+    return isinstance(a, SymBool) or bool(a)
 
 
 def guard_size_oblivious(expr: Any) -> bool:

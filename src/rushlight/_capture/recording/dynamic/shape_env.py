@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.dynamic.sizes import MOST, Sizes, looked_up_by_value, symbolic_strides
+from rushlight._capture.recording.dynamic.unbacked import UnbackedSizes
 from rushlight._engine.core.state import STATE, SYMBOLIC
 from rushlight._types import shape_env
 from rushlight._types.spec import Spec
@@ -63,8 +64,8 @@ class SymNode:
 
     @property
     def hint(self) -> Any:
-        """The value with the sizes that the trace was made for."""
-        return self.number.value
+        """The value with the sizes that the trace was made for; None for one that is unknown."""
+        return self.number.value if self.has_hint() else None
 
     @property
     def expr(self) -> Expression:
@@ -73,8 +74,8 @@ class SymNode:
         return Expression(env.shown(self.number), env.symbols_in(self.number))
 
     def has_hint(self) -> bool:
-        """Always."""
-        return True
+        """Whether the value is known."""
+        return not (type(self.number) is Integer and self.number.shape_env.is_unknown(self.number.terms))
 
     def require_hint(self, fallback: Any = None) -> Any:
         """See `hint`."""
@@ -96,7 +97,7 @@ class SymNode:
         return str(self.expr)
 
 
-class ShapeEnv(shape_env.ShapeEnv):
+class ShapeEnv(UnbackedSizes):
     """The sizes of one trace.  Equal sizes are one symbol (`duck_shape`); 0 and 1 stay numbers."""
 
     small = 1
@@ -106,7 +107,7 @@ class ShapeEnv(shape_env.ShapeEnv):
         prefer_deferred_runtime_asserts_over_guards: bool = False, allow_scalar_outputs: bool = True,
         allow_dynamic_output_shape_ops: bool = True, should_record_events: bool | None = None, tracked_fakes: Any = None, co_fields: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(())
+        super().__init__()
         watch_arithmetic()
         self.by_value = looked_up_by_value
         self.specs = _Layouts()
@@ -196,14 +197,15 @@ class ShapeEnv(shape_env.ShapeEnv):
     @property
     def backed_var_to_val(self) -> dict[str, int]:
         """The sizes that the trace was made for, by the names of their symbols."""
-        return dict(zip(self._symbol_names, self.sizes, strict=True))
+        pairs = zip(self._symbol_names, self.sizes, strict=True)
+        return {name: size for name, size in pairs if name not in self.unbacked_names}
 
     var_to_val = backed_var_to_val
 
     @property
     def source_to_symbol(self) -> dict[str, str]:
         """Where sizes come from, and their symbols."""
-        return dict(zip(self.sources, self._symbol_names, strict=True))
+        return dict(zip(self.sources, self.backed_var_to_val, strict=True))
 
     @property
     def var_to_range(self) -> dict[str, tuple[float, float]]:
@@ -323,8 +325,15 @@ class ShapeEnv(shape_env.ShapeEnv):
 
     # ***** conditions *****
 
-    def sign(self, difference: Integer, wanted: str) -> bool:
+    def told_condition(self, difference: Integer, wanted: str, held: bool) -> str:
+        """A condition as PyTorch prints it."""
+        text = self._condition(difference, wanted)
+        return _equation(text if held else _negated(text))
+
+    def sign(self, difference: Integer, wanted: str) -> Any:
         """As in the base; keeps the condition as it was asked, where it says something new."""
+        if self.is_unknown(difference.terms):
+            return super().sign(difference, wanted)
         rest, _, _ = shape_env.apart(difference.terms)
         before = self._ranges.get(rest), len(self._unequal.get(rest, ()))
         text = self._condition(difference, wanted)

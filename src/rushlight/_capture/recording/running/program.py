@@ -476,7 +476,7 @@ class _Build:
         to be an error.  `among` lists what can be saved, if that is known.
         """
         known = {self._address(self.outputs[i]) for kind, i in saved if kind == "output" and i < len(self.outputs)}
-        more = {}
+        more: dict[int, int] = {}
         for j, x in enumerate(self.outputs):
             if held is not None and x._spec.numel and self._address(x) in held and self._address(x) not in known:
                 if id(x) not in self.numbers and (among is None or ("output", j) in among):

@@ -1,0 +1,82 @@
+"""Fake results of operators whose sizes only elements tell: their lengths are symbols without a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.library.aten.calls import bound
+
+__all__ = ["LEAST", "MASKS", "is_whole", "made"]
+
+LEAST = -(1 << 62)  # a number of a tensor may be any integer
+MASKS = (rushlight.bool, rushlight.uint8)
+
+
+def is_whole(x: Tensor) -> bool:
+    """Whether the elements of a tensor are integers."""
+    return not (x.is_floating_point() or x.is_complex() or x.dtype is rushlight.bool)
+
+
+def made(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Fake tensors with unknown sizes; None for an operator that nobody describes here."""
+    rule = _RULES.get(func._opname)
+    return None if rule is None else rule(mode, func, bound(func, args, kwargs))
+
+
+def _row(mode: Any, like: Tensor, length: Any, dtype: Any = None) -> Any:
+    return mode.sized((length,), (1,), dtype or like.dtype, like.device)
+
+
+def _nonzero(mode: Any, func: Any, given: Any) -> Any:
+    x, length = given["self"], mode.shape_env.create_unbacked_symint()
+    return mode.sized((length, x.dim()), (1, length), rushlight.int64, x.device)
+
+
+def _masked_select(mode: Any, func: Any, given: Any) -> Any:
+    return _row(mode, given["self"], mode.shape_env.create_unbacked_symint())
+
+
+def _repeats(mode: Any, func: Any, given: Any) -> Any:
+    length = given.get("output_size")
+    length = mode.shape_env.create_unbacked_symint() if length is None else length
+    return _row(mode, given["repeats"], length)
+
+
+def _unique(mode: Any, func: Any, given: Any) -> Any:
+    """Values, the place of each element among them, and how often each is there; without elements where not asked for."""
+    x, length = given["self"], mode.shape_env.create_unbacked_symint()
+    dim = given.get("dim")
+    if dim is None:
+        values = _row(mode, x, length)
+        whole = x.shape
+    else:
+        shape = [length if d == dim % x.dim() else n for d, n in enumerate(x.shape)]
+        strides: list[Any] = [1]
+        for n in reversed(shape[1:]):
+            strides.insert(0, strides[0] * n)
+        values, whole = mode.sized(shape, strides, x.dtype, x.device), (x.shape[dim],)
+    inverse: Any = _row(mode, x, 0, rushlight.int64)
+    if given.get("return_inverse"):
+        inverse = rushlight.empty(whole, dtype=rushlight.int64, device=x.device)
+    counts = _row(mode, x, length if given.get("return_counts") else 0, rushlight.int64)
+    return values, inverse, counts
+
+
+def _index(mode: Any, func: Any, given: Any) -> Any:
+    """Masks are the places at which they are True, one row for each of their dims."""
+    places: list[Any] = []
+    for each in given["indices"]:
+        if isinstance(each, Tensor) and each.dtype in MASKS:
+            length = mode.shape_env.create_unbacked_symint()
+            places += [_row(mode, each, length, rushlight.int64) for _ in range(each.dim())]
+        else:
+            places.append(each)
+    return func(given["self"], places)
+
+
+_RULES: dict[str, Any] = {
+    "nonzero": _nonzero, "masked_select": _masked_select, "repeat_interleave": _repeats, "_unique2": _unique, "unique_consecutive": _unique,
+    "unique_dim": _unique, "index": _index,
+}  # fmt: skip
