@@ -72,7 +72,7 @@ class Watch:
         if waited > after:
             operation.warned = 2 * after
             _LOG.warning(
-                "rank %d has waited %.0f s in %s at %s%s",
+                "rank %d has waited %.1f s in %s at %s%s",
                 group.ranks[group.rank],
                 waited,
                 operation.text(),
