@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import rushlight as torch
@@ -322,6 +323,18 @@ def over_mesh(rank: int, size: int) -> str:
     for divide in (lambda net: parallelize_module(net, mesh, plan), fully_shard):
         same(trained(True, divide), trained(False, divide), "parallel")
     return "; ".join(reasons)
+
+
+def normalized(rank: int, size: int) -> None:
+    """Batch statistics of all ranks, in one graph."""
+    torch.manual_seed(0)
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)))
+    other, x = copy.deepcopy(net), numbers(rank, 5, 4)
+    for call in (net, torch.compile(other, fullgraph=True)):
+        for _ in range(2):
+            (call(x).square() * torch.arange(6)).sum().backward()
+    for a, b in zip([*net.parameters(), *net.buffers()], [*other.parameters(), *other.buffers()], strict=True):
+        same(b if b.grad is None else b.grad, a if a.grad is None else a.grad, "statistics")
 
 
 # ***** failures and further uses *****

@@ -58,6 +58,7 @@ def test_failures_and_further_uses(four: Ranks) -> None:
     for text in four.run(programs.failing):
         assert "index 2000 is out of bounds" in text
     four.run(programs.again)
+    four.run(programs.normalized)
 
 
 def test_programs_know_their_groups() -> None:
@@ -69,6 +70,8 @@ def test_programs_know_their_groups() -> None:
             own = dist.new_group([0])
             of_group = torch.compile(lambda x, own=own: fc.all_reduce(x * 2, "sum", own))
             assert compiled(torch.ones(2)).tolist() == of_group(torch.ones(2)).tolist() == [2.0, 2.0]
+            with pytest.raises(RuntimeError, match="is not measured by itself"):
+                compiled._compiled.entry.segments[-1].program.step_times()
             dist.destroy_process_group(own)
             with pytest.raises(dist.DistBackendError, match="which has been destroyed"):
                 of_group(torch.ones(2))

@@ -281,7 +281,14 @@ class CompiledProgram:
         return Laid(self._in_specs, self._results, strides, self._aliases, self._options)
 
     def step_times(self, seconds: float = 0.2) -> list[Any]:
-        """The time of each kernel, run on memory of its own (see `trial.step_times`)."""
+        """The time of each kernel, run on memory of its own (see `trial.step_times`).
+
+        RuntimeError for a program that communicates.
+        """
+        if self.communicates:
+            raise RuntimeError(
+                "a program that communicates is not measured by itself: other processes would answer other calls"
+            )
         found: list[Any] = trial.step_times(self, seconds)
         return found
 
