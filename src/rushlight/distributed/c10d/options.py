@@ -44,7 +44,7 @@ class ReduceOp:
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = RedOpType
 
     def __init__(self, op: Any = RedOpType.SUM, factor: float | None = None) -> None:
-        self._op: RedOpType = op.op if isinstance(op, ReduceOp) else RedOpType(op)
+        self._op: Any = op.op if isinstance(op, ReduceOp) else RedOpType(op)
         self._factor = factor
 
     @property
