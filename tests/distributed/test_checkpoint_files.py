@@ -28,6 +28,15 @@ from rushlight.distributed.checkpoint.format_utils import (
     torch_save_to_dcp,
 )
 from rushlight.distributed.checkpoint.metadata import TensorStorageMetadata
+from rushlight.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+    set_state_dict,
+)
 from rushlight.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 from rushlight.serialization.unpickler import global_names
 
@@ -164,6 +173,78 @@ def test_what_is_refused(tmp_path: Path) -> None:
         dcp.save({"s": torch.eye(2).to_sparse()}, checkpoint_id=tmp_path, no_dist=True)
     with pytest.raises(RuntimeError, match="`checkpoint_id` must be specified"):
         dcp.save({})
+
+
+# ***** names of states *****
+
+
+class Shared(torch.nn.Module):
+    """A parameter with two names, a frozen one, and a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(2, 2, bias=k < 2) for k in range(3))
+        self.b.weight = self.a.weight
+        self.c.weight.requires_grad_(False)
+        self.register_buffer("gone", torch.ones(1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.b(self.a(x)))
+
+
+def trained(steps: int) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    net = Shared()
+    groups = [{"params": [net.a.weight, net.a.bias], "lr": 0.1}, {"params": [net.b.bias, net.c.weight], "lr": 0.2}]
+    optimizer = torch.optim.AdamW(groups)
+    for _ in range(steps):
+        net(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return net, optimizer
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_states_by_names(flat: bool) -> None:
+    options = StateDictOptions(flatten_optimizer_state_dict=flat)
+    net, optimizer = trained(2)
+    of_model, of_optimizer = get_state_dict(torch.compile(net), optimizer, options=options)
+    assert list(of_model) == ["a.weight", "a.bias", "b.weight", "b.bias", "c.weight"]
+    if flat:
+        assert {"state.a.bias.exp_avg", "param_groups.c.weight.lr"} <= of_optimizer.keys()
+    else:
+        assert list(of_optimizer["state"]) == ["a.weight", "a.bias", "b.bias"]
+        assert [group["params"] for group in of_optimizer["param_groups"]] == [
+            ["a.weight", "a.bias"],
+            ["b.bias", "c.weight"],
+        ]
+    other, other_optimizer = trained(0)
+    found = set_state_dict(
+        other, other_optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer, options=options
+    )
+    assert [list(names) for names in found] == [[], []]
+    assert listed(other.state_dict()) == listed(net.state_dict())
+    assert listed(other_optimizer.state_dict()) == listed(optimizer.state_dict())
+
+
+def test_states_that_do_not_fit() -> None:
+    net, optimizer = trained(1)
+    of_model, of_optimizer = get_state_dict(net, optimizer, options=StateDictOptions(ignore_frozen_params=True))
+    assert "c.weight" not in of_model
+    with pytest.raises(RuntimeError, match="c.weight"):
+        set_model_state_dict(net, of_model)
+    found = set_model_state_dict(net, {**of_model, "x": torch.ones(1)}, options=StateDictOptions(strict=False))
+    assert [list(names) for names in found] == [["c.weight"], ["x"]]
+    of_optimizer["state"].pop("a.bias")
+    with pytest.raises(RuntimeError, match="Missing optimizer state for parameter 'a.bias'"):
+        set_optimizer_state_dict(net, optimizer, of_optimizer)
+    set_optimizer_state_dict(net, optimizer, of_optimizer, options=StateDictOptions(strict=False))
+    with pytest.raises(RuntimeError, match="model state_dict is empty"):
+        set_model_state_dict(net, {})
+    with pytest.raises(ValueError, match="full_state_dict must be True"):
+        get_model_state_dict(net, options=StateDictOptions(broadcast_from_rank0=True))
+    begun = get_optimizer_state_dict(*trained(0))  # none of the steps is done
+    assert [held["step"].item() for held in begun["state"].values()] == [0, 0, 0]
 
 
 # ***** hostile folders *****

@@ -54,7 +54,7 @@ class HuggingFaceStorageReader(FileSystemReader):
         found: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, _Place] = {}
         for name in files_of(os.fspath(self.path)):
-            with safetensors.safe_open(os.path.join(self.path, name)) as file:
+            with safetensors.safe_open(os.path.join(self.path, name), device="meta") as file:
                 boxes = _boxes((file.metadata() or {}).get(SHARDING), name)
                 for key in file.keys():
                     tensor = file.get_tensor(key)

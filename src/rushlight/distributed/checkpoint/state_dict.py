@@ -310,7 +310,7 @@ def get_optimizer_state_dict(
 ) -> OptimizerStateType:
     """The state of optimizers together: "state" by names of parameters, and "param_groups" with names.
 
-    An optimizer that has no state yet makes it.
+    An optimizer that has no state yet makes it.  `submodules` choose nothing here, as in PyTorch.
     """
     options, names = _checked(options), _Names(model)
     of_parameters = names.of_parameters()
@@ -319,8 +319,6 @@ def get_optimizer_state_dict(
         state = _named_state(optimizer, of_parameters)
         found[_STATE].update(state[_STATE])
         found[_GROUPS].extend(state[_GROUPS])
-    if submodules:
-        found[_STATE] = _within(found[_STATE], names.prefixes(submodules), options)
     return _as_asked(_flat(found) if options.flatten_optimizer_state_dict else found, options)
 
 
@@ -395,7 +393,9 @@ def set_optimizer_state_dict(
     if not state and not options.broadcast_from_rank0:
         if options.cpu_offload and options.full_state_dict:
             return
-        raise RuntimeError("the state dict of the optimizers is empty")
+        raise RuntimeError(
+            f"The option indicates that model state_dict is required to save, or load but optim state_dict is empty. {state}"
+        )
     given = _optimizers(optimizers)
     if options.full_state_dict:
         state = _spread(state, given, of_parameters, options)
