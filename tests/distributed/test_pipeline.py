@@ -134,7 +134,12 @@ def test_schedules_give_the_gradients_of_one_process(four: Ranks) -> None:
 @pytest.mark.distributed
 def test_more_schedules_give_the_gradients_of_one_process(four: Ranks) -> None:
     rows = [("GPipe", 2, 2, 3), ("Interleaved1F1B", 2, 6, 4), ("DualPipeV", 2, 4, 4), ("ZBVZeroBubble", 4, 8, 8)]
-    rows += [("1F1B", 4, 4, 6), ("Interleaved1F1B", 4, 8, 8), ("InterleavedZeroBubble", 4, 8, 8), ("DualPipeV", 4, 8, 9)]
+    rows += [
+        ("1F1B", 4, 4, 6),
+        ("Interleaved1F1B", 4, 8, 8),
+        ("InterleavedZeroBubble", 4, 8, 8),
+        ("DualPipeV", 4, 8, 9),
+    ]
     assert set(four.run(programs.schedules, rows)) == {len(rows)}
 
 

@@ -34,9 +34,26 @@ class Finding(NamedTuple):
 
 
 def line_of(entry: Entry) -> str:
-    """The user's line of an entry."""
+    """The user's line of an entry: the innermost outside of PyTorch."""
     frames = entry.get("frames") or []
-    return f"{frames[0]['filename']}:{frames[0]['line']} in {frames[0]['name']}" if frames else "an unknown line"
+    if not frames:
+        return "an unknown line"
+    frame = next((f for f in frames if "/torch/" not in f["filename"]), frames[0])
+    return f"{frame['filename']}:{frame['line']} in {frame['name']}"
+
+
+def _is_done(entry: Entry) -> bool:
+    """PyTorch's group of the CPU says of operations that are done only that they are retired."""
+    return entry["state"] == "completed" or bool(entry.get("retired"))
+
+
+def _groups_of(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> ranks of the groups of a file.  PyTorch's group of the CPU leaves the name of the first one out."""
+    found = {name: config["ranks"] for name, config in file["pg_config"].items()}
+    unnamed = found.pop("", None)
+    for entry in file["entries"]:
+        found.setdefault(entry["process_group"][0], unnamed or [])
+    return {name: tuple(ast.literal_eval(r) if isinstance(r, str) else r) for name, r in found.items()}
 
 
 def _shown(entry: Entry) -> str:
@@ -58,9 +75,8 @@ def analyse(files: Mapping[int, Mapping[str, Any]]) -> list[Finding]:
     """What is wrong, group by group; nothing where all ranks did the same and all of it is done."""
     members: dict[GroupKey, dict[int, list[Entry]]] = {}
     for rank, file in files.items():
-        for name, config in file["pg_config"].items():
-            ranks = config["ranks"]
-            key = GroupKey(name, tuple(ast.literal_eval(ranks) if isinstance(ranks, str) else ranks))
+        for name, ranks in _groups_of(file).items():
+            key = GroupKey(name, ranks)
             own = [e for e in file["entries"] if e["process_group"][0] == name]
             members.setdefault(key, {})[rank] = own
     findings: list[Finding] = []
@@ -88,7 +104,7 @@ def _collectives(key: GroupKey, by_rank: dict[int, list[Entry]], files: Mapping[
             return [Finding("mismatch", key, number, differing, _several(rows, _shown))]
         if missing:
             return [Finding("missing", key, number, missing, _missing_text(missing, rows, by_rank, files))]
-        unfinished = tuple(rank for rank, entry in rows.items() if entry["state"] != "completed")
+        unfinished = tuple(rank for rank, entry in rows.items() if not _is_done(entry))
         if unfinished:
             return [Finding("unfinished", key, number, unfinished, _several(rows, _shown))]
     return []
@@ -131,7 +147,7 @@ def _messages(key: GroupKey, by_rank: dict[int, list[Entry]]) -> list[Finding]:
     findings = []
     for rank, own in by_rank.items():
         for entry in own:
-            if entry["is_p2p"] and entry["state"] != "completed":
+            if entry["is_p2p"] and not _is_done(entry):
                 text = f"  rank {rank}: message #{entry['p2p_seq_id']} {_shown(entry)}"
                 findings.append(Finding("message", key, 0, (rank,), text))
                 break
