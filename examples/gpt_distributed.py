@@ -13,16 +13,17 @@ checkpoint goes on as if nothing had happened.  `make demo-distributed` runs the
 import argparse
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map
 
 from gpt_chars import GPT, Config, get_batch, read_text
 
@@ -44,40 +45,31 @@ class Journal:
             file.write(json.dumps({"attempt": self.attempt, "time": time.time(), **what}) + "\n")
 
 
-# ***** checkpoints: whole tensors, so that another number of ranks can read them *****
+# ***** checkpoints: every rank writes its parts, and another number of ranks can read them *****
 
 
-def whole(state):
-    """A state whose sharded tensors are gathered; a collective, so every rank calls it."""
-    return tree_map(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, state)
+def last(folder):
+    """The step of the last whole checkpoint; 0 if there is none."""
+    return max((int(path.parent.name[4:]) for path in folder.glob("step*/.metadata")), default=0)
 
 
-def placed_like(state, like):
-    """The reverse: every tensor takes the placements of its counterpart."""
-    if isinstance(like, dict):
-        return {name: placed_like(value, like.get(name)) for name, value in state.items()}
-    return distribute_tensor(state, like.device_mesh, like.placements) if isinstance(like, DTensor) else state
+def save(folder, model, optimizer, step, rank):
+    before = last(folder)
+    of_model, of_optimizer = get_state_dict(model, optimizer)
+    dcp.save({"model": of_model, "optimizer": of_optimizer}, checkpoint_id=folder / f"step{step}")
+    if rank == 0 and before:  # whoever is killed before the new one is whole leaves the old one
+        shutil.rmtree(folder / f"step{before}")
 
 
-def save(path, model, optimizer, step, rank):
-    state = whole({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step})
-    if rank == 0:
-        torch.save(state, f"{path}.new")
-        os.replace(f"{path}.new", path)  # whoever is killed before this line leaves the checkpoint before
-
-
-def load(path, model, optimizer):
+def load(folder, model, optimizer):
     """The first step that is to be done."""
-    if not path.exists():
-        return 0
-    state = torch.load(path)
-    model.load_state_dict(placed_like(state["model"], model.state_dict()))
-    shapes = dict(enumerate(p for g in optimizer.param_groups for p in g["params"]))
-    for number, found in state["optimizer"]["state"].items():
-        like = {name: shapes[number] if x.shape == shapes[number].shape else None for name, x in found.items()}
-        state["optimizer"]["state"][number] = placed_like(found, like)
-    optimizer.load_state_dict(state["optimizer"])
-    return state["step"]
+    step = last(folder)
+    if step:
+        of_model, of_optimizer = get_state_dict(model, optimizer)
+        state = {"model": of_model, "optimizer": of_optimizer}
+        dcp.load(state, checkpoint_id=folder / f"step{step}")
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    return step
 
 
 # ***** training *****
@@ -115,8 +107,7 @@ def train(args, rank, world, journal):
     data = torch.tensor([number[c] for c in text])  # (N,)
     config = Config(vocab=len(number), **SIZES[args.size])
     model, optimizer = make(args.how, config)
-    path = args.out / "last.pt"
-    first = load(path, model, optimizer)
+    first = load(args.out, model, optimizer)
     journal.write(begins=first, parameters=sum(p.numel() for p in model.parameters()))
     share = args.parts // world
     for step in range(first, args.steps):
@@ -131,7 +122,7 @@ def train(args, rank, world, journal):
         if rank == 0:
             print(f"step {step + 1}: loss {loss:.6f}", flush=True)
         if (step + 1) % args.every == 0:
-            save(path, model, optimizer, step + 1, rank)
+            save(args.out, model, optimizer, step + 1, rank)
 
 
 def kill_in_backward(model, journal):

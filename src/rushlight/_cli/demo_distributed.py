@@ -53,8 +53,8 @@ def main(script: Path, out: Path, size: str, steps: int) -> int:
         try:
             lines = _job(how, [str(script), "--how", how, "--size", size, "--steps", str(steps), "--out", str(folder)])
         finally:
-            for checkpoint in folder.glob("last.pt*"):  # a gigabyte
-                checkpoint.unlink()
+            for checkpoint in folder.glob("step*"):  # a gigabyte
+                shutil.rmtree(checkpoint)
         runs[how] = _read(folder, lines)
     return _report(runs, steps)
 
