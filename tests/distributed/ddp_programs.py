@@ -9,6 +9,8 @@ import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.nn as nn
 import rushlight.nn.functional as F
+from rushlight.distributed.algorithms.join import Join
+from rushlight.distributed.optim import ZeroRedundancyOptimizer
 from rushlight.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -338,6 +340,29 @@ def joined(rank: int, size: int) -> None:
         assert "exhausted" in str(error)
     else:
         raise AssertionError("no error")
+
+
+def joined_in_parts(rank: int, size: int) -> None:
+    """An optimizer whose state is divided: a process without more batches steps its part with the gradients of the others."""
+    for settings in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
+        torch.manual_seed(0)
+        model = DDP(Net(), bucket_cap_mb=1e-4, **settings)
+        alone = copy.deepcopy(model.module)
+        divided = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.05)
+        plain = torch.optim.Adam(alone.parameters(), lr=0.05)
+        with Join([model, divided]):
+            for step in range(rank + 1):
+                x, y = batch(rank, step)
+                divided.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                divided.step()
+        for step in range(size):
+            active = [k for k in range(size) if k + 1 > step]
+            for p, g in zip(alone.parameters(), means(alone, active, step), strict=True):
+                p.grad = g * (len(active) / size)
+            plain.step()
+        for p, q in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
 def compiled(rank: int, size: int) -> None:

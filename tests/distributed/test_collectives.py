@@ -56,6 +56,9 @@ def test_small_records_of_groups() -> None:
             dist.group.WORLD.merge_remote_group(dist.HashStore(), 2)
         work = dist.all_reduce(torch.ones(1), async_op=True)
         work.block_current_stream()
+        mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "b"))
+        again = pickle.loads(pickle.dumps(mesh))
+        assert again == mesh and (again.device_type, again.mesh_dim_names) == ("cpu", ("a", "b"))
         assert type(work).unbox(work.boxed()) is work
     finally:
         dist.destroy_process_group()

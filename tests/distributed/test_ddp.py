@@ -15,7 +15,18 @@ def test_gradients_are_those_of_one_process(four: Ranks) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["accumulated", "buffers", "hooks", "batch_statistics", "divided", "joined", "compiled", "mixed"]
+    "program",
+    [
+        "accumulated",
+        "buffers",
+        "hooks",
+        "batch_statistics",
+        "divided",
+        "joined",
+        "joined_in_parts",
+        "compiled",
+        "mixed",
+    ],
 )
 def test_four_ranks(four: Ranks, program: str) -> None:
     four.run(getattr(programs, program))

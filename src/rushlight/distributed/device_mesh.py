@@ -33,10 +33,10 @@ class DeviceMesh:
         self, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None, backend_override: Any = None,
         _init_backend: bool = True, _rank: int | None = None, _groups: list[Any] | None = None, _root: DeviceMesh | None = None,
     ) -> None:  # fmt: skip
-        self.device_type = device_type
+        self._device_type = device_type
         ranks = mesh.tolist() if isinstance(mesh, Tensor) else mesh
-        self.mesh = rushlight.tensor(ranks, dtype=rushlight.int32, device="cpu")
-        self.mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
+        self._mesh = rushlight.tensor(ranks, dtype=rushlight.int32, device="cpu")
+        self._mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
         self._root_mesh = _root
         self._flattened: dict[str, DeviceMesh] = {}
         self._rank = (dist.get_rank() if dist.is_initialized() else 0) if _rank is None else _rank
@@ -47,6 +47,28 @@ class DeviceMesh:
         self._groups = _groups
         if _groups is None and _init_backend:
             self._make_groups(flat)
+
+    @property
+    def device_type(self) -> str:
+        """The type of the processes' devices."""
+        return self._device_type
+
+    @property
+    def mesh(self) -> Tensor:
+        """The ranks, as a tensor."""
+        return self._mesh
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None:
+        """The names of the dims."""
+        return self._mesh_dim_names
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without groups, which belong to their process: what comes of a pickle has none."""
+        return {**self.__dict__, "_groups": None, "_root_mesh": None, "_flattened": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def _make_groups(self, flat: list[int]) -> None:
         if not dist.is_initialized():

@@ -8,12 +8,23 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
+from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.optim import Optimizer
 
 __all__ = ["ZeroRedundancyOptimizer"]
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class _Steps(JoinHook):
+    """What a process without more input does: steps for its part of the parameters."""
+
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self.optimizer.step()
+
+
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """An optimizer whose state is divided among the processes of a group.
 
     Each process updates its part of the parameters by an `optimizer_class(**defaults)`, and sends it to the others: they
@@ -72,8 +83,26 @@ class ZeroRedundancyOptimizer(Optimizer):
                 parts[self._owner[id(parameter)]].append(parameter)
         return parts
 
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a process without more input does in `Join`: it steps as well, since it has a part of the state.
+
+        Name the model before the optimizer: `Join([model, optimizer])`.
+        """
+        return _Steps(self)
+
+    @property
+    def join_device(self) -> Any:
+        """The device of the parameters."""
+        return self.param_groups[0]["params"][0].device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The group that exchanges them."""
+        return self.process_group
+
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this process's part, and exchange the parts; the loss where there is a closure."""
+        Join.notify_join_context(self)
         for ours, theirs in zip(self.param_groups, self.optim.param_groups, strict=True):
             theirs.update({key: value for key, value in ours.items() if key != "params"})  # learning rates that changed
         loss = self.optim.step(**kwargs) if closure is None else self.optim.step(closure=closure, **kwargs)

@@ -254,7 +254,10 @@ class Reducer:
         self.reductions += 1
 
     def answer(self) -> None:
-        """Take part in a reduction of the others, with zeros: this process has no more input."""
+        """Take part in a reduction of the others, with zeros: this process has no more input.
+
+        The mean is its gradient too: it may have a part of the optimizer's state.
+        """
         self.used = [False] * len(self.parameters)
         with no_grad():
             for bucket in self.buckets:
@@ -264,9 +267,12 @@ class Reducer:
                 self._reduce(bucket)
             if self.hook is None:
                 self._all_reduce(self.buckets[-1], False)
-            self._used_anywhere()
+            everywhere = self._used_anywhere()
+            if self.static:  # nobody tells which were used
+                everywhere = [True] * len(self.parameters)
             for bucket in self.buckets:
                 self._wait(bucket)
+                self._put(bucket, everywhere)
         self.reductions += 1
 
     def _used_anywhere(self) -> Sequence[bool]:
