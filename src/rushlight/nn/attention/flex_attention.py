@@ -23,6 +23,9 @@ from rushlight.nn.attention.block_mask import BlockMask, noop_mask, ordered_of
 
 # Queries and keys of a block of a mask, where nothing else is said.
 _DEFAULT_SPARSE_BLOCK_SIZE = 128
+# What users annotate their functions with: of a score, batch, head, query and key; of a mask the same without the score.
+_score_mod_signature = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+_mask_mod_signature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 __all__ = [
     "AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask",
