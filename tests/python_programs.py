@@ -173,11 +173,11 @@ class Program:
         return "\n".join(head) + prelude + "\n\n" + "\n".join(lines) + "\n"
 
 
-def write(seed: int, size: int = 12, tensors: bool = False) -> Program:
-    """The program of a seed: about `size` statements in `main`."""
+def write(seed: int, size: int = 12, tensors: bool = False, positions: bool = False) -> Program:
+    """The program of a seed: about `size` statements in `main`; with `positions` ints are indices and sizes of tensors."""
     draw = random.Random(seed)
     while True:
-        program = _Writer(draw, tensors).program(seed, size)
+        program = _Writer(draw, tensors, positions).program(seed, size)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
@@ -192,8 +192,8 @@ class _Writer(tensor_programs.Statements):
 
     in_lambda = False
 
-    def __init__(self, draw: random.Random, tensors: bool) -> None:
-        self.draw, self.tensors = draw, tensors
+    def __init__(self, draw: random.Random, tensors: bool, positions: bool = False) -> None:
+        self.draw, self.tensors, self.positions = draw, tensors, positions
         self.scope: dict[str, str] = {}
         self.functions: list[tuple[str, int]] = []
         self.generators: list[str] = []
@@ -367,6 +367,8 @@ class _Writer(tensor_programs.Statements):
 
     def _tensor(self, d: int) -> str:
         e, t = self.expression, lambda: self.expression("tensor", d)
+        if self.positions and self.below(3) == 0:
+            return self._at_position(d)
         choice = self.below(15)
         if choice < 4:
             return f"({t()} {self.one('+', '-', '*', '*')} {self.one(t(), t(), e('scalar', d), '0.5', '2')})"
@@ -389,6 +391,16 @@ class _Writer(tensor_programs.Statements):
         if choice == 13:
             return f"{t()}.t().reshape(3, 4)" if self.below(2) else f"{t()}.view(-1).view(3, 4)"
         return f"{t()}.flip({self.one('0', '1')})"
+
+    def _at_position(self, d: int) -> str:
+        """A tensor that an int has chosen, or made: the numbers change from call to call."""
+        t, i = self.expression("tensor", d), self.one("n", "n", self.expression("int", d))
+        return str(self.one(
+            f"({t} + {t}[{i} % 3])", f"({t} * {t}[:, {i} % 4].mean())", f"{t}.narrow(1, abs({i}) % 3, 2).repeat(1, 2)", f"{t}.roll({i}, 0)",
+            f"(lambda t, i: torch.cat([t[:i], t[i:] * 2]))({t}, {i} % 4)", f"torch.full((3, 4), {i} % 99).float()", f"({t} + {i} % 99 / 7)",
+            f"torch.arange(60.0)[abs({i}) % 48 :][:12].reshape(3, 4)", f"torch.nn.functional.pad({t}, (abs({i}) % 9, 0))[:, -4:]",
+            f"({t} * torch.zeros(abs({i}) % 9 + 3, 4).add(1)[:3])", f"torch.arange(40.0)[abs({i}) % 9 : abs({i}) % 9 + 12].view(3, 4)",
+        ))  # fmt: skip
 
     def _scalar(self, d: int) -> str:
         t = lambda: self.expression("tensor", d)

@@ -2,7 +2,7 @@
 
     python tools/compiled/random_programs.py --minutes 10 [--seed 0] [--length 8] [--kinds]            # calls of tensors, beside real PyTorch
     python tools/compiled/random_programs.py --by interpreter --programs 20000 [--tensors]             # Python interpreted, beside CPython
-    python tools/compiled/random_programs.py --by compile --programs 20000 [--tensors] [--calls 3]     # Python compiled, beside eager
+    python tools/compiled/random_programs.py --by compile --programs 20000 [--tensors [--positions]] [--calls 3]     # Python compiled, beside eager
 
 The programs of the first form are sequences of calls (`tests/eager_beside.py`); those of the others have control flow, closures, generators,
 exceptions and side effects (`tests/python_programs.py`).
@@ -33,6 +33,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=8)
     parser.add_argument("--kinds", action="store_true", help="tensors of subclasses and lazy clones among the values")
     parser.add_argument("--tensors", action="store_true", help="tensors among the values of programs in Python")
+    parser.add_argument(
+        "--positions", action="store_true", help="ints of programs in Python are indices and sizes of tensors"
+    )
     parser.add_argument("--calls", type=int, default=3, help="how often a compiled program is called")
     parser.add_argument("--show", type=int, default=20, help="how many disagreements are made short and printed")
     options = parser.parse_args()
@@ -86,7 +89,7 @@ def beside_cpython(options: argparse.Namespace) -> None:
     ends: collections.Counter[str] = collections.Counter()
     number, found = options.seed, 0
     while number < last and time.monotonic() < end:
-        program = write(number, options.length + 4, options.tensors)
+        program = write(number, options.length + 4, options.tensors, options.positions)
         expected = run(program, natively, calls)
         ends[expected[0]["error"][0] if "error" in expected[0] else "returned"] += 1
         # Asked again: some warnings come once in a process, to whichever way comes first.
