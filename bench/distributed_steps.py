@@ -162,7 +162,11 @@ def run(kind: str, python: str, ranks: int, port: int, only: str, count: int) ->
         subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(ranks)
     ]
-    out = [process.communicate(timeout=300)[0] for process in processes]
+    try:
+        out = [process.communicate(timeout=900)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     return json.loads(out[0].strip().split("\n")[-1]) if out[0].strip() else {}
 
 

@@ -345,6 +345,21 @@ def edges(rank: int, size: int) -> dict[str, Any]:
     out.sum().backward()
     found["divided"] = out.dtype is torch.float64, net.weight.grad.full_tensor().tolist(), str(net.weight.grad.dtype)
 
+    # Gradients averaged without a wrapper; two batches, the first of which is only summed.
+    replicate = importlib.import_module("rushlight.distributed._composable").replicate
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False), torch.nn.Linear(2, 1, bias=False))
+    replicate(net, ignored_modules=[net[1]])
+    with torch.no_grad():
+        net[1].weight.fill_(1.0)
+    for syncs in (False, True):
+        net.set_requires_gradient_sync(syncs)
+        net(torch.full((1, 3), float(rank))).sum().backward()
+    found["replicated"] = (
+        type(net).__name__,
+        net[0].weight.grad[0, 0].item(),
+        net[1].weight.grad.abs().sum().item() > 0 or rank == 0,
+    )
+
     # Two calls before one backward, chunks of a grouped head, and the memory in between.
     body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 7)
     fill(torch, [*body.parameters(), *head.parameters()])

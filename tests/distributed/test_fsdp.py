@@ -60,6 +60,7 @@ def test_what_only_several_processes_show(four: Ranks) -> None:
         assert found["scaler"] == (True, 2.0)
         assert found["divided"] == (True, [[3.0] * 3] * 2, "torch.float32")
         assert found["chunks"]
+        assert found["replicated"] == ("DDPSequential", 3.0, True)
 
 
 @pytest.fixture
@@ -241,3 +242,55 @@ def test_wrappers_at_their_edges(alone: Any) -> None:
     assert not isinstance(frozen.weight, DTensor) and isinstance(model[1].weight, DTensor)
     model(torch.ones(1, 2)).sum().backward()
     assert model.clip_grad_norm_(1.0).item() > 0.0 and frozen.weight.grad is not None
+
+
+def test_modules_that_are_computed_again(alone: Any) -> None:
+    """By wrappers around parts and in place, with names as without them, within sharded modules."""
+    from rushlight.distributed._composable import checkpoint
+    from rushlight.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        CheckpointImpl,
+        CheckpointWrapper,
+        apply_activation_checkpointing,
+        checkpoint_wrapper,
+        offload_wrapper,
+    )
+
+    calls: list[int] = []
+
+    class Part(torch.nn.Linear):
+        def forward(self, x: Any, scale: float = 1.0) -> Any:
+            calls.append(1)
+            return super().forward(x).relu() * scale
+
+    def made() -> Any:
+        torch.manual_seed(2)
+        return torch.nn.Sequential(Part(3, 4), torch.nn.Sequential(Part(4, 4), torch.nn.ReLU()), torch.nn.Linear(4, 2))
+
+    plain, x = made(), torch.arange(6.0).view(2, 3).requires_grad_()
+    plain(x).square().sum().backward()
+
+    def reentrant(module: Any) -> Any:
+        return checkpoint_wrapper(module, CheckpointImpl.REENTRANT)
+
+    for wrapper, times in ((checkpoint_wrapper, 4), (reentrant, 4), (offload_wrapper, 2)):
+        net = made()
+        apply_activation_checkpointing(net, wrapper, check_fn=lambda m: isinstance(m, Part))
+        assert [n for n, _ in net.named_parameters()] != [] and list(net.state_dict()) == list(plain.state_dict())
+        net.load_state_dict(plain.state_dict())
+        fully_shard(net)
+        calls.clear()
+        net(x).square().sum().backward()
+        assert len(calls) == times
+        for a, b in zip(net.parameters(), plain.parameters(), strict=True):
+            assert torch.allclose(a.grad.full_tensor(), b.grad)
+    net = made()
+    fully_shard(checkpoint(net[0]))
+    fully_shard(net)
+    calls.clear()
+    net(x).square().sum().backward()
+    assert len(calls) == 3
+    assert torch.allclose(net[0].weight.grad.full_tensor(), plain[0].weight.grad)
+    one = CheckpointWrapper(Part(3, 4), CheckpointImpl.REENTRANT)
+    assert torch.equal(one(x, scale=2.0), 2.0 * one(x)) and one.in_features == 3
+    with pytest.raises(NotImplementedError, match="use_reentrant"):
+        checkpoint(Part(1, 1), use_reentrant=True)

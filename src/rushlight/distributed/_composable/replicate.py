@@ -1,0 +1,83 @@
+"""`replicate`: data parallel training of a module that stays what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import rushlight
+from rushlight.nn import Module
+
+__all__ = ["DDP", "replicate"]
+
+
+class DDP:
+    """What `replicate` adds to the class of a module."""
+
+    _replicated: Any
+
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool) -> None:
+        """Whether backward averages gradients; without, they are summed on each process until it does."""
+        self._replicated.syncs = requires_gradient_sync
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """As `DistributedDataParallel.register_comm_hook`."""
+        self._replicated.ddp.register_comm_hook(state, hook)
+
+
+class _Replicated:
+    """The averaging of one module's gradients, around its forward."""
+
+    def __init__(self, module: Module, ignored: Iterable[Module], options: dict[str, Any]) -> None:
+        names = {m: name for name, m in module.named_modules()}
+        left = [
+            f"{names[m]}.{key}" if names[m] else key
+            for root in ignored
+            for m in root.modules()
+            for key in (*m._parameters, *m._buffers)
+        ]
+        kind = rushlight.nn.parallel.DistributedDataParallel
+        kind._set_params_and_buffers_to_ignore_for_model(module, left)
+        self.ddp, self.syncs, self.reduces = kind(module, **options), True, False
+
+    def before(self, module: Module, args: Any) -> None:
+        ddp = self.ddp
+        self.reduces = rushlight.is_grad_enabled() and self.syncs
+        ddp.reducer.sync = self.syncs
+        if self.reduces:
+            ddp.reducer.prepare()
+        if ddp.broadcast_buffers and ddp.require_forward_param_sync and ddp.process_group.size() > 1:
+            ddp._send_buffers()
+
+    def after(self, module: Module, args: Any, outputs: Any) -> None:
+        ddp = self.ddp
+        if self.reduces:
+            ddp.reducer.arm(outputs)
+        ddp.require_forward_param_sync = self.reduces or not rushlight.is_grad_enabled()
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Any) -> Module:
+    """A module whose gradients are averaged over processes, as by `DistributedDataParallel` with these settings; it is
+    changed in place, and returned.  Parts in `ignored_modules` are left to each process.
+
+    RuntimeError for a module that `fully_shard` or `replicate` has.
+    """
+    if getattr(module, "_fsdp_state", None) is not None:
+        raise RuntimeError("Cannot apply `replicate()` on a Module already managed by `fully_shard`")
+    if isinstance(module, DDP):
+        raise RuntimeError("each module is replicated once; this one is")
+    kwargs.pop("device_id", None)  # where the module is anyway
+    if kwargs.get("mixed_precision") is not None:
+        raise NotImplementedError("replicate(mixed_precision=...) is not built: use DistributedDataParallel")
+    state = _Replicated(module, ignored_modules or (), kwargs)
+    kind = type(module)
+    if kind not in _CLASSES:
+        _CLASSES[kind] = type(f"DDP{kind.__name__}", (DDP, kind), {"__module__": kind.__module__})
+    module.__class__ = _CLASSES[kind]
+    object.__setattr__(module, "_replicated", state)
+    module.register_forward_pre_hook(state.before)
+    module.register_forward_hook(state.after)
+    return module
