@@ -343,7 +343,7 @@ def test_ranks_that_are_killed_at_any_moment(mpi: None, tmp_path: Path, number: 
     ranks, victim = Ranks(3), chance.randrange(3)
     try:
         found = ranks.run(
-            programs.save_until_killed, str(tmp_path), victim, 0.2 + chance.random(), fails=True, timeout=60
+            programs.save_until_killed, str(tmp_path), victim, 0.2 + chance.random(), fails=True, timeout=150
         )
     finally:
         ranks.close()
