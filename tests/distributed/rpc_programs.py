@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -186,7 +188,8 @@ def calls(rank: int, size: int) -> None:
     assert "must return a torch.futures.Future object" in str(raised(rpc.rpc_sync, other, no_future))
     assert rpc.rpc_sync(other, Counter.static_later, args=(7,)) == 7
     assert rpc.api._all_gather(rank) == {f"w{k}": k for k in range(size)}
-    rpc._barrier({"w0", "w1"}) if rank < 2 else None
+    if rank < 2:
+        rpc._barrier({"w0", "w1"})
 
 
 @workers
@@ -241,7 +244,7 @@ def references(rank: int, size: int) -> int:
     assert own.is_owner() and own.to_here() is own.local_value() and own.confirmed_by_owner()
     again = rpc.rpc_sync(third, pass_on, args=(own, [owner]))
     assert again.is_owner() and again.local_value() is own.local_value()
-    assert "can only be pickled when using RPC" in str(raised(__import__("pickle").dumps, own))
+    assert "can only be pickled when using RPC" in str(raised(pickle.dumps, own))
     failed = rpc.remote(owner, fail, args=("in vain",))
     assert type(raised(failed.to_here)) is KeyError
     assert "no attribute" in str(raised(counter.rpc_sync().nothing))
@@ -309,10 +312,9 @@ def gradients(rank: int, size: int) -> None:
             c = rpc.rpc_async(first, torch.add, args=(b, a)).wait()
             held = rpc.remote(second, weighted, args=(c,))
             rpc.rpc_sync(first, product, args=(a, y))  # nobody needs it: PyTorch waits for it in vain
-            loss = (rpc.rpc_sync(first, product, args=(held, 1.0)) if False else held.to_here()).sum() + a.sum()
+            loss = held.to_here().sum() + a.sum()
             assert a.requires_grad and not a.is_leaf and type(a.grad_fn).__name__ == "RecvRpcBackward"
             dist_autograd.backward(number, [loss], retain_graph=True)
-            found = dist_autograd.get_gradients(number)
             there = rpc.rpc_sync(second, own_gradient, args=(number,))
             dist_autograd.backward(number, [loss])  # adds up
             twice = dist_autograd.get_gradients(number)
@@ -321,7 +323,7 @@ def gradients(rank: int, size: int) -> None:
         expected = ((expected_b + expected_a) * w).cos().sum() + expected_a.sum()
         wanted = torch.autograd.grad(expected, (x, y, w))
         for leaf, grad in zip((x, y), wanted, strict=False):
-            torch.testing.assert_close(found[leaf] if False else twice[leaf] / 2, grad, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(twice[leaf] / 2, grad, rtol=1e-6, atol=1e-6)
             assert leaf.grad is None
         torch.testing.assert_close(there, wanted[2], rtol=1e-6, atol=1e-6)
         assert torch.equal(loss.detach(), expected.detach())
@@ -415,7 +417,7 @@ def _strangers(rank: int, size: int) -> int:
         frames._HEAD.pack(frames.Kind.FETCH, 0, 2, 1 << 20, 0),
     ):
         try:
-            frames.read_frame(__import__("io").BytesIO(head))
+            frames.read_frame(io.BytesIO(head))
         except frames.Malformed:
             refused += 1
     return refused
@@ -456,7 +458,7 @@ def _see_the_end(rank: int, size: int) -> list[str]:
         str(raised(reference.to_here)),
         str(raised(rpc.rpc_sync, last, double, args=(1,))),
     ]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     rpc._barrier({f"w{k}" for k in range(size - 1)})
     found.append(str(raised(rpc.api._wait_all_workers)))
     rpc._barrier({f"w{k}" for k in range(size - 1)})

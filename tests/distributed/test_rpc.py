@@ -9,6 +9,10 @@ from tests.distributed import rpc_programs as programs
 from tests.distributed import rpc_tutorials as tutorials
 from tests.distributed.ranks import Ranks
 
+import rushlight.distributed as dist
+from rushlight.distributed import rpc
+from rushlight.distributed.rpc.members import Members
+
 
 @pytest.mark.parametrize("program", ["calls", "tensors", "references", "gradients", "gradient_errors"])
 def test_four_workers(four: Ranks, program: str, tmp_path: Path) -> None:
@@ -40,3 +44,19 @@ def test_workers_come_and_go(four: Ranks, tmp_path: Path) -> None:
 )
 def test_tutorials(four: Ranks, program: str, tmp_path: Path) -> None:
     four.run(getattr(tutorials, program), str(tmp_path / "store"))
+
+
+def test_workers_that_do_not_come_are_named() -> None:
+    store = dist.HashStore()
+    members = Members(store, "a", 0)
+    members.announce(("127.0.0.1", 1))
+    with pytest.raises(RuntimeError, match=r"not there: \[1, 2\] \(of 3\)"):
+        members.await_all(3, 0.05)
+    with pytest.raises(RuntimeError, match="name a is not unique: rank 0 has it, and so wants rank 1"):
+        Members(store, "a", 1)
+    with pytest.raises(RuntimeError, match="Worker name must match"):
+        Members(store, "a b", 1)
+    with pytest.raises(RuntimeError, match="RPC has not been initialized"):
+        rpc.get_worker_info()
+    with pytest.raises(ValueError, match="rpc sends tensors of the CPU"):
+        rpc.TensorPipeRpcBackendOptions(device_maps={"b": {"cuda:0": "cuda:0"}})

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from typing import Any
 
 from rushlight._base.forking import free_after_fork
@@ -36,8 +37,9 @@ def _proof(token: bytes, side: bytes, *facts: bytes) -> bytes:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    found = b""
+    found, until = b"", time.monotonic() + ANSWERS_WITHIN
     while len(found) < size:
+        connection.settimeout(max(until - time.monotonic(), 0.01))  # also for one that comes byte by byte
         came = connection.recv(size - len(found))
         if not came:
             raise Stranger("the connection ended within the greeting")
@@ -47,7 +49,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def greet(connection: socket.socket, token: bytes, me: int, other: int) -> None:
     """The side that has connected: Stranger unless worker `other` answers."""
-    connection.settimeout(ANSWERS_WITHIN)
     hello = _exactly(connection, len(_HELLO) + _NONCE)
     if not hello.startswith(_HELLO):
         raise Stranger("what listens there is no worker")
@@ -60,7 +61,6 @@ def greet(connection: socket.socket, token: bytes, me: int, other: int) -> None:
 
 def welcome(connection: socket.socket, token: bytes, me: int) -> int:
     """The side that listens: who has connected, Stranger for one without the token."""
-    connection.settimeout(ANSWERS_WITHIN)
     ours = os.urandom(_NONCE)
     connection.sendall(_HELLO + ours)
     message = _exactly(connection, _IDS.size + _NONCE + _MAC)

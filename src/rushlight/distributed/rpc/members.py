@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from rushlight._interface.calls import TCPStore, address_of_interface, interface_towards
-from rushlight.distributed import PrefixStore, Store
+from rushlight.distributed import DistStoreError, PrefixStore, Store
 
 __all__ = ["Members", "WorkerInfo", "own_host"]
 
@@ -98,28 +98,29 @@ class Members:
 
     def await_all(self, size: int, seconds: float) -> None:
         """Wait until workers 0 to `size - 1` have come; RuntimeError that names those that have not."""
-        until = time.monotonic() + seconds
-        pause = 0.002
-        while True:
-            missing = [number for number in range(size) if number not in self._by_number and not self._find(number)]
-            if not missing:
-                return
-            if time.monotonic() > until:
-                raise RuntimeError(
-                    f"{self.me} waited {seconds:.0f} s for the other workers; not there: {missing} (of {size})"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
+        keys = [f"worker/{number}" for number in range(size)]
+        try:
+            self.store.wait(keys, timedelta(seconds=seconds))
+        except DistStoreError:
+            missing = [number for number, key in enumerate(keys) if not self.store.check([key])]
+            raise RuntimeError(
+                f"{self.me} waited {seconds:.0f} s for the other workers; not there: {missing} (of {size})"
+            ) from None
+        for number, value in enumerate(self.store.multi_get(keys)):
+            self._take(number, value)
 
     def _keep(self, info: WorkerInfo, address: tuple[str, int]) -> None:
         self._by_number[info.id] = self._by_name[info.name] = _Member(info, address)
+
+    def _take(self, number: int, value: bytes) -> None:
+        name, host, port = json.loads(value)
+        self._keep(WorkerInfo(str(name), number), (str(host), int(port)))
 
     def _find(self, number: int) -> bool:
         """Ask the store for a worker."""
         if not self.store.check([f"worker/{number}"]):
             return False
-        name, host, port = json.loads(self.store.get(f"worker/{number}"))
-        self._keep(WorkerInfo(str(name), number), (str(host), int(port)))
+        self._take(number, self.store.get(f"worker/{number}"))
         return True
 
     def __len__(self) -> int:
