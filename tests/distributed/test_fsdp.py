@@ -105,6 +105,45 @@ def test_changes_between_forward_and_backward_are_noticed(alone: Any) -> None:
     assert net.weight.grad.full_tensor().tolist() == [[1.0] * 3] * 2
 
 
+def test_outputs_whose_gradients_cannot_be_watched(alone: Any) -> None:
+    """Views that are changed in place, and objects with tensors in them."""
+
+    class Hidden:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    class Part(torch.nn.Linear):
+        def __init__(self, form: Any) -> None:
+            super().__init__(4, 4)
+            self.form = form
+
+        def forward(self, x: Any) -> Any:
+            return self.form(super().forward(x))
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Part(lambda y: y.view(-1, 2, 2)), Part(Hidden)
+
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            y += 1.0
+            return self.second(y.flatten(1)).x.square().sum()
+
+    plain, net = Net(), Net()
+    net.load_state_dict(plain.state_dict())
+    for part in (net.first, net.second, net):
+        fully_shard(part)
+    grads = []
+    for model in (plain, net):
+        x = torch.arange(8.0).view(2, 4).requires_grad_()
+        model(x).backward()
+        grads.append(x.grad)
+    assert torch.allclose(*grads)
+    for a, b in zip(net.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(a.grad.full_tensor(), b.grad)
+
+
 def test_an_error_in_forward_leaves_a_module_that_works(alone: Any) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
     fully_shard(net[1])

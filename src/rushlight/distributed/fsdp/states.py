@@ -21,6 +21,7 @@ __all__ = ["Context", "State", "root_context"]
 
 # Below this many bytes waking the communication thread costs more than what overlaps.
 AHEAD_BYTES = 1 << 18
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class Context:
@@ -37,6 +38,7 @@ class Context:
         self.todo: list[Group] = []  # groups to be reduced, the next one last
         self.complete: set[Group] = set()  # of these: those whose gradients have all come
         self.running: list[Group] = []
+        self.opaque: set[State] = set()  # those with outputs in which tensors may be that nobody sees
         self.event: Any = None
 
     # ***** forward *****
@@ -51,6 +53,7 @@ class Context:
             if self.event is not None:
                 self.event.synchronize()
                 self.event = None
+            self.opaque = set()
             for other in self.states:
                 other.to_run = set()
         if state not in self.order:
@@ -82,6 +85,9 @@ class Context:
         self.in_backward = True
         self.todo = [group for state in self.order for group in state.groups if group.reduction.wanting]
         self.complete = set()
+        for state in self.order:
+            if state in self.opaque:
+                state.unshard_in_backward()
 
     def next_backward(self, state: State) -> Sequence[State]:
         """Whose parameters are gathered ahead: the ones asked for, else the one whose forward came before."""
@@ -141,7 +147,7 @@ class Context:
                 group.reduction.forget()
                 group.reshard()
         self.active, self.in_backward, self.todo, self.running, self.order = None, False, [], [], []
-        self.complete = set()
+        self.complete, self.opaque = set(), set()
 
 
 class State:
@@ -226,23 +232,33 @@ class State:
     # ***** backward *****
 
     def watch(self, outputs: Any) -> None:
-        """Let the gradients of outputs begin the module's backward."""
+        """Let the gradients of outputs begin the module's backward, or any gradient where an output may hide tensors."""
         for x in (outputs,) if isinstance(outputs, Tensor) else tree_leaves(outputs):
-            if isinstance(x, Tensor) and x.requires_grad:
-                x.register_hook(self._begin_backward)
+            if isinstance(x, Tensor):
+                if x.requires_grad:
+                    x.register_hook(self._begin_backward)
+                    base = x._base  # a change of the view in place takes the node of the view out of the graph
+                    if base is not None and base.requires_grad and not base.is_leaf:
+                        base.register_hook(self._begin_backward)
+            elif not isinstance(x, _PLAIN) and self.context is not None:
+                self.context.opaque.add(self)
 
     def _begin_backward(self, grad: Any) -> None:
         context = self.context
         assert context is not None
         context.begin_backward()
-        if self.unshards_in_backward:
-            for group in self.groups:
-                group.unshard(backward=True)
-                group.place()
+        self.unshard_in_backward()
         for state in context.next_backward(self):
             if state.unshards_in_backward:
                 for group in state.groups:
                     group.begin(backward=True)
+
+    def unshard_in_backward(self) -> None:
+        """Gather, for operators and for what is computed again."""
+        if self.unshards_in_backward:
+            for group in self.groups:
+                group.unshard(backward=True)
+                group.place()
 
 
 def root_context(state: State) -> Context:
