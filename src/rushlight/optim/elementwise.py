@@ -38,6 +38,7 @@ from rushlight._interface.multi_tensor import (
     update_elements,
     update_recorded,
 )
+from rushlight.nn.parameter import Parameter
 from rushlight.optim.optimizer import (
     Optimizer,
     check_implementation,
@@ -111,6 +112,9 @@ def takes_lists(group: dict[str, Any]) -> bool:
 
 # What a step does to one parameter: parameter, gradient, what is kept for it, and whether nothing was kept before.
 Change: TypeAlias = tuple[Any, Any, dict[str, Any], bool]
+
+
+_PLAIN = (Tensor, Parameter)  # most kinds: these have nothing to look for
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -258,8 +262,8 @@ class ElementwiseOptimizer(Optimizer):
             param, grad, kept, fresh = change
             tensors = [param, grad, *[kept[name] for name in states]] if states else [param, grad]
             dtype = flat_dtype(tensors)
-            if dtype is None and (elements := getattr(type(param), "_elements", None)) is not None:
-                tensors = elements(tensors)  # a kind of tensor whose elements are in plain ones
+            if dtype is None and type(param) not in _PLAIN and hasattr(type(param), "_elements"):
+                tensors = type(param)._elements(tensors)  # a kind of tensor whose elements are in plain ones
                 dtype = flat_dtype(tensors)
             if dtype is not None and (not counts or is_counter(kept["step"])):
                 taken.append((dtype, tensors, kept, fresh))
