@@ -73,7 +73,7 @@ _KEYWORDS = frozenset(
 )
 _BUILTINS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (type, len, id, repr, dict, list, tuple, set, frozenset, object, slice, int, float, str, bytes, bool, complex)
+    for kind in (type, len, id, repr, dict, list, tuple, set, frozenset, object, slice, int, float, str, bytes, bool, complex, hasattr)
 }  # fmt: skip
 _METHODS = frozenset((
     "get", "keys", "values", "items", "append", "clear", "extend", "update", "pop", "add", "_make", "__new__", "__setattr__", "__delattr__", "__setitem__", "setdefault",
