@@ -796,3 +796,19 @@ def test_programs_without_a_result_run_in_native_code():
         assert compiled(x, 1) is None
     (segment,) = compiled._compiled.entry.segments
     assert type(segment.run) is type(len) and x.tolist() == [4.0] * 3
+
+
+def test_a_condition_with_an_alternative_leaves_the_others_asked() -> None:
+    """Where all conditions are one function of Python."""
+    from rushlight._capture.trace.guards.asking import Conditions
+    from rushlight._capture.trace.guards.sources import Constants, Reads
+
+    reads = Reads(Constants())
+    first, second = reads.source("s[0]"), reads.source("s[1]")
+    reads.check(first, "{} is None or {} == 1")
+    reads.check(second, "{} == 3")
+    asked = Conditions(reads, [], {})
+    for state in ((None, 3), (1, 3)):
+        assert asked(state) == asked.function(state) == ()
+    for state in ((None, 4), (1, 4), (2, 3)):
+        assert asked(state) is asked.function(state) is None

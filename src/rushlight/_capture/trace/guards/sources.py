@@ -141,7 +141,8 @@ class Reads:
 
         for kind, source, condition in self.entries if entries is None else entries:
             if kind == "check":
-                pending.append(condition.replace("{}", source.variable))
+                text = condition.replace("{}", source.variable)
+                pending.append(f"({text})" if " or " in text else text)
                 continue
             flush()
             assert source.base is not None or not source.is_constant
