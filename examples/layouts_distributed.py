@@ -23,7 +23,11 @@ WIDTH, HIDDEN, BLOCKS, BATCH, PARTS = 8, 32, 4, 32, 2
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.up, self.down = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, HIDDEN), torch.nn.Linear(HIDDEN, WIDTH)
+        self.norm, self.up, self.down = (
+            torch.nn.LayerNorm(WIDTH),
+            torch.nn.Linear(WIDTH, HIDDEN),
+            torch.nn.Linear(HIDDEN, WIDTH),
+        )
 
     def forward(self, x):
         return x + self.down(F.gelu(self.up(self.norm(x))))

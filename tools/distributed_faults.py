@@ -2,7 +2,7 @@
 
     python tools/distributed_faults.py [TIMES] [FAULT ...]
 
-The jobs are those of `tests/distributed/fault_jobs.py`. Printed for each fault: how often it struck, how often the right
+The jobs are those of `tests/distributed/programs/fault_jobs.py`. Printed for each fault: how often it struck, how often the right
 rank was named and how late at worst, whether the losses were those of one process, and what was left behind.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.distributed.fault_jobs import FAULTS, run_job
+from tests.distributed.programs.fault_jobs import FAULTS, run_job
 
 MOST = 25  # faults in one job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.distributed import checkpoint_programs as programs
+from tests.distributed.programs import checkpoint_programs as programs
 from tests.distributed.ranks import Ranks
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.distributed import checkpoint_programs as programs
-from tests.distributed.pytorch_checkpoint import STORED, contents, listed
+from tests.distributed.programs import checkpoint_programs as programs
+from tests.distributed.programs.pytorch_checkpoint import STORED, contents, listed
 from tests.distributed.ranks import ROOT, Ranks
 
 import rushlight as torch
@@ -97,7 +97,7 @@ def test_names_of_older_versions_of_pytorch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.distributed)])
 def test_pytorch_reads_what_four_ranks_wrote(four: Ranks, tmp_path: Path, back: bool) -> None:
     pytest.importorskip("torch")
-    script = ROOT / "tests" / "distributed" / "pytorch_checkpoint.py"
+    script = ROOT / "tests" / "distributed" / "programs" / "pytorch_checkpoint.py"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def real(*arguments: str) -> str:
@@ -251,7 +251,7 @@ def test_states_that_do_not_fit() -> None:
 
 
 def test_hostile_checkpoints() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.distributed.checkpoint_fuzz", "200"], capture_output=True, text=True, timeout=200,
+    done = subprocess.run([sys.executable, "-m", "tests.distributed.programs.checkpoint_fuzz", "200"], capture_output=True, text=True, timeout=200,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert "UnpicklingError" in done.stdout and "RuntimeError" in done.stdout

@@ -6,7 +6,7 @@ import copy
 import pickle
 
 import pytest
-from tests.distributed import collective_programs as programs
+from tests.distributed.programs import collective_programs as programs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.distributed import compiled_programs as programs
+from tests.distributed.programs import compiled_programs as programs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

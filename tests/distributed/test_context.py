@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.distributed import context_programs as programs
+from tests.distributed.programs import context_programs as programs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

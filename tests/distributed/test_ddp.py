@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.distributed import ddp_programs as programs
+from tests.distributed.programs import ddp_programs as programs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.distributed import watch_programs as programs
+from tests.distributed.programs import watch_programs as programs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

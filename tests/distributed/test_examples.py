@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.distributed.example_programs import losses, machines
+from tests.distributed.programs.example_programs import losses, machines
 
 
 def test_two_ranks_print_the_losses_of_one(mpi: None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.curves.plain import losses
-from tests.distributed import expert_programs as programs
+from tests.distributed.programs import expert_programs as programs
 from tests.distributed.ranks import Ranks
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.distributed import fault_programs as programs
-from tests.distributed.fault_jobs import FAULTS, run_job
+from tests.distributed.programs import fault_programs as programs
+from tests.distributed.programs.fault_jobs import FAULTS, run_job
 from tests.distributed.ranks import Ranks
 
 from rushlight.distributed.flight_recorder import fr_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.distributed import layout_programs as programs
+from tests.distributed.programs import layout_programs as programs
 from tests.distributed.ranks import Ranks
 
 STORED: Any = json.loads((Path(__file__).parents[1] / "data" / "example_losses.json").read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.distributed import llama_programs
+from tests.distributed.programs import llama_programs
 from tests.distributed.ranks import Ranks
 
 PYTORCH = [4.299956321716309, 4.365520000457764, 4.222926616668701, 4.320518493652344, 4.288811206817627]

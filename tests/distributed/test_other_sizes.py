@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.distributed import collective_programs, compiled_programs, ddp_programs, tensor_programs
+from tests.distributed.programs import collective_programs, compiled_programs, ddp_programs, tensor_programs
 from tests.distributed.ranks import Ranks
 
 ANY: dict[Any, str] = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.distributed import pipeline_programs as programs
-from tests.distributed import pipeline_runs
+from tests.distributed.programs import pipeline_programs as programs
+from tests.distributed.programs import pipeline_runs
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch

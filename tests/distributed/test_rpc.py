@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.distributed import rpc_programs as programs
-from tests.distributed import rpc_tutorials as tutorials
+from tests.distributed.programs import rpc_programs as programs
+from tests.distributed.programs import rpc_tutorials as tutorials
 from tests.distributed.ranks import Ranks
 
 import rushlight.distributed as dist

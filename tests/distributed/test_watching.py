@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.distributed import watch_programs as programs
+from tests.distributed.programs import watch_programs as programs
 from tests.distributed.ranks import Ranks
 
 from rushlight.distributed.flight_recorder import fr_trace

@@ -323,8 +323,15 @@ Q = Draw(2, 2, 3, 4)
 give("sdpa_core", Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)), Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), None, True),
      Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 4), Draw(3, 5)),
      Call(Draw(1, 4, 3, 4), Draw(1, 2, 3, 4), Draw(1, 2, 3, 4), None, False, 0.3, True))  # fmt: skip
-give("sdpa_with_norm", Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)), Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), True, 0.3))
-give("sdpa_grad", Call(Draw(2, 2, 3, 6), Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6), Draw(2, 2, 3, low=1, high=2), Draw(2, 2, 3)))
+give(
+    "sdpa_with_norm",
+    Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)),
+    Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), True, 0.3),
+)
+give(
+    "sdpa_grad",
+    Call(Draw(2, 2, 3, 6), Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6), Draw(2, 2, 3, low=1, high=2), Draw(2, 2, 3)),
+)
 give("dropout_core", Call(X, Draw(3, 4, dtype=BOOL), 2.0))
 
 # ***** from nothing *****

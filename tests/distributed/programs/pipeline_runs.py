@@ -1,6 +1,6 @@
 """Pipelines on four ranks: orders, losses and gradients; `pipelines.json` holds what PyTorch computed with gloo.
 
-`python tests/distributed/pipeline_runs.py` asks PyTorch anew and writes the file.
+`python tests/distributed/programs/pipeline_runs.py` asks PyTorch anew and writes the file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.distributed.pytorch_checkpoint import contents
+from tests.distributed.programs.pytorch_checkpoint import contents
 
 import rushlight as torch
 import rushlight.distributed as dist
@@ -374,7 +374,7 @@ def hugging_face(rank: int, size: int, folder: str) -> list[Any]:
 
 def page_in_worlds(rank: int, size: int, folder: str) -> list[list[float]]:
     """The page's program: six steps of two ranks, six more of two, one and four; and twelve of one."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "distributed" / "checkpoint.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "distributed" / "checkpoint.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     code = blocks[0].split("dist.init_process_group")[0] + blocks[1].split("first, second =")[0]
     found = []

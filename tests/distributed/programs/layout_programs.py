@@ -19,7 +19,7 @@ from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParall
 from rushlight.nn.parallel import DistributedDataParallel
 
 WIDTH, BATCH, STEPS = 6, 8, 3
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 class Block(torch.nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tests.distributed.rpc_programs import HELD, workers
+from tests.distributed.programs.rpc_programs import HELD, workers
 
 import rushlight as torch
 import rushlight.distributed as dist

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WITHIN = 30.0  # seconds for an attempt; a job that takes longer counts as a hang
-AGENT = "import sys; from tests.distributed.fault_jobs import agent; agent(*sys.argv[1:])"
+AGENT = "import sys; from tests.distributed.programs.fault_jobs import agent; agent(*sys.argv[1:])"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Training with sharded parameters, by rushlight or by PyTorch: the same program for both.
 
-    python tests/distributed/fsdp_programs.py
+    python tests/distributed/programs/fsdp_programs.py
 
 runs by PyTorch with gloo, on 1, 2 and 4 processes, what `fsdp_results.json` does not have yet, and stores the losses.
 """
@@ -428,5 +428,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     main()

@@ -229,6 +229,6 @@ def parts_of(text: str) -> tuple[int, str, str]:
 
 def stored(rank: int, size: int) -> Any:
     """The runs that PyTorch did."""
-    from tests.distributed.pipeline_runs import runs
+    from tests.distributed.programs.pipeline_runs import runs
 
     return runs(torch, "rushlight", rank)

@@ -12,7 +12,7 @@ import rushlight as torch
 from rushlight.distributed.device_mesh import init_device_mesh
 from rushlight.distributed.tensor.parallel import ExpertParallel, parallelize_module
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 class Experts(torch.nn.Module):

@@ -1,6 +1,6 @@
 """Hostile checkpoints: folders whose `.metadata` or files of tensors were changed, and what must hold for every one of them.
 
-    python -m tests.distributed.checkpoint_fuzz 20000
+    python -m tests.distributed.programs.checkpoint_fuzz 20000
 
 Input number n is the same on every machine.
 """

@@ -1,8 +1,8 @@
 """Real PyTorch's side of checkpoints: writes and reads them, in processes of its own.
 
-python tests/distributed/pytorch_checkpoint.py store     # writes checkpoint_of_pytorch/, which the tests read without PyTorch
-python tests/distributed/pytorch_checkpoint.py write FOLDER
-python tests/distributed/pytorch_checkpoint.py read FOLDER     # prints what is in it
+python tests/distributed/programs/pytorch_checkpoint.py store     # writes checkpoint_of_pytorch/, which the tests read without PyTorch
+python tests/distributed/programs/pytorch_checkpoint.py write FOLDER
+python tests/distributed/programs/pytorch_checkpoint.py read FOLDER     # prints what is in it
 """
 
 from __future__ import annotations
