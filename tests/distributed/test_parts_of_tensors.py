@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import rushlight
 from rushlight.distributed.tensor import Replicate, Shard
 from rushlight.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -29,18 +28,3 @@ def mesh_at(shape: tuple[int, ...], coordinate: tuple[int, ...] | None) -> Any:
 def test_parts(coordinate: Any, placements: Any, expected: Any) -> None:
     """A tensor of 5 x 7 over 2 x 3 processes."""
     assert compute_local_shape_and_global_offset((5, 7), mesh_at((2, 3), coordinate), placements) == expected
-
-
-def test_what_is_not_there_says_so() -> None:
-    from rushlight.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-
-    for call in (rushlight.distributed.checkpoint.save, HuggingFaceStorageReader):
-        with pytest.raises(rushlight._base.errors.MissingFeatureError, match="checkpoint"):
-            call("path")
-
-
-def test_calls_in_other_processes_are_not_available() -> None:
-    assert not rushlight.distributed.rpc.is_available()
-    assert not rushlight.distributed.autograd.is_available()
-    with pytest.raises(rushlight._base.errors.MissingFeatureError, match="autograd"):
-        rushlight.distributed.autograd.context()

@@ -233,7 +233,7 @@ class Proxy:
         self.port = self.listener.getsockname()[1]
         self.whole = threading.Event()
         self.whole.set()
-        self.lost: list[socket.socket] = []  # kept open: their ends wait
+        self.all: list[socket.socket] = []  # those of a cut network stay open: their ends wait
         self.ends = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -250,7 +250,7 @@ class Proxy:
         self.ends = True
         self.listener.shutdown(socket.SHUT_RDWR)  # closing alone would not end the thread that accepts
         self.listener.close()
-        for one in self.lost:
+        for one in self.all:
             one.close()
 
     def _accept(self) -> None:
@@ -270,6 +270,7 @@ class Proxy:
                 time.sleep(0.02)
                 continue
             far.settimeout(None)
+            self.all += [near, far]
             threading.Thread(target=self._relay, args=(far, near), daemon=True).start()
             return self._relay(near, far)
         near.close()
@@ -278,7 +279,6 @@ class Proxy:
         try:
             while data := source.recv(1 << 16):
                 if not self.whole.is_set():
-                    self.lost += [source, target]
                     return
                 target.sendall(data)
         except OSError:
