@@ -268,3 +268,25 @@ def test_a_change_in_place_of_what_eager_calls_save_is_an_error(number: int) -> 
         else:
             losses[0].backward()
             assert x.grad is not None
+
+
+def test_what_a_later_part_changes_has_the_number_of_its_own_result() -> None:
+    """Tensors that were the second result of one program, and the first of the next."""
+
+    def program(u, v):
+        a, b, c = v * 2, u * 3, u * v
+        torch._dynamo.graph_break()
+        c += u
+        b *= v
+        return c, b, a
+
+    weights = [torch.linspace(k, k + 1, 12).reshape(3, 4) for k in range(3)]
+    found = []
+    for function in (program, torch.compile(program)):
+        u = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        v = torch.linspace(0, 2, 12).reshape(3, 4).requires_grad_()
+        results = function(u, v)
+        loss = sum((w * r).sum() for w, r in zip(weights, results, strict=True))
+        found.append(torch.autograd.grad(loss, (u, v)))
+    for eager, compiled in zip(*found, strict=True):
+        assert torch.equal(eager, compiled)

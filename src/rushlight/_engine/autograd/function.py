@@ -531,7 +531,7 @@ def _wrap_one(
         out._node, out._rg = node, True
         if out._autograd_meta is not None and out._autograd_meta.base is not None:
             out._autograd_meta.creation = "multi" if several else "custom"
-        if number:
+        if number or out._autograd_meta is not None:  # a tensor from elsewhere had a number before
             meta_of(out).output_nr = number
     elif plain:
         out._node, out._rg = None, False

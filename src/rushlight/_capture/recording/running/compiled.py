@@ -505,6 +505,8 @@ class CompiledProgram:
             for j, words, origins in self.released:
                 edges = [edge_of(inputs[i]) for i in origins]
                 results[j]._node, results[j]._rg = _released_node(words, edges), True
+                if results[j]._autograd_meta is not None:
+                    meta_of(results[j]).output_nr = 0
         if self._dressed:
             self._dress(results)
         self._set_gradients(inputs, results)
@@ -644,7 +646,7 @@ class CompiledProgram:
         for j in self._wanting:
             out = results[j]
             out._node, out._rg = node, True
-            if j:
+            if j or out._autograd_meta is not None:  # an input that was written to had a number before
                 meta_of(out).output_nr = j
         for i, _ in self.histories:
             meta = inputs[i]._autograd_meta
