@@ -290,3 +290,23 @@ def test_what_a_later_part_changes_has_the_number_of_its_own_result() -> None:
         found.append(torch.autograd.grad(loss, (u, v)))
     for eager, compiled in zip(*found, strict=True):
         assert torch.equal(eager, compiled)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_retained_gradients_are_those_after_a_change_in_place(hooked: bool) -> None:
+    def change(x: Any, w: Any) -> Any:
+        x.mul_(w)
+        x.add_(1.0)
+        return x * w
+
+    found = []
+    for function in (change, torch.compile(change)):
+        a, w = torch.arange(4.0).requires_grad_(), torch.arange(1.0, 5.0).requires_grad_()
+        x = a * 2
+        x.retain_grad()
+        if hooked:
+            x.register_hook(lambda grad: grad * 3)
+        (function(x, w).sum() + (x * x).sum()).backward()
+        found.append((x.grad, a.grad, w.grad))
+    for eager, compiled in zip(*found, strict=True):
+        assert torch.equal(eager, compiled)

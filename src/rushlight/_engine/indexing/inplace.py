@@ -25,6 +25,7 @@ __all__ = [
     "check_inference",
     "check_writable",
     "follow_program",
+    "give_history",
     "one_memory",
     "overlaps_partly",
     "rebase",
@@ -138,13 +139,22 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
     if node is None:
         return
     changed = x if base is None else base
-    retained = changed._autograd_meta is not None and changed._autograd_meta.retains and stop_retaining(changed)
-    changed._node, changed._rg = node if base is None else CopySlices(base, x, node, own), True
+    give_history(changed, node if base is None else CopySlices(base, x, node, own))
     if changed._autograd_meta is not None:
-        changed._autograd_meta.output_nr = 0
-        if retained:
-            retain(changed)
         _refresh(changed)
+
+
+def give_history(x: Tensor, node: Node, number: int = 0) -> None:
+    """Let result `number` of `node` be the history of `x`, which may have had another; a retained gradient is that of
+    the new one.
+    """
+    meta = x._autograd_meta
+    retained = meta is not None and meta.retains and stop_retaining(x)
+    x._node, x._rg = node, True
+    if number or meta is not None:
+        meta_of(x).output_nr = number
+    if retained:
+        retain(x)
 
 
 def refresh_quiet(view: Tensor) -> None:

@@ -25,7 +25,7 @@ from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.plans.node_recording import NOT_SAVED, watch
-from rushlight._engine.indexing.inplace import follow_program
+from rushlight._engine.indexing.inplace import follow_program, give_history
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
@@ -504,9 +504,7 @@ class CompiledProgram:
         if self.released and STATE.word & GRAD:
             for j, words, origins in self.released:
                 edges = [edge_of(inputs[i]) for i in origins]
-                results[j]._node, results[j]._rg = _released_node(words, edges), True
-                if results[j]._autograd_meta is not None:
-                    meta_of(results[j]).output_nr = 0
+                give_history(results[j], _released_node(words, edges))
         if self._dressed:
             self._dress(results)
         self._set_gradients(inputs, results)
@@ -644,10 +642,7 @@ class CompiledProgram:
         if STATE.word & (ANOMALY | SAVED_HOOKS):
             watch(node)
         for j in self._wanting:
-            out = results[j]
-            out._node, out._rg = node, True
-            if j or out._autograd_meta is not None:  # an input that was written to had a number before
-                meta_of(out).output_nr = j
+            give_history(results[j], node, j)  # an input that was written to had another
         for i, _ in self.histories:
             meta = inputs[i]._autograd_meta
             if meta is not None and meta.views:
