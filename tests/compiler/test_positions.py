@@ -201,3 +201,29 @@ def test_a_part_that_is_recomputed_later_reads_nothing_new() -> None:
             (second if i % 2 else first).sum().backward()
             found.append((first, x.grad))
         assert_same(*found)
+
+
+TAKES = {
+    "full": lambda n: torch.full((3,), n), "arange": lambda n: torch.arange(n), "steps": lambda n: torch.arange(0, n * 3, n),
+    "logspace": lambda n: torch.logspace(0, n, 5), "where": lambda n: torch.where(X > 3, X, n), "renorm": lambda n: X.renorm(n, 0, 1.0),
+    "list": lambda n: torch.tensor([n, n + 1.0]), "cdist": lambda n: torch.cdist(X, X, n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_functions_that_take_no_number_of_a_program_ask_for_its_value(name: str) -> None:
+    """And raise nothing that the program's own `except` would catch."""
+
+    def function(x: Any, n: int) -> Any:
+        found = [x * n]
+        try:
+            found.append(TAKES[name](n))
+        except (TypeError, RuntimeError) as error:
+            found.append(str(error))
+        return found
+
+    compiled = torch.compile(function)
+    for n in (3, 4, 5):
+        found, wanted = compiled(X, n), function(X, n)
+        assert torch.equal(found[0], wanted[0])
+        assert isinstance(found[1], torch.Tensor) and torch.equal(found[1], wanted[1]), found[1]

@@ -20,6 +20,7 @@ from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core.creation import python_dtype
 from rushlight._engine.core.integers import integer, is_numpy_scalar
 from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.lower import ask_numbers
 from rushlight._engine.dispatch.out import check_outs
 from rushlight._engine.dispatch.plans.bind import NUMPY_WORDS, is_native, misfit
 from rushlight._ops.forms import forms_of
@@ -190,6 +191,7 @@ class Accepting:
             wanted = " or ".join(sorted(_SAID.get(w, w) for w in kinds if w != "None"))
             text = f"{self.name}(): argument '{argument}'{where} must be {wanted}, not {type(value).__name__}"
             raise misfit(self.name, argument, value, text)
+        ask_numbers((*args, *kwargs.values()))
         given = ", ".join([*[type(a).__name__ for a in args], *[f"{k}={type(v).__name__}" for k, v in kwargs.items()]])
         raise TypeError(
             f"{self.name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"

@@ -45,6 +45,7 @@ from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
+from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
 __all__ = ["PACKAGE", "Followed", "call", "entry", "is_leaf", "is_module_getattr", "length", "note_closure"]
@@ -338,7 +339,7 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         source = tracer.outside.source_of(function)
         return function() if source is None else tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
     if type(function).__module__ == "numpy" and type(function).__name__ == "ufunc" and not kwargs:
-        given, _ = _real(tracer, args, kwargs)
+        given = [plain_number(x) for x in _real(tracer, args, kwargs)[0]]
         made = function(*given) if all(type(x) in (int, float, bool) for x in given) else None
         if is_plain(made) and made is not None:
             return made

@@ -19,6 +19,7 @@ from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, new_
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.kept.plan_store import packing, program_key
+from rushlight._engine.dispatch.lower import plain_number
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, PlanSequence, ran, spoil
 from rushlight._engine.dispatch.plans.native_plans import Results, constants_plan, kernel_plan, native_device, ready
 from rushlight._engine.dispatch.plans.plan_templates import KernelTemplate
@@ -530,6 +531,8 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")
     elif isinstance(item, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{kind.__name__}'; a tensor holds numbers")
+    elif (number := plain_number(item)) is not item:
+        _leaf(number, inner, values, kinds)
     else:
         raise _NoNumberError(f"must be real number, not {kind.__name__}", kind)
 

@@ -5,7 +5,7 @@ Arguments are first made flat: tensors, then Python numbers, around a hashable `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rushlight._base.errors import DTypeError, MisfitError, NotDifferentiableError
@@ -98,8 +98,21 @@ def _env(value: Any) -> tuple[Any, ...]:
 
 TENSOR = Slot("tensor")
 NUMBERS = {t: Slot(t.__name__) for t in (bool, int, float, complex)}
+_PLAIN = {kind.__name__: kind for kind in (bool, int, float, complex)}
 _NUMBER_DTYPE = {"bool": BOOL, "int": INT64, "float": FLOAT64, "complex": COMPLEX128}
 _NUMBER_ONE = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+def plain_number(value: Any) -> Any:
+    """The value of a number of a recorded program, which may raise that it is asked for; anything else as it is."""
+    slot = NUMBERS.get(type(value))
+    return value if slot is None else _PLAIN[slot.kind](value)
+
+
+def ask_numbers(values: Iterable[Any]) -> None:
+    """Ask numbers of a recorded program for their values: before a TypeError, which the program may catch."""
+    for value in values:
+        plain_number(value)
 
 
 def scalar_dtype(kind: str) -> DType:

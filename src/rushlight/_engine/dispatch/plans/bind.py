@@ -11,7 +11,7 @@ from typing import Any
 from rushlight._engine.core.creation import python_dtype, tensor
 from rushlight._engine.core.integers import integer, is_numpy_scalar, number_in_range, numpy_number, too_large
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.lower import NUMBERS, TENSOR, Literal, Slot
+from rushlight._engine.dispatch.lower import NUMBERS, TENSOR, Literal, Slot, ask_numbers
 from rushlight._ops.schema import Argument, Schema
 from rushlight._ops.table import Operator
 from rushlight._types.device import as_device
@@ -65,6 +65,7 @@ def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | A
     """The error for an argument of a wrong type; an AttributeError if PyTorch's function reads an attribute that the
     value lacks.
     """
+    ask_numbers((value,))
     attribute, places = _ASKED.get(function, ("", ()))
     if argument in places and not hasattr(value, attribute):
         return AttributeError(
