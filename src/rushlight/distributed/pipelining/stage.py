@@ -19,6 +19,10 @@ __all__ = ["PipelineStage", "build_stage"]
 _TAG = 1 << 15  # the tags of pipelines' messages begin here
 
 
+class PipeliningMetadataError(RuntimeError):
+    """Tensors of other shapes or dtypes than a stage was told to expect."""
+
+
 class _PipelineStageBase:
     """What a schedule needs of a stage."""
 
@@ -278,7 +282,7 @@ class _PipelineStageBase:
 
     def _check(self, what: str, expected: tuple[Meta, ...] | None, found: tuple[Meta, ...]) -> None:
         if expected is not None and [m[:2] for m in expected] != [m[:2] for m in found]:
-            raise RuntimeError(
+            raise PipeliningMetadataError(
                 f"[Stage {self.stage_index}] {what}: {', '.join(map(str, found))}, expected {', '.join(map(str, expected))};"
                 " all micro-batches of a step must give the same shapes and dtypes"
             )

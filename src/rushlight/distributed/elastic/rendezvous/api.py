@@ -18,6 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rushlight._distributed.launch.rounds import RendezvousClosedError as RendezvousClosedError
+from rushlight._distributed.launch.rounds import RendezvousConnectionError as RendezvousConnectionError
+from rushlight._distributed.launch.rounds import RendezvousError as RendezvousError
+from rushlight._distributed.launch.rounds import RendezvousGracefulExitError as RendezvousGracefulExitError
+from rushlight._distributed.launch.rounds import RendezvousStateError as RendezvousStateError
+from rushlight._distributed.launch.rounds import RendezvousTimeoutError as RendezvousTimeoutError
 from rushlight.distributed import Store
 
 __all__ = [

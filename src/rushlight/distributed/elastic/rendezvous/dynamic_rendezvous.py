@@ -7,12 +7,17 @@ from urllib.parse import urlsplit
 
 from rushlight._interface.launching import Meeting
 from rushlight.distributed import DistError, PrefixStore
+from rushlight.distributed.elastic.rendezvous.api import RendezvousClosedError as RendezvousClosedError
+from rushlight.distributed.elastic.rendezvous.api import RendezvousError as RendezvousError
+from rushlight.distributed.elastic.rendezvous.api import RendezvousGracefulExitError as RendezvousGracefulExitError
 from rushlight.distributed.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
 )
+from rushlight.distributed.elastic.rendezvous.api import RendezvousStateError as RendezvousStateError
+from rushlight.distributed.elastic.rendezvous.api import RendezvousTimeoutError as RendezvousTimeoutError
 
 __all__ = ["DynamicRendezvousHandler", "StaticTCPRendezvous", "create_handler"]
 
