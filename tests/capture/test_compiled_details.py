@@ -7,6 +7,7 @@ import copy
 import functools
 import os
 import types
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import rushlight as torch
 from rushlight import nn
 from rushlight._capture.trace import CompileSettings, compile_function
+from rushlight._engine.core.state import STATE
 
 
 def test_memory_that_arguments_share() -> None:
@@ -277,3 +279,46 @@ def test_function_transforms_of_a_tensor_with_a_history() -> None:
         (first.sum() + second.sum()).backward()
         found.append(x.grad.tolist())
     assert found[0] == found[1]
+
+
+class Passing(torch.overrides.TorchFunctionMode):
+    """Changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+REGIONS = {
+    "device": lambda: torch.device("meta"), "mode": Passing, "autocast": lambda: torch.autocast("cpu"), "no_grad": torch.no_grad,
+    "inference": torch.inference_mode, "overrides": torch._C.DisableTorchFunctionSubclass,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_traces_that_are_given_up_leave_what_they_entered(name: str) -> None:
+    """A trace that ends in a region, or is made again because a number changed, changes no state of the thread."""
+
+    def function(x: Any, n: int) -> Any:
+        with REGIONS[name]():
+            made = torch.ones(n % 3 + 1)
+            torch._dynamo.graph_break()
+            return x + x[n % 3], made.device.type, torch.is_autocast_enabled("cpu")
+
+    def state() -> list[Any]:
+        modes = len(STATE.function_modes), STATE.overrides_off, STATE.cast_depth
+        return [
+            torch.ones(1).device.type,
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            STATE.word,
+            *modes,
+        ]
+
+    before, compiled = state(), torch.compile(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what ends within a region may run as it is, and says so
+        for n in (3, 4, 5, 7):
+            x = torch.arange(12.0).reshape(3, 4)
+            found, wanted = compiled(x, n), function(x, n)
+            assert torch.equal(found[0], wanted[0]) and found[1:] == wanted[1:]
+            assert state() == before

@@ -102,6 +102,7 @@ class Tracer(Operations):
         self.budget = settings.budget
         self.resumed = False  # whether the trace goes on with frames behind an instruction that ran as it is
         self.begun_word = 0  # the dispatch state with which the trace began
+        self.begun_regions: list[Any] = []  # and what else was open
         self.depth = 0
         self.unkept = ""  # why the trace is of no use to other processes
         self.kept: list[Any] = []

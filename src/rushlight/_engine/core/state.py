@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rushlight._engine.core.hooks import HOOKS
@@ -110,6 +110,31 @@ def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+def saved_state() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """This thread's state, for `restore_state`."""
+    return [(local.__dict__, {k: _copied(v) for k, v in local.__dict__.items()}) for local in _INHERITED]
+
+
+def restore_state(saved: list[tuple[dict[str, Any], dict[str, Any]]], but: Collection[str] = ()) -> None:
+    """Set what `saved_state` gave in this thread, but for some names; lists and dicts stay the same objects."""
+    for values, before in saved:
+        for name, value in before.items():
+            if name in but:
+                continue
+            held = values[name]
+            if type(value) is list and type(held) is list:
+                held[:] = value
+            elif type(value) is dict and type(held) is dict:
+                held.clear()
+                held.update(value)
+            else:
+                values[name] = value
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if type(value) in (list, dict) else value
 
 
 _INHERITED: list[threading.local] = [STATE]

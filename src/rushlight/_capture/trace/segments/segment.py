@@ -32,7 +32,7 @@ from rushlight._capture.trace.segments.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.autograd.node import holds_changed, split_edge
-from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE, restore_state, saved_state
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
@@ -124,6 +124,20 @@ class Segment:
         return f"{text}, found {value!r}" if shown else text
 
 
+DEFAULTS = (DEFAULT_DTYPE, DEFAULT_DEVICES)
+# What the recording of a trace sets, and sets back itself.
+_OF_RECORDING = frozenset(("word", "recording", "observers"))
+# The dicts keep what is off, too.
+_APART = _OF_RECORDING | {"casts", "cast_dtypes"}
+
+
+def _regions() -> list[Any]:
+    """What is open now, besides what the state word says."""
+    state = {name: list(v) if type(v) is list else v for name, v in vars(STATE).items() if name not in _APART}
+    casts = sorted(place for place, on in STATE.casts.items() if on)
+    return [state, casts, *[list(each) for each in DEFAULTS]]
+
+
 def trace(
     settings: CompileSettings,
     state: Sequence[Any],
@@ -142,13 +156,14 @@ def trace(
     the program fails.
     """
     outer, hooks = STATE.word, list(STATE.saved_hooks)
+    before, defaults = saved_state(), [list(each) for each in DEFAULTS]
     with Recording() as rec:
         word = STATE.word
         tracer = (
             Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
         )
         tracer.begin(start)
-        tracer.begun_word = word
+        tracer.begun_word, tracer.begun_regions = word, _regions()
         passed = Passed()
         tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
         tracer.outside.varying = varying.tracing()
@@ -159,7 +174,7 @@ def trace(
         tracer.reads.check(held, f"{{}}.word == {outer}")
         tracer.reads.check(held, "not {}.overrides_off")
         tracer.reads.check(tracer.reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
-        for state_of_process in (DEFAULT_DTYPE, DEFAULT_DEVICES):
+        for state_of_process in DEFAULTS:
             place = tracer.reads.source("{}[-1]", tracer.reads.constant(state_of_process))
             tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
         try:
@@ -182,6 +197,10 @@ def trace(
             if sizes is not None:
                 return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
+            # What a trace entered and did not leave (modes, casts, devices) is entered again when the segment runs.
+            restore_state(before, _OF_RECORDING)
+            for each, values in zip(DEFAULTS, defaults, strict=True):
+                each[:] = values
             STATE.word, STATE.saved_hooks[:] = word, hooks
             tracer.release()
             rec.release()
@@ -272,6 +291,8 @@ def _finish(
         )
     elif after != word:
         raise Unbuildable("automatic casts or the like begin here and end elsewhere")
+    if _regions() != tracer.begun_regions:
+        raise Unbuildable("a mode, a default or the like begins here and ends elsewhere")
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
     going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
