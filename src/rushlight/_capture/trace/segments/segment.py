@@ -124,7 +124,7 @@ class Segment:
         return f"{text}, found {value!r}" if shown else text
 
 
-DEFAULTS = (DEFAULT_DTYPE, DEFAULT_DEVICES)
+DEFAULTS: tuple[list[Any], ...] = (DEFAULT_DTYPE, DEFAULT_DEVICES)
 # What the recording of a trace sets, and sets back itself.
 _OF_RECORDING = frozenset(("word", "recording", "observers"))
 # The dicts keep what is off, too.
