@@ -6,10 +6,10 @@ that most tensors never get.  Methods are put on the class by `_surface`, from t
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.errors import warn_user
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import INFERENCE, STATE
 from rushlight._types.device import Device
@@ -194,12 +194,10 @@ class Tensor(metaclass=TensorMeta):
         meta = self._autograd_meta
         if meta is None or meta.grad is None:
             if self._node is not None and not (meta is not None and meta.retains):
-                warnings.warn(
+                warn_user(  # a property that function modes watch is read from deeper
                     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
                     "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
-                    "non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.",
-                    UserWarning,
-                    stacklevel=2,
+                    "non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead."
                 )
             return None
         return meta.grad
