@@ -20,6 +20,7 @@ from rushlight._host.dispatch_words import (
     O_SPEC,
     O_STORAGE,
     PLAN_TYPE,
+    SPEC_RELEASED,
 )
 from rushlight._host.node_native import link_view, record, record_view
 from rushlight._host.plan_records import (
@@ -62,6 +63,7 @@ from rushlight._host.python_native import (
     PyErr_Format,
     PyErr_NoMemory,
     PyErr_Occurred,
+    PyExc_RuntimeError,
     PyExc_SystemError,
     PyLong_AsLongLong,
     PyLong_FromUnsignedLongLong,
@@ -165,7 +167,10 @@ def guard_memory(program, args, guarded):
 
 @native("i32(ptr, ptr, ptr)", inline=True)
 def read_inputs(program, args, slots):
-    """Put the words of a program's inputs into the first slots; 1 with an exception set."""
+    """Put the words of a program's inputs into the first slots; 1 with an exception set.
+
+    A plan may be found for what a tensor was a moment ago: whether its memory is there is asked where it is read.
+    """
     order, tensors = program[PROGRAM.order], program[PROGRAM.n_tensors]
     for j in range(program[PROGRAM.n_inputs]):
         if order.i64[j] < 0:
@@ -173,6 +178,12 @@ def read_inputs(program, args, slots):
         else:
             item = args.ptr[order.i64[j]]
             if j < tensors:
+                if unlikely(slot(item, O_SPEC).ptr[HOST.i64[SPEC_RELEASED] >> 3] == Py_True):
+                    PyErr_Format(
+                        PyExc_RuntimeError.ptr[0],
+                        "another thread took a tensor's memory: its storage was made too small",
+                    )
+                    return 1
                 item = slot(item, O_PTR)
             if word(item, slots + 8 * j) != 0:
                 return 1
