@@ -35,6 +35,7 @@ from rushlight._engine.autograd.node import holds_changed, split_edge
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, restore_state, saved_state
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
+from rushlight._engine.dispatch.override import WATCH
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
 from rushlight._types.symbols import SpecializationError, is_symbolic
@@ -198,7 +199,10 @@ def trace(
                 return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
             # What a trace entered and did not leave (modes, casts, devices) is entered again when the segment runs.
+            open_modes = len(STATE.function_modes)
             restore_state(before, _OF_RECORDING)
+            for _ in range(len(STATE.function_modes), open_modes):
+                WATCH.leave()
             for each, values in zip(DEFAULTS, defaults, strict=True):
                 each[:] = values
             STATE.word, STATE.saved_hooks[:] = word, hooks
