@@ -257,7 +257,7 @@ class DefaultLoadPlanner(LoadPlanner):
         return self.transform_tensor(read_item, self.lookup_tensor(read_item.dest_index))
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        pass
+        """Nothing: `resolve_tensor` gave a view, which was filled."""
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
         """The tensor of a key; a place to change in planners of one's own."""

@@ -236,7 +236,9 @@ class _FileSystemWriter(StorageWriter):
         try:
             with self.fs.create_stream(path, "rb") as stream:
                 held = parse_metadata(stream.read(), str(path), _StorageInfo)
-        except Exception:  # what cannot be read is no checkpoint
+        except OSError:  # it may be whole, and its files must not be written over
+            raise
+        except Exception:  # what is damaged is no checkpoint
             return set()
         return {place.relative_path for place in held.storage_data.values()}
 

@@ -83,7 +83,7 @@ class BlockingAsyncStager(AsyncStager):
         return copy
 
     def synchronize_staging(self) -> None:
-        pass
+        """Nothing: `stage` returns when the copy is made."""
 
     def close(self) -> None:
         self.state_dict_cache = None
