@@ -411,3 +411,38 @@ give(
 )
 give("fft_r2c", Call(Draw(2, 3, 5), (2,)), Call(Draw(2, 3, 4), (0, 1), "ortho"))
 give("fft_c2r", Call(_WAVES, (2,), 7), Call(_WAVES, (0, 1), 5, "mean"))
+
+# ***** products of quantized numbers *****
+
+BYTES = Draw(3, 8, dtype=UINT8, low=0, high=200)
+PER_COLUMN = (Draw(4, dtype=INT32, low=-50, high=50), Draw(4, dtype=FLOAT32, low=0.01, high=0.02))
+give(
+    "quantized_linear",
+    Call(BYTES, Draw(4, 8, dtype=INT8, low=-100, high=100), *PER_COLUMN, Draw(4, dtype=FLOAT32), None, 3),
+    Call(BYTES, Draw(4, 8, dtype=INT8), *PER_COLUMN, None, Draw(4, dtype=INT32), 3, result="int8", relu=True),
+)
+give(
+    "quantized_linear_dynamic",
+    Call(Draw(3, 8, dtype=FLOAT32), Draw(4, 8, dtype=INT8), *PER_COLUMN, Draw(4, dtype=FLOAT32), None, relu=True),
+    Call(Draw(3, 8, dtype=FLOAT32), Draw(4, 8, dtype=INT8), *PER_COLUMN, None, Draw(4, dtype=INT32), reduce_range=True),
+)
+IMAGE_BYTES = Draw(2, 4, 5, 6, dtype=UINT8, low=0, high=200)
+give(
+    "quantized_conv",
+    Call(IMAGE_BYTES, Draw(4, 4, 3, 3, dtype=INT8), *PER_COLUMN, None, None, 5, 7, (1, 2), (1, 1), (1, 1), 1),
+    Call(IMAGE_BYTES, Draw(4, 2, 3, 2, dtype=INT8), *PER_COLUMN, None, None, 5, 7, (1, 1), (0, 1), (1, 2), 2),
+    Call(
+        IMAGE_BYTES, Draw(4, 1, 3, 3, dtype=INT8), *PER_COLUMN, None, None, 5, 7, (1, 1), (1, 1), (1, 1), 4, relu=True
+    ),
+)
+give("quantized_steps", Call(Draw(3, 4, dtype=FLOAT32), 0.1, 3), Call(Draw(3, 4, dtype=FLOAT32), 0.1, 3, result="int8"))
+give("quantized_numbers", Call(BYTES, 0.1, 3))
+give("_weight_int8pack_mm", Call(Draw(3, 8, dtype=FLOAT32), Draw(4, 8, dtype=INT8), Draw(4, dtype=FLOAT32)))
+PACKED = Draw(16, 32, dtype=UINT8, low=0, high=255)
+SCALES = Draw(2, 16, 2, dtype=FLOAT32)
+give(
+    "_weight_int4pack_mm_for_cpu",
+    Call(Draw(2, 64, dtype=FLOAT32), PACKED, 32, SCALES),
+    Call(Draw(6, 64, dtype=FLOAT32), PACKED, 32, SCALES),
+)
+give("_convert_weight_to_int4pack_for_cpu", Call(Draw(16, 64, dtype=INT32, low=0, high=16), 1))
