@@ -229,6 +229,25 @@ def test_a_cache_that_grows() -> None:
     assert traces(compiled)[0] <= 2
 
 
+def test_an_output_that_is_an_input() -> None:
+    """An old gradient goes out as it came in, and a view of a tensor, beside a result that has a backward."""
+    w, other = torch.ones(5), torch.arange(5.0)
+
+    def step(x: Any) -> tuple[Any, Any, Any]:
+        old, w.grad = w.grad, None
+        return (x.sin() * w.sum()).exp(), old, other[1:].view(2, 2)
+
+    found = []
+    for function in (step, torch.compile(step)):
+        found.append([])
+        for n in (3, 4, 5, 6):
+            w.grad, x = torch.full((5,), float(n)), torch.linspace(0, 1, n, requires_grad=True)
+            result, *others = function(x)
+            (grad,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+            found[-1].append([result, *others, grad, *torch.autograd.grad(grad.sum(), x)])
+    assert_same(*found)
+
+
 def test_whole_training_steps() -> None:
     import copy
 

@@ -444,7 +444,7 @@ class _Build:
         logical, backward, saved = partition(joint, overwritten, unheld=unheld)
         backward, saved = self._with_held(backward, saved, values, self._held_by(self.wanting))
         residuals = list(logical.outputs[len(values) :])
-        used = _used(builder, [*physical, *residuals])
+        used = _used(builder, [*values, *physical, *residuals])  # `values`: outputs that are inputs, or views of such
         used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
         order = _numbers_last(assembler, [v for v in inputs if v in used])
         number = {v: n for n, v in enumerate(order)}
