@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import threading
 import warnings
 import weakref
 from typing import Any
+
+import pytest
 
 import rushlight as torch
 from rushlight._capture.trace import COUNTERS, CompileSettings, compile_function
@@ -141,3 +145,53 @@ def test_numbers_that_are_only_compared_are_no_reason_to_compile_again() -> None
     for factor in (1.0, 2.0, 3.5, 0.75, 0.25, 0.0, 0.1, 4.0, 0.0):
         assert compiled(x, factor).tolist() == scaled(x, factor).tolist()
     assert len(compiled.entry.segments) == 4  # the first value, and one for each way
+
+
+class Held:
+    """Something that tells by a weak reference whether it is alive."""
+
+
+def _fails(held: Held, x: torch.Tensor, n: int) -> torch.Tensor:
+    y = x * n
+    return y.view(n + 1000)  # an error, whatever the sizes are
+
+
+def _fails_behind_a_break(held: Held, x: torch.Tensor, n: int) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return _fails(held, x, n)
+
+
+def _fails_in_a_broken_instruction(held: Held, x: torch.Tensor, n: int) -> torch.Tensor:
+    y = x * n
+    return y + int("no number")
+
+
+def _cannot_be_one_graph(held: Held, x: torch.Tensor, n: int) -> torch.Tensor:
+    y = x * n
+    print(y)
+    return y
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize(
+    "function", [_fails, _fails_behind_a_break, _fails_in_a_broken_instruction, _cannot_be_one_graph]
+)
+def test_errors_keep_nothing_alive(function: Any, fullgraph: bool) -> None:
+    """An exception whose frames hold it would live, with all that they hold, until the collector comes."""
+    compiled = torch.compile(function, fullgraph=fullgraph)
+    for n in (3, 4, 5):
+        held, x = Held(), torch.ones(4)
+        found = weakref.ref(held)
+        gc.collect()
+        gc.disable()
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                compiled(held, x, n)
+        except (RuntimeError, ValueError) as error:
+            context = error.__context__ is not None
+            assert fullgraph or not context
+        del held
+        try:
+            assert found() is None
+        finally:
+            gc.enable()

@@ -185,8 +185,8 @@ class Interpreter:
             escaped: BaseException | None = leaving.error
         except BaseException as error:
             self.operations.check_error(error)
-            entry = error.__traceback__ = program_part(error.__traceback__)
-            if entry is None and error.__suppress_context__ and error.__cause__ is None:
+            error.__traceback__ = program_part(error.__traceback__)  # in no variable: it would hold this frame
+            if error.__traceback__ is None and error.__suppress_context__ and error.__cause__ is None:
                 _forget_internal(error, frame)
             escaped = self.unwind(error)
         else:

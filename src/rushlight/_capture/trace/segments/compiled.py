@@ -478,7 +478,10 @@ class CompiledFunction:
         except (Exception, TracerError) as found:
             error, place = (found.error, found.place) if isinstance(found, TracerError) else (found, None)
             if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
-                raise error from None
+                try:
+                    raise error from None
+                finally:
+                    del error  # or the exception would hold the frame that holds it
             self._failed(f"{type(error).__name__}: {error}", error)
             fails = functools.partial(self._fails_alike, [*state], error) if self.settings.backend is None else None
             text = functools.partial(reproduction, self.target, [*state], error, place, fails)
@@ -549,7 +552,10 @@ class CompiledFunction:
         strict = HOOKS.strict()
         if self.settings.fullgraph if strict is None else strict:
             if found.kind == "exception" and found.error is not None:
-                raise found.error
+                try:
+                    raise found.error
+                finally:
+                    found.error = None  # or the exception would hold the frame that holds it
             raise HOOKS.unsupported(
                 f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph"
             )
@@ -639,11 +645,12 @@ class CompiledFunction:
         """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a
         segment is traced.
         """
-        if not interpreter.frames:
-            raise error
-        escaped = interpreter.unwind(error)
-        if escaped is not None:
-            raise escaped
+        escaped = interpreter.unwind(error) if interpreter.frames else error
+        try:
+            if escaped is not None:
+                raise escaped
+        finally:
+            del error, escaped  # or the exception would hold the frame that holds it
         return interpreter.run()
 
 

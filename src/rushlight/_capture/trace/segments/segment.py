@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
+from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
 from rushlight._capture.trace.documenting import DocumentingTracer
@@ -156,59 +157,85 @@ def trace(
     on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a check of
     the program fails.
     """
-    outer, hooks = STATE.word, list(STATE.saved_hooks)
-    before, defaults = saved_state(), [list(each) for each in DEFAULTS]
+    outer, thread, passed = STATE.word, _ThreadState(), Passed()
     with Recording() as rec:
-        word = STATE.word
         tracer = (
             Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
         )
-        tracer.begin(start)
-        tracer.begun_word, tracer.begun_regions = word, _regions()
-        passed = Passed()
-        tracer.outside.changing, tracer.outside.host_number = varying.numbers, passed.hosting(rec)
-        tracer.outside.varying = varying.tracing()
-        if varying.named and isinstance(tracer, DocumentingTracer):
-            tracer.watch_sizes()
-        tracer.outside.varying.marked.stack = functools.partial(user_stack, tracer)
-        held = tracer.reads.constant(STATE)
-        tracer.reads.check(held, f"{{}}.word == {outer}")
-        tracer.reads.check(held, "not {}.overrides_off")
-        tracer.reads.check(tracer.reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
-        for state_of_process in DEFAULTS:
-            place = tracer.reads.source("{}[-1]", tracer.reads.constant(state_of_process))
-            tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
         try:
-            interpreter = tracer.interpreter()
-            tracer.interpreters.append(interpreter)
-            start(interpreter, _wrapped(tracer, state))
-            _follow(interpreter, tracer, stop_at)
-            after = STATE.word
-            tracer.closed = True
-            try:
-                written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
-            except (Unbuildable, RecordingError) as error:
-                reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
-                if found is None:
-                    if tracer.hooked_at is None:
-                        raise
-                    reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
-                raise Retry(found[0], reason, "break", found[1], None) from None
-            sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
-            if sizes is not None:
-                return SizedSegment(written, tracer.constants.space, program, sizes)
+            with thread:
+                word = STATE.word
+                tracer.begin(start)
+                tracer.begun_word, tracer.begun_regions = word, _regions()
+                _let_vary(tracer, varying, passed.hosting(rec))
+                _guard_state(tracer, outer)
+                interpreter = tracer.interpreter()
+                tracer.interpreters.append(interpreter)
+                start(interpreter, _wrapped(tracer, state))
+                _follow(interpreter, tracer, stop_at)
+                after = STATE.word
+                tracer.closed = True
+                try:
+                    written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
+                except (Unbuildable, RecordingError) as error:
+                    reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
+                    if found is None:
+                        if tracer.hooked_at is None:
+                            raise
+                        reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
+                    raise Retry(found[0], reason, "break", found[1], None) from None
+                sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
+                if sizes is not None:
+                    return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
-            # What a trace entered and did not leave (modes, casts, devices) is entered again when the segment runs.
-            open_modes = len(STATE.function_modes)
-            restore_state(before, _OF_RECORDING)
-            for _ in range(len(STATE.function_modes), open_modes):
-                WATCH.leave()
-            for each, values in zip(DEFAULTS, defaults, strict=True):
-                each[:] = values
-            STATE.word, STATE.saved_hooks[:] = word, hooks
             tracer.release()
             rec.release()
     return written.segment(tracer.constants.space, program)
+
+
+class _ThreadState:
+    """This thread's state, which a `with` statement puts back: what a trace entered and did not leave (modes, casts,
+    devices) is entered again when its segment runs.
+    """
+
+    def __init__(self) -> None:
+        self._hooks, self._frame = list(STATE.saved_hooks), HERE.frame
+        self._state, self._defaults = saved_state(), [list(each) for each in DEFAULTS]
+        self._word = STATE.word
+
+    def __enter__(self) -> None:
+        self._word = STATE.word  # of the recording, which puts back the one before it
+
+    def __exit__(self, *_: object) -> None:
+        open_modes = len(STATE.function_modes)
+        restore_state(self._state, _OF_RECORDING)
+        for _ in range(len(STATE.function_modes), open_modes):
+            WATCH.leave()
+        for each, values in zip(DEFAULTS, self._defaults, strict=True):
+            each[:] = values
+        STATE.word, STATE.saved_hooks[:], HERE.frame = self._word, self._hooks, self._frame
+
+
+def _let_vary(tracer: Tracer, varying: Varying, host_number: Callable[..., Any]) -> None:
+    """Take the numbers and sizes that change from call to call as such."""
+    outside = tracer.outside
+    outside.changing, outside.host_number = varying.numbers, host_number
+    outside.varying = varying.tracing()
+    if varying.named and isinstance(tracer, DocumentingTracer):
+        tracer.watch_sizes()
+    outside.varying.marked.stack = functools.partial(user_stack, tracer)
+
+
+def _guard_state(tracer: Tracer, outer: int) -> None:
+    """Conditions on the state of the thread and of the process."""
+    reads = tracer.reads
+    held = reads.constant(STATE)
+    reads.check(held, f"{{}}.word == {outer}")
+    reads.check(held, "not {}.overrides_off")
+    reads.check(reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
+    for state_of_process in DEFAULTS:
+        place = reads.source("{}[-1]", reads.constant(state_of_process))
+        reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
 
 
 def user_stack(tracer: Tracer) -> str:
