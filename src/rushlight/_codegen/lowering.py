@@ -14,8 +14,8 @@ from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer, Item, Store, identity, substitute
 from rushlight._schedule.groups import Group, Stage
 from rushlight._schedule.indexing import ZERO, Var
-from rushlight._schedule.placing import Copy, Sequential
 from rushlight._schedule.policy import Target
+from rushlight._schedule.schedule import Copy, Sequential
 from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import numel
 from rushlight._types.symbols import truncated

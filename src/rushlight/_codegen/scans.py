@@ -13,8 +13,8 @@ from rushlight._schedule.indexing import Ix, Var
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
-    from rushlight._schedule.placing import Sequential
     from rushlight._schedule.policy import Target
+    from rushlight._schedule.schedule import Sequential
 
 __all__ = ["SequentialNest"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.groups import Group
-from rushlight._schedule.placing import LibraryCall, Placement
+from rushlight._schedule.schedule import LibraryCall, Schedule
 from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["fuse_epilogues", "fuse_prologues"]
 # ***** epilogues *****
 
 
-def fuse_epilogues(schedule: Placement) -> None:
+def fuse_epilogues(schedule: Schedule) -> None:
     """Turn groups that read a product element by element into its epilogue, from the last group to the first (see
     `Library.epilogue`).
     """
@@ -35,7 +35,7 @@ def fuse_epilogues(schedule: Placement) -> None:
                     break
 
 
-def _follows(schedule: Placement, product: LibraryCall, before: int, group: Group, at: int) -> bool:
+def _follows(schedule: Schedule, product: LibraryCall, before: int, group: Group, at: int) -> bool:
     """Make a group the epilogue of a product, where the product may run in the group's place.  Returns whether it did."""
     library = schedule.target.library
     if product.epilogue is not None or not library.has_epilogue(product.node):
@@ -68,7 +68,7 @@ def _follows(schedule: Placement, product: LibraryCall, before: int, group: Grou
 # ***** prologues *****
 
 
-def fuse_prologues(schedule: Placement) -> None:
+def fuse_prologues(schedule: Schedule) -> None:
     """Turn groups that compute only an operand of a large product into its prologue (see `Library.prologue`)."""
     target = schedule.target
     for product in [
@@ -78,7 +78,7 @@ def fuse_prologues(schedule: Placement) -> None:
             _precedes(schedule, product, which)
 
 
-def _precedes(schedule: Placement, product: LibraryCall, which: int) -> None:
+def _precedes(schedule: Schedule, product: LibraryCall, which: int) -> None:
     """Make the group that computes an operand the prologue of it, where the group may run that late."""
     source, at = product.inputs[which], schedule.groups.index(product)
     writers = [n for n, g in enumerate(schedule.groups) if source.buffer in stores_of(g)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rushlight._graph.core import GraphBuilder, evaluate
-from rushlight._schedule.placing import is_reduction
+from rushlight._schedule.schedule import is_reduction
 from rushlight._transforms.units import Number, Operand, Unit, Units
 from rushlight._types.layout import numel
 

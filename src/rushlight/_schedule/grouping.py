@@ -1,4 +1,4 @@
-"""Assigns stores and reductions to groups, and memory to operands of library calls."""
+"""Assigns stores and reductions to groups, and memory to the operands of library calls."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from rushlight._schedule.costs import Facts
 from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.inline import Inliner, Location, reduced_sizes
-from rushlight._schedule.placing import Placement, name_of
+from rushlight._schedule.schedule import Schedule, name_of
 from rushlight._types.layout import contiguous_strides, is_contiguous, numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["Grouping"]
+__all__ = ["Grouper", "Operands"]
 
 
-class Grouping(Placement):
-    """Decides which values join a group and which start a new one."""
+class Grouper:
+    """Decides which stores and reductions join a group of a schedule, and which start a new one."""
 
-    # ***** stores and reductions *****
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
 
-    def _store(self, value: Value, target: Location) -> None:
-        size, policy = numel(value.shape), self.policy
+    def store(self, value: Value, target: Location) -> None:
+        """Have a group compute a value and store it."""
+        size, policy = numel(value.shape), self.schedule.policy
 
         def fits(group: Group) -> bool:
             stores = sum(len(s.stores) for s in group.stages)
             if stores >= policy.max_stores:
                 return False
             if group.reductions:
-                wide = group.rows >= policy.many_rows and not self._reduces_columns(group)
+                wide = group.rows >= policy.many_rows and not self.reduces_columns(group)
                 return wide or size <= policy.serial_work or size == group.rows
             return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
 
         number = self._join(fits, lambda g: g.add_store(value, target), f"store {name_of(value)}")
-        if id(value) not in self.placed:
-            self.placed[id(value)] = (target, number)
+        if id(value) not in self.schedule.placed:
+            self.schedule.placed[id(value)] = (target, number)
 
     def _shares(self, group: Group, value: Value) -> bool:
         """Whether a value reads a value that the group reads or computes."""
@@ -51,7 +53,7 @@ class Grouping(Placement):
             seen.add(id(v))
             if id(v) in group.reads or id(v) in mine:
                 return True
-            if v.node is not None and id(v) not in self.placed:
+            if v.node is not None and id(v) not in self.schedule.placed:
                 todo.extend(v.node.inputs)
         return False
 
@@ -61,8 +63,8 @@ class Grouping(Placement):
         """
         views: list[Node] = []
         value = node.outputs[0]
-        while id(value) not in self.output_numbers and self.uses.get(id(value)) == 1:
-            user = self.users[id(value)]
+        while id(value) not in self.schedule.output_numbers and self.schedule.uses.get(id(value)) == 1:
+            user = self.schedule.users[id(value)]
             if user.prim.name not in ("slice", "reshape", "transpose", "flip"):
                 break
             views.append(user)
@@ -71,35 +73,39 @@ class Grouping(Placement):
             views.pop()
         return views if numel(views[-1].outputs[0].shape if views else ()) else []
 
-    def _reduce(self, node: Node, views: list[Node]) -> None:
+    def reduce(self, node: Node) -> None:
+        """Have a group compute a reduction, as far as it is read."""
+        views = self._views_after(node)
         value = views[-1].outputs[0] if views else node.outputs[0]
-        rows, work, policy = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node)), self.policy
+        rows, work, policy = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node)), self.schedule.policy
 
         def fits(group: Group) -> bool:
             if not group.reductions or group.rows != rows:
                 return False
-            if (rows >= policy.many_rows and not self._reduces_columns(group)) or work <= policy.serial_work:
+            if (rows >= policy.many_rows and not self.reduces_columns(group)) or work <= policy.serial_work:
                 return True
             return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
                 s for s in reduced_sizes(node) if s != 1
             ]
 
         number = self._join(fits, lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}")
-        self.homes[id(value)] = number
+        self.schedule.homes[id(value)] = number
 
-    def _reduces_columns(self, group: Group) -> bool:
+    def reduces_columns(self, group: Group) -> bool:
         """Whether a group reduces long columns side by side that are too few to occupy the threads, or too many for a
         cache.
 
         Such columns are reduced in blocks of whole rows. Values that follow from the results are computed by other
         groups.
         """
-        policy, work = self.policy, max(s.work for s in group.stages)
+        policy, work = self.schedule.policy, max(s.work for s in group.stages)
         size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
         if group.rows * work <= policy.serial_work or group.direction() >= 0:
             return False
-        few = work >= policy.long_column and group.rows * size < policy.many_rows * 4 * self.target.vector_bytes
-        return few or (work >= policy.tall_column and group.rows * work * size >= 4 * self.target.l2_bytes)
+        few = (
+            work >= policy.long_column and group.rows * size < policy.many_rows * 4 * self.schedule.target.vector_bytes
+        )
+        return few or (work >= policy.tall_column and group.rows * work * size >= 4 * self.schedule.target.l2_bytes)
 
     def _depends(self, node: Node, group: Group) -> bool:
         """Whether a node depends on a reduction of the group."""
@@ -117,14 +123,14 @@ class Grouping(Placement):
     def _join(self, fits: Any, add: Any, what: str) -> int:
         """Add a value to the latest group that takes it, or to a new group.  Returns the group's number."""
         tried = 0
-        for number in range(len(self.groups) - 1, -1, -1):
-            group = self.groups[number]
+        for number in range(len(self.schedule.groups) - 1, -1, -1):
+            group = self.schedule.groups[number]
             if not isinstance(group, Group) or not fits(group):
                 continue
             tried += 1
             if tried > 3:
                 break
-            self._begin()
+            self.schedule.begin()
             before = len(group.stages)
             reads = set(group.reads)
             try:
@@ -133,29 +139,34 @@ class Grouping(Placement):
                 del group.stages[before:]
                 group.probe = None
                 group.reads = reads
-                self.notes.append(f"group {number}: does not take {what}: {why}")
+                self.schedule.notes.append(f"group {number}: does not take {what}: {why}")
                 continue
-            self._commit()
-            self.notes.append(f"group {number}: takes {what}")
+            self.schedule.commit()
+            self.schedule.notes.append(f"group {number}: takes {what}")
             return number
-        number = len(self.groups)
-        self._begin()
-        group = Group(self.locator(number), self.policy)
+        number = len(self.schedule.groups)
+        self.schedule.begin()
+        group = Group(self.schedule.locator(number), self.schedule.policy)
         add(group)
-        self.groups.append(group)
-        self._commit()
-        self.notes.append(f"group {number}: starts with {what}")
+        self.schedule.groups.append(group)
+        self.schedule.commit()
+        self.schedule.notes.append(f"group {number}: starts with {what}")
         return number
 
-    # ***** operands of library calls *****
 
-    def as_source(self, value: Value, dense: bool = False) -> Location:
+class Operands:
+    """Finds or makes the memory of operands of library calls."""
+
+    def __init__(self, schedule: Schedule, grouper: Grouper) -> None:
+        self.schedule, self.grouper = schedule, grouper
+
+    def location(self, value: Value, dense: bool = False) -> Location:
         """The location of a value: where it is stored, or a strided view of stored memory, or a new buffer that is
         filled for the call.
 
         `dense` asks for row-major memory.
         """
-        placed = self.placed.get(id(value))
+        placed = self.schedule.placed.get(id(value))
         if (
             placed is not None
             and isinstance(placed[0], Location)
@@ -163,23 +174,23 @@ class Grouping(Placement):
         ):
             return placed[0]
         if numel(value.shape) == 0:
-            return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+            return self.schedule.new_temporary(value)
         view = self._as_view(value)
         if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
             return view
         if not dense and value.node is not None and value.node.prim.name == "broadcast":
             return self._repeated(value.node)
         strides = contiguous_strides(value.shape) if dense else self._columns_first(value)
-        target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
-        self._store(value, target)
+        target = self.schedule.new_temporary(value, strides)
+        self.grouper.store(value, target)
         if placed is None:
-            self.placed[id(value)] = (target, self.placed[id(value)][1])
+            self.schedule.placed[id(value)] = (target, self.schedule.placed[id(value)][1])
         return target
 
     def _repeated(self, node: Node) -> Location:
         """A broadcast as a view with strides of 0 over its input."""
         x, shape = node.inputs[0], node.outputs[0].shape
-        source, strides = self.as_source(x), [0] * len(shape)
+        source, strides = self.location(x), [0] * len(shape)
         for size, stride, dim in zip(x.shape, source.strides, node.params["dims"], strict=True):
             strides[dim] = stride if size == shape[dim] else 0
         return Location(source.buffer, strides)
@@ -190,15 +201,15 @@ class Grouping(Placement):
         """
         if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
             return None
-        self._begin()
-        group = Group(self.locator(len(self.groups)), self.policy)
+        self.schedule.begin()
+        group = Group(self.schedule.locator(len(self.schedule.groups)), self.schedule.policy)
         dims = [Var(s, "d") for s in value.shape]
         x = group.inliner.element(value, [d.ix for d in dims])
-        self._begin()
+        self.schedule.begin()
         facts = Facts()
         facts.add(x)
         mapping, _ = refine(list(facts.indices), dims)
-        runs, slower, far = [], self.policy.stride_costs.get, self.policy.far_cost
+        runs, slower, far = [], self.schedule.policy.stride_costs.get, self.schedule.policy.far_cost
         for dim in dims[-2:]:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
             inner = next((v for v, c in parts if c == 1), dim)
@@ -211,18 +222,18 @@ class Grouping(Placement):
         return strides
 
     def _as_view(self, value: Value) -> Location | None:
-        self._begin()
-        group = Group(self.locator(len(self.groups)), self.policy)
+        self.schedule.begin()
+        group = Group(self.schedule.locator(len(self.schedule.groups)), self.schedule.policy)
         dims = [Var(s, "d") for s in value.shape]
         x = Inliner(group.builder, group.resolve).element(value, [d.ix for d in dims])
         if x.kind != "load" or x.args:
-            self._begin()
+            self.schedule.begin()
             return None
         buffer, ix = x.value
         if ix.const or any(type(a) is not Var for a, _ in ix.terms):
-            self._begin()
+            self.schedule.begin()
             return None
-        self._commit()
+        self.schedule.commit()
         steps = dict(ix.terms)
         if any(c < 0 for c in steps.values()):
             return None

@@ -11,13 +11,13 @@ from typing import Any
 from rushlight._schedule.costs import Facts, facts_of
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Group, Stage
-from rushlight._schedule.placing import Copy, LibraryCall, Placement
+from rushlight._schedule.schedule import Copy, LibraryCall, Schedule
 from rushlight._types.layout import numel
 
 __all__ = ["copy_temporaries", "find_hazards"]
 
 
-def find_hazards(schedule: Placement) -> list[int]:
+def find_hazards(schedule: Schedule) -> list[int]:
     """The outputs that are written into the memory of an input before that was read for the last time."""
     found: list[int] = []
     for i in schedule.aliases:
@@ -38,7 +38,7 @@ def find_hazards(schedule: Placement) -> list[int]:
     return found
 
 
-def copy_temporaries(schedule: Placement) -> None:
+def copy_temporaries(schedule: Schedule) -> None:
     """Copy the outputs that were written to temporaries to their inputs, at the end."""
     for i in schedule.temporaries:
         k = schedule.aliases[i]
@@ -46,7 +46,7 @@ def copy_temporaries(schedule: Placement) -> None:
         schedule.notes.append(f"output {i} goes through a temporary, because input {k} is still read")
 
 
-def _still_read(schedule: Placement, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
+def _still_read(schedule: Schedule, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
     """Whether `buffer`, or memory that it shares, is read in or after group `writer`, which writes it."""
     for number in range(writer, len(schedule.groups)):
         group = schedule.groups[number]

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._graph.core import Graph, Node, Value
-from rushlight._schedule.placing import is_reduction
+from rushlight._schedule.schedule import is_reduction
 from rushlight._transforms.units import Number, Operand, Unit, Units
 from rushlight._types.layout import numel
 

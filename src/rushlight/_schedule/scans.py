@@ -17,7 +17,7 @@ from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
-    from rushlight._schedule.placing import Sequential
+    from rushlight._schedule.schedule import Sequential
 
 __all__ = ["prepare"]
 

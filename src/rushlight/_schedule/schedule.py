@@ -1,238 +1,214 @@
-"""Scheduling: a graph becomes groups, each of them one or two kernels, and library calls between them.
-
-Values that follow from an index are computed where they are read and not stored. Stored are outputs, operands of
-library calls, results of scans and scatters, and reductions that other groups read. Nodes are taken in the order of
-the graph; each reduction and each stored value joins the latest group that it fits into, or starts one.
+"""Schedules: the groups of a graph, and the memory of its values (inputs, outputs, temporaries, values that groups
+store for later groups).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
-from rushlight._schedule.grouping import Grouping
-from rushlight._schedule.groups import Group
-from rushlight._schedule.hazards import copy_temporaries, find_hazards
-from rushlight._schedule.inline import Location
-from rushlight._schedule.placing import LibraryCall, Sequential, is_reduction, name_of
-from rushlight._schedule.scans import prepare
-from rushlight._schedule.updates import Place, layout_of
-from rushlight._types.layout import channels_last_strides, contiguous_strides, is_contiguous, numel, view_strides
+from rushlight._schedule.expressions import Buffer
+from rushlight._schedule.groups import FusionError, Group
+from rushlight._schedule.inline import Location, is_trivial
+from rushlight._schedule.interleaved import images_last
+from rushlight._schedule.policy import Target
+from rushlight._schedule.updates import narrowed
+from rushlight._types.layout import channels_last_strides, contiguous_strides, extent, is_contiguous, view_strides
 
 if TYPE_CHECKING:
-    from rushlight._graph.core import Node, Value
+    from rushlight._graph.core import Graph, Node, Value
 
-__all__ = ["Schedule"]
+__all__ = ["Copy", "LibraryCall", "Schedule", "Sequential", "is_reduction", "name_of"]
 
 
-class Schedule(Grouping):
-    """The groups of a graph in the order they run."""
+class Sequential:
+    """A scan or a scatter: a kernel whose loops run in order, with its producers fused in.
 
-    # ***** the walk *****
+    `in_place`: the scatter writes into its first operand, so nothing is copied first.
+    """
 
-    def run(self) -> Schedule:
-        """Form the groups, resolve conflicts of memory, and move pointwise work into library calls."""
-        self._works: dict[int, tuple[frozenset[int], float, bool]] = {}
-        for value in self.graph.inputs:
-            self._store_outputs(value)
-        for node in self.graph.nodes:
-            self._take_node(node)
-            for value in node.outputs:
-                self._store_outputs(value)
-        hazards = find_hazards(self)
-        if hazards:
-            temporaries = (*self.temporaries, *hazards)
-            return type(self)(*self._arguments, temporaries=temporaries).run()
-        copy_temporaries(self)
-        fuse_epilogues(self)
-        fuse_prologues(self)
-        return self
+    def __init__(self, node: Node, group: Group, targets: list[Location], in_place: bool = False) -> None:
+        self.node, self.group, self.targets, self.in_place = node, group, targets, in_place
 
-    def _store_outputs(self, value: Value) -> None:
-        for i in self.output_numbers.get(id(value), ()):
-            target = self.targets[i]
-            if numel(value.shape) == 0:
+
+class LibraryCall:
+    """A call of a library routine on values in memory.
+
+    `params` are passed to the routine beside those of the node. `epilogue` is pointwise work on the result before it
+    is stored. `prologues` holds, for each operand, the pointwise work that computes it while it is packed, or None.
+    """
+
+    def __init__(self, node: Node, inputs: list[Location], outputs: list[Location], params: dict[str, Any]) -> None:
+        self.node, self.inputs, self.outputs, self.params = node, inputs, outputs, params
+        self.epilogue: Any = None  # an `Attachment` in the form of the target's library
+        self.prologues: list[Any] = [None] * len(inputs)
+
+
+class Copy:
+    """Copies a temporary to the memory of an input that could not be written directly."""
+
+    def __init__(self, source: Location, target: Location, shape: tuple[int, ...]) -> None:
+        self.source, self.target, self.shape = source, target, shape
+
+
+class Schedule:
+    """The groups of a graph as they grow, and the memory of its values.
+
+    `sizes` maps every buffer to its size in elements. `inputs` holds the graph's input buffers, `args` the dtypes of
+    its numbers, and `outputs` the buffer of each output that is not written into an input. `output_numbers` maps a
+    value's id to the outputs that it is. `temporaries` lists outputs that are written to their inputs only at the end.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        layouts: Sequence[Sequence[int] | None],
+        out_strides: Sequence[Sequence[int] | None] | None,
+        aliases: dict[int, int],
+        overlaps: dict[int, Sequence[int]],
+        target: Target,
+        temporaries: Sequence[int] = (),
+    ) -> None:
+        # Only what changes is written of outputs that are inputs with a part changed: it lies in `places`.
+        graph, self.places = narrowed(graph, layouts, aliases) if aliases else (graph, {})
+        self.temporaries = temporaries
+        self.graph, self.target, self.policy = graph, target, target.policy
+        self.aliases, self.overlaps = aliases, overlaps
+        self.groups: list[Group | Sequential | LibraryCall | Copy] = []
+        self.sizes: dict[Buffer, int] = {}
+        self.notes: list[str] = []
+        self.placed: dict[
+            int, tuple[Any, int]
+        ] = {}  # value -> (its location or argument, number of the group that stores it)
+        self.homes: dict[int, int] = {}  # reduction -> number of its group
+        self.pending: dict[int, Location] = {}
+        self._pending_values: dict[int, Value] = {}
+        self.inputs: list[Buffer] = []
+        self.args: list[Any] = []
+        self.input_buffers: dict[int, Buffer] = {}
+        self.uses = _count_uses(graph)
+        self.users = {id(x): node for node in graph.nodes for x in node.inputs}
+        self.output_numbers: dict[int, list[int]] = {}
+        for i, value in enumerate(graph.outputs):
+            self.output_numbers.setdefault(id(value), []).append(i)
+        self._take_inputs(layouts)
+        self._images_last = images_last(graph, layouts)
+        self.targets = self._targets(out_strides)
+        self.outputs = [t.buffer for i, t in enumerate(self.targets) if i not in aliases]
+
+    def _take_inputs(self, layouts: Sequence[Sequence[int] | None]) -> None:
+        if len(layouts) != len(self.graph.inputs):
+            raise TypeError(f"the graph has {len(self.graph.inputs)} inputs, got {len(layouts)} layouts")
+        self.sources: list[Location | None] = []
+        for k, (value, strides) in enumerate(zip(self.graph.inputs, layouts, strict=True)):
+            if strides is None:
+                if value.shape:
+                    raise TypeError(
+                        f"input {k} has shape {list(value.shape)} and no strides: only 0-d values are handed over as numbers"
+                    )
+                self.placed[id(value)] = ((len(self.args), value.dtype), -1)
+                self.args.append(value.dtype)
+                self.sources.append(None)
                 continue
-            placed = self.placed.get(id(value))
-            if placed is not None and placed[0] is target:
-                continue
-            self._store(value, target)
+            buffer = Buffer(f"input{k}", value.dtype, "input")
+            self.inputs.append(buffer)
+            self.input_buffers[k] = buffer
+            self.sizes[buffer] = extent(value.shape, strides)
+            source = Location(buffer, strides)
+            self.sources.append(source)
+            self.placed[id(value)] = (source, -1)
 
-    def _take_node(self, node: Node) -> None:
-        kind = node.prim.lower[0]
-        if all(numel(v.shape) == 0 for v in node.outputs):
-            return
-        self._keep_expensive(node)
-        if kind == "extern":
-            self._extern(node)
-        elif kind in ("scan", "scatter", "index_write"):
-            self._sequential(node)
-        elif is_reduction(node):
-            self._reduce(node, self._views_after(node))
-
-    # ***** values that are stored rather than computed again *****
-
-    def _work_of(self, value: Value) -> tuple[frozenset[int], float, bool]:
-        """The work of computing one element of `value`: values in memory that it reads, its cost, whether it needs a
-        reduction.
-        """
-        work = self._works.get(id(value))
-        if work is None:
-            node = value.node
-            if id(value) in self.placed or node is None or not _is_map(node):
-                work = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
-            else:
-                parts = [self._work_of(x) for x in node.inputs]
-                cost = self.policy.cost(node.prim.name) + sum(p[1] for p in parts)
-                work = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
-            self._works[id(value)] = work
-        return work
-
-    def _keep_expensive(self, node: Node) -> None:
-        """Store values that would otherwise be computed many times.
-
-        These are expensive inputs of overlapping windows, broadcasts and scatters, and values with several users that
-        read many arrays.
-        """
-        name, policy = node.prim.name, self.policy
-        if name in ("window", "broadcast"):
-            x, out = node.inputs[0], node.outputs[0]
-            size = numel(x.shape)
-            if size >= policy.repeated and numel(out.shape) >= policy.repeats * size:
-                _, cost, reduces = self._work_of(x)
-                if name == "broadcast" and _is_spread(x):
-                    self._keep(x)
-                elif cost >= policy.expensive and not reduces and not self._is_to_spread(out):
-                    self._keep(x)
-                elif cost >= policy.expensive_reduction and reduces and self._from_columns(x):
-                    self._keep(x)
-        if node.prim.lower[0] == "scatter":  # it computes its operands element by element, without vectors
-            for x in node.inputs[1:]:
-                while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
-                    x = x.node.inputs[0]
-                _, cost, reduces = self._work_of(x)
-                if numel(x.shape) >= policy.repeated and cost >= policy.expensive and not reduces:
-                    self._keep(x)
-        if len(self.graph.nodes) > policy.small_graph and _is_map(node):
-            value = node.outputs[0]
-            if self.uses.get(id(value), 0) >= 2 and len(self._work_of(value)[0]) > policy.max_reads:
-                self._keep(value)
-
-    def _is_to_spread(self, value: Value) -> bool:
-        """Whether a value has one user, a broadcast, which stores it."""
-        return self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name == "broadcast"
-
-    def _from_columns(self, value: Value) -> bool:
-        """Whether all reductions that a value needs are read from memory, because their groups reduce columns (see
-        `_reduces_columns`).
-        """
-        todo, seen = [value], set[int]()
-        while todo:
-            v = todo.pop()
-            if id(v) in seen or id(v) in self.placed:
-                continue
-            seen.add(id(v))
-            home = self.homes.get(id(v))
-            if home is not None:
-                group = self.groups[home]
-                if not isinstance(group, Group) or not self._reduces_columns(group):
-                    return False
-            elif v.node is not None:
-                todo.extend(v.node.inputs)
-        return True
-
-    def _keep(self, value: Value) -> None:
-        if id(value) in self.placed:
-            return
-        self._store(value, self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
-        self._works.clear()
-        self.notes.append(f"keeps {name_of(value)}, which would be computed many times")
-
-    # ***** scans, scatters and library calls *****
-
-    def _sequential(self, node: Node) -> None:
-        number = len(self.groups)
-        self._begin()
-        group = Group(self.locator(number), self.policy)
+    def _targets(self, out_strides: Sequence[Sequence[int] | None] | None) -> list[Location]:
         targets = []
-        values = [self._rounded(value) for value in node.outputs]
-        for value in values:
-            targets.append(
-                self._output_location(value) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
-            )
-        own = self._own_memory(node)
-        sequential = Sequential(node, group, [own] if own is not None else targets, own is not None)
-        targets = sequential.targets
-        prepare(sequential)
-        self.groups.append(sequential)
-        self._commit()
-        for value, target in zip(values, targets, strict=True):
-            self._place_all(value, target, number)
-        self.notes.append(f"group {number}: {node.prim.name}")
+        for i, value in enumerate(self.graph.outputs):
+            alias = self.aliases.get(i)
+            if alias is not None:
+                source, part = self.written(i), self.places.get(i)
+                if i in self.temporaries:
+                    strides = None if part is not None else source.strides
+                    source = self.new_temporary(value, strides)
+                targets.append(source)
+                continue
+            strides = out_strides[i] if out_strides is not None else None
+            targets.append(self.new_buffer(value, f"output{i}", "output", strides))
+        return targets
 
-    def _own_memory(self, node: Node) -> Location | None:
-        """The memory of a scatter's first operand, where the result is written there and has no other reader."""
-        x, value = node.inputs[0], node.outputs[0]
-        if node.prim.lower[0] == "scan":
-            return None
-        for i in self.output_numbers.get(id(value), ()):
-            k = self.aliases.get(i, -1)
-            written = k >= 0 and i not in self.temporaries and not self.overlaps.get(i)
-            if written and self._is_alone(x, k, i):
-                return self.targets[i]
-        return None
+    def written(self, i: int) -> Location:
+        """The memory of an input that output `i` is written into."""
+        k, value, part = self.aliases[i], self.graph.outputs[i], self.places.get(i)
+        source, memory = self.sources[k], self.graph.inputs[k]
+        if source is not None and part is not None:
+            return Location(source.buffer, part.strides, part.offset)
+        if source is None or memory.shape != value.shape or memory.dtype is not value.dtype:
+            raise ValueError(f"output {i} cannot be written into input {k}: shapes or dtypes differ")
+        return source
 
-    def _is_alone(self, x: Value, k: int, i: int) -> bool:
-        """Whether `x` is what lies where output `i` is written in the memory of input `k`, and nobody else reads that."""
-        memory, strides = self.graph.inputs[k], self.sources[k].strides  # type: ignore[union-attr]
-        found = layout_of(x, memory, strides)
-        if found is None or found[1] != self.places.get(i, Place(strides, 0)):
-            return False
-        while self.uses.get(id(x)) == 1 and id(x) not in self.output_numbers:
-            if x is memory:
-                return True
-            x = x.node.inputs[0]  # type: ignore[union-attr]
-        return False
+    def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Location:
+        """A new buffer for a value, row-major unless `strides` are given or all images lie channels last."""
+        if strides is None:
+            last = role == "temporary" and self._images_last and len(value.shape) in (4, 5)
+            strides = channels_last_strides(value.shape) if last else contiguous_strides(value.shape)
+        buffer = Buffer(name, value.dtype, role)
+        self.sizes[buffer] = extent(value.shape, strides)
+        return Location(buffer, strides)
 
-    def _rounded(self, value: Value) -> Value:
-        """A scan's result, or the conversion of it where that is its only use."""
-        if (
-            value.node is None
-            or value.node.prim.lower[0] != "scan"
-            or id(value) in self.output_numbers
-            or self.uses.get(id(value)) != 1
-        ):
-            return value
-        for node in self.graph.nodes:
-            if node.prim.name == "convert" and node.inputs[0] is value:
-                return node.outputs[0]
-        return value
+    def new_temporary(self, value: Value, strides: Sequence[int] | None = None) -> Location:
+        """A new buffer for a value that only this program reads."""
+        return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
 
-    def _extern(self, node: Node) -> None:
-        form = self.target.library.form(node)
-        conjugated, operands = _conjugated(node) if form.conjugates else ((), node.inputs)
-        inputs = [self.as_source(x, not form.strided or k in form.dense) for k, x in enumerate(operands)]
-        outputs = []
-        number = len(self.groups)
-        for k, value in enumerate(node.outputs):
-            placed = k in form.placed
-            last = form.keeps_layout and len(value.shape) == 4 and value.shape[1] > 1 and inputs[0].strides[1] == 1
-            home = self._output_location_through_views(value, number, last) if placed else self._output_location(value)
-            anywhere = placed or form.strided_results
-            if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
-                home = None
-            dense = None if placed else contiguous_strides(value.shape)
-            strides = channels_last_strides(value.shape) if last else dense
-            outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
-        self.groups.append(LibraryCall(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
-        for value, target in zip(node.outputs, outputs, strict=True):
-            self._place_all(value, target, number)
-        self.notes.append(f"group {number}: calls {node.prim.name}")
+    def locator(self, number: int) -> Any:
+        """The function by which group `number` finds a value: its location or argument; None where the group computes
+        it itself.
+        """
 
-    def _output_location(self, value: Value) -> Location | None:
+        def locate(value: Value) -> Any:
+            placed = self.placed.get(id(value))
+            if placed is not None:
+                location, group = placed
+                if group < number:
+                    return location
+                if group > number:
+                    raise FusionError("it needs a value that is computed later")
+            home = self.homes.get(id(value))
+            if home is None:
+                node = value.node
+                if node is not None and (
+                    is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")
+                ):
+                    raise FusionError("it needs a value that is computed later")
+                return None
+            if home == number:
+                return None
+            if home > number:
+                raise FusionError("it needs a reduction of a later group")
+            source = self.pending.get(id(value))
+            if source is None:
+                source = self.pending[id(value)] = self.new_temporary(value)
+                self._pending_values[id(value)] = value
+            return source
+
+        return locate
+
+    def begin(self) -> None:
+        self.pending = {}
+        self._pending_values = {}
+
+    def commit(self) -> None:
+        """Have other groups store the reductions that the last addition reads."""
+        for key, source in self.pending.items():
+            home = self.homes[key]
+            group = self.groups[home]
+            assert isinstance(group, Group)
+            group.add_store(self._pending_values[key], source)
+            self.placed[key] = (source, home)
+            self.notes.append(f"group {home}: stores {name_of(self._pending_values[key])} for later groups")
+        self.begin()
+
+    # ***** outputs as the results of scans and library calls *****
+
+    def output_location(self, value: Value) -> Location | None:
         """The memory of a new output that is this value or a reshape of it."""
-        for v in self._reshaped(value):
+        for v in self.reshaped(value):
             for i in self.output_numbers.get(id(v), ()):
                 target = self.targets[i]
                 if i in self.aliases:
@@ -243,7 +219,7 @@ class Schedule(Grouping):
                     return Location(target.buffer, contiguous_strides(value.shape))
         return None
 
-    def _output_location_through_views(self, value: Value, number: int, last: bool = False) -> Location | None:
+    def output_location_through_views(self, value: Value, number: int, last: bool = False) -> Location | None:
         """The memory of a new output that is this value seen through reshapes and transposes, for a routine that
         writes any strides.
 
@@ -267,7 +243,7 @@ class Schedule(Grouping):
             views.append(user)
             v = user.outputs[0]
 
-    def _reshaped(self, value: Value) -> list[Value]:
+    def reshaped(self, value: Value) -> list[Value]:
         """A value and the chain of its reshapes, as long as each has one user."""
         chain = [value]
         while self.uses.get(id(chain[-1]), 0) == 1:
@@ -277,20 +253,32 @@ class Schedule(Grouping):
             chain.append(user.outputs[0])
         return chain
 
-    def _place_all(self, value: Value, target: Location, number: int) -> None:
+    def place_all(self, value: Value, target: Location, number: int) -> None:
         """Record the location of a value, also for reshapes of it that are outputs."""
         self.placed[id(value)] = (target, number)
-        for v in self._reshaped(value)[1:]:
+        for v in self.reshaped(value)[1:]:
             for i in self.output_numbers.get(id(v), ()):
                 if self.targets[i].buffer is target.buffer:
                     self.placed[id(v)] = (self.targets[i], number)
 
 
-def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
-    """Which operands of a product are conjugates, and the operands without their conjugation."""
-    conjugated = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
-    pairs = zip(node.inputs, conjugated, strict=True)
-    return conjugated, [x.node.inputs[0] if c and x.node is not None else x for x, c in pairs]
+def is_reduction(node: Node) -> bool:
+    """Whether each element of a node takes a loop."""
+    return (node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow") and not is_trivial(node)
+
+
+def _count_uses(graph: Graph) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            uses[id(x)] = uses.get(id(x), 0) + 1
+    return uses
+
+
+def name_of(value: Value) -> str:
+    """A value's name in notes."""
+    primitive = value.node.prim.name if value.node is not None else "input"
+    return f"{primitive} {value.dtype.name}{list(value.shape)}"
 
 
 def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:
@@ -301,13 +289,3 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
     if node.prim.name == "transpose":
         return [strides[node.params["perm"].index(d)] for d in range(len(strides))]
     return view_strides(out.shape, strides, x.shape)
-
-
-def _is_spread(value: Value) -> bool:
-    """Whether a value is a broadcast, over a few neighbours (see `interleaved`)."""
-    return value.node is not None and value.node.prim.name == "broadcast"
-
-
-def _is_map(node: Node) -> bool:
-    """Whether each element follows from elements of the inputs, without a loop."""
-    return node.prim.lower[0] in ("scalar", "index", "gather", "index_read") and not is_reduction(node)

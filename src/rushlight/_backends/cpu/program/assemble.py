@@ -25,10 +25,10 @@ from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.inline import Location
 from rushlight._schedule.interleaved import apart
-from rushlight._schedule.placing import LibraryCall
 from rushlight._schedule.policy import Target
 from rushlight._schedule.prepare import as_words, prepared
-from rushlight._schedule.schedule import Schedule
+from rushlight._schedule.schedule import LibraryCall, Schedule
+from rushlight._schedule.scheduling import schedule_graph
 from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def compile_graph(
     primitive without a lowering.
     """
     graph = as_words(apart(prepared(graph, target), layouts, target.policy), layouts)
-    schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
+    schedule = schedule_graph(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target)
     return Assembler(schedule).program()
 
 
