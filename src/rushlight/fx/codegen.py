@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rushlight import device as Device
 from rushlight import dtype as DType
+from rushlight._interface.sizes import is_symbolic
 from rushlight.fx.node import Node, _get_qualified_name, _type_repr, map_arg
 from rushlight.utils import _pytree as pytree
 
@@ -247,7 +248,7 @@ class _Writer:
 
     def node(self, node: Node) -> None:
         """The lines of one node, without what frees the values it was the last to take."""
-        kind = f" : {self.type_name(node.type)}" if node.type is not None else ""
+        kind = f" : {self.type_name(node.type)}" if node.type is not None else self.told(node)
         head = f"{node!r}{kind}"
         if node.op == "placeholder":
             default = f" = {self.value(node.args[0])}" if node.args else ""
@@ -270,6 +271,13 @@ class _Writer:
             )
         else:
             self.function(node, head)
+
+    def told(self, node: Node) -> str:
+        """Dtype and shape of the value, as an annotation; only where the code is for readers."""
+        if not self.verbose or node.op == "output":
+            return ""
+        text = described(node.meta.get("val", node.meta.get("tensor_meta")))
+        return "" if text is None else f': "{text}"'
 
     def function(self, node: Node, head: str) -> None:
         """A call of a function: operators as such, attributes with a dot, everything else by its name."""
@@ -312,13 +320,38 @@ class _Writer:
         trace = node.stack_trace or ""
         if trace != self.trace or not self.body_has_note:
             self.trace, self.body_has_note = trace, True
-            lines = [line.strip() for line in trace.strip().split("\n")]
-            text = (
-                f"# {lines[-2]}, code: {lines[-1]}" if len(lines) > 1 else "# No stacktrace found for following nodes"
-            )
-            self.body.append(f"{text}\n")
+            blank = "\n" if self.body else ""
+            self.body.append(f"{blank}{_told_line(trace)}\n")
 
     body_has_note: bool = False
+
+
+_FRAME = re.compile(r'File "(.*)", line (\d+), in (.*)')
+
+
+def _told_line(trace: str) -> str:
+    """The innermost line of a stack trace as a comment."""
+    lines = [line.strip() for line in trace.strip().split("\n")]
+    found = [(place, match) for place, line in enumerate(lines) if (match := _FRAME.match(line))]
+    if not found:
+        return "# No stacktrace found for following nodes"
+    place, match = found[-1]
+    code = lines[place + 1] if place + 1 < len(lines) else ""
+    return f"# File: {match[1]}:{match[2]} in {match[3]}, code: {code}"
+
+
+_SHORT = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex32": "c32", "complex64": "c64", "complex128": "c128",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "bool": "b8", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+}  # fmt: skip
+
+
+def described(value: Any) -> str | None:
+    """A tensor as `f32[3, 4]`, a symbolic number as `Sym(s77)`; None for other values."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        name = str(value.dtype).rpartition(".")[2]
+        return f"{_SHORT.get(name, name)}[{', '.join(map(str, value.shape))}]"
+    return f"Sym({value})" if is_symbolic(value) else None
 
 
 def _hashable(obj: Any) -> bool:
@@ -414,8 +447,17 @@ class PyTreeCodeGen(CodeGen):
         if not free_vars:
             return head
         given = [name for name in names if name != "self"]
+        spec = self.pytree_info.in_spec
+        if spec.type is tuple and [c.type for c in spec.children()] == [tuple, dict]:  # (args, kwargs)
+            args, kwargs = spec.children()
+            count = len(args.children())
+            pairs = [f"{key!r}:{name}" for key, name in zip(kwargs.context, given[count:], strict=True)]
+            given = [f"[{', '.join(given[:count])}]", f"{{{', '.join(pairs)}}}"]
+            shown = f"({', '.join(given)})"
+        else:
+            shown = f"[{', '.join(given)}]"
         bare = [variable.split(":")[0].split("=")[0].strip() for variable in free_vars]
-        return f"{head}\n    {', '.join(bare)}, = fx_pytree.tree_flatten_spec([{', '.join(given)}], self._in_spec)"
+        return f"{head}\n    {', '.join(bare)}, = fx_pytree.tree_flatten_spec({shown}, self._in_spec)"
 
     def generate_output(self, output_args: Any, *, repr_fn: Callable[[Any], str] = repr) -> str:
         """The statement that puts the leaves together again."""

@@ -329,13 +329,9 @@ class GraphModule(Module):
             f"class {name}(torch.nn.Module):",
             *(f"    {line}" if line.strip() else "" for line in source.rstrip().split("\n")),
         ]
-        text = "\n".join([*lines, "", ""])
-        return (
-            text
-            if not inner
-            else text
-            + "\n".join("\n".join(f"    {line}" if line else "" for line in each.split("\n")) for each in inner)
-        )
+        text = "\n".join([*lines, ""])
+        shown = ["\n".join(f"    {line}" if line else "" for line in each.split("\n")) for each in inner]
+        return "\n".join([text, *shown]) if shown else text
 
     def __str__(self) -> str:
         hint = "# To see more debug info, please use `graph_module.print_readable()`"

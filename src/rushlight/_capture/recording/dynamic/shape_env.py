@@ -42,6 +42,9 @@ class Expression(str):
         made.free_symbols = frozenset(symbols)
         return made
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 class ShapeGuard(NamedTuple):
     """A condition that was asked."""

@@ -27,11 +27,17 @@ from rushlight._types.shape_env import LEAST, ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Integer, Real
 
-__all__ = ["MOST", "Sizes", "looked_up_by_value", "symbolic_strides", "within_rooms"]
+__all__ = ["MOST", "Sizes", "asked_by_operator", "looked_up_by_value", "symbolic_strides", "within_rooms"]
 
 MOST = 1 << 40  # no condition has to say that less than this many elements have fewer than 2**63 bytes
 
 _NUMBERS = (os.path.join("_types", "symbols.py"), os.path.join("_types", "shape_env.py"))
+_ASKING = (
+    *_NUMBERS,
+    os.path.join("dynamic", "shape_env.py"),
+    os.path.join("dynamic", "unbacked.py"),
+    os.path.join("export", "_shapes.py"),
+)
 # Rooms whose tables have formulas as keys; for all others a size as a key is its value.
 _FORMULAS = tuple(
     PACKAGE + room + os.sep
@@ -52,6 +58,14 @@ def looked_up_by_value() -> bool:
 def within_rooms(file: str) -> bool:
     """Whether a file is that of an operator, or of what runs operators."""
     return file.startswith(_FORMULAS)
+
+
+def asked_by_operator() -> bool:
+    """Whether the code that compares sizes is that of an operator, or of what runs operators."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_filename.endswith(_ASKING):
+        frame = frame.f_back
+    return within_rooms(frame.f_code.co_filename)
 
 
 # Operators take sizes where they take numbers that each call passes on.

@@ -53,7 +53,7 @@ CHECK_PLANS: Knob[bool] = Knob(
 )
 
 # Rooms that decide nothing about plans: all other private ones take part in derivations, those that come later too.
-_APART = frozenset(("_C", "_cli", "_dynamo", "_functorch", "_higher_order_ops", "_subclasses", "_surface"))
+_APART = frozenset(("_C", "_cli", "_dynamo", "_export", "_functorch", "_higher_order_ops", "_subclasses", "_surface"))
 _SHARE = 8  # what part of the cache's limit records may take
 _MOST_PENDING = 512  # plans whose records are written before the process ends
 

@@ -1,0 +1,191 @@
+"""`ExportedProgram.run_decompositions`: a program over fewer operators, without changes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight._export.verifier import ATenDialectVerifier
+from rushlight._functorch.functional_graphs import functionalized
+from rushlight._subclasses.fake_tensor import FakeTensorMode
+from rushlight.export._core_rules import CORE, default_rules
+from rushlight.export._trace import argument_spec
+from rushlight.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from rushlight.fx.graph import Graph
+from rushlight.fx.graph_module import GraphModule
+from rushlight.fx.interpreter import Interpreter
+from rushlight.fx.node import Node
+from rushlight.fx.passes.shape_prop import _extract_tensor_metadata
+from rushlight.nn.modules.module import Module
+
+__all__ = ["decomposed", "default_table"]
+
+Table = Mapping[Any, Callable[..., Any]]
+_KEPT = ("stack_trace", "nn_module_stack", "torch_fn")
+
+
+def default_table() -> Any:
+    """See `default_decompositions`."""
+    return default_rules()
+
+
+def decomposed(program: Any, table: Table | None) -> Any:
+    """See `ExportedProgram.run_decompositions`."""
+    rules = default_rules() if table is None else table
+    module, specs = _retraced(program, dict(rules.items()))
+    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+    found = functionalized(module)
+    if found.looks:
+        raise NotImplementedError("run_decompositions: an input is made to look otherwise in place (transpose_, ...)")
+    _describe(module.graph)
+    signature = _signature(program, module.graph, inputs, specs, found.changed)
+    made = program._update(module, signature, verifiers=[ATenDialectVerifier])
+    return made
+
+
+class _Again(Interpreter):
+    """Runs a program's graph; what is written down meanwhile has the lines of the node that runs."""
+
+    def __init__(self, module: Any, mode: _Rules) -> None:
+        super().__init__(module)
+        self.mode = mode
+
+    def run_node(self, n: Node) -> Any:
+        self.mode.source = n
+        return super().run_node(n)
+
+
+class _Rules(ProxyTorchDispatchMode):
+    """Writes down operators; those with a rule as what the rule calls."""
+
+    source: Any = None
+    pre_dispatch = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self.graph._root._prev
+        made = super().__torch_dispatch__(func, types, args, kwargs)
+        node = self.graph._root._prev
+        while node is not before and node is not self.graph._root:
+            for word in _KEPT:
+                if word not in node.meta and word in self.source.meta:
+                    node.meta[word] = self.source.meta[word]
+            node = node._prev
+        return made
+
+
+def _ordered(program: Any, placeholders: list[Node]) -> list[tuple[Node, Any]]:
+    """Parameters, then buffers and constants in the order of modules (the program's own first), then inputs."""
+    pairs = list(zip(placeholders, program.graph_signature.input_specs, strict=True))
+    order: dict[str, int] = {}
+    for _, spec in pairs:
+        if spec.target is not None:
+            parts = spec.target.split(".")[:-1]
+            for depth in range(len(parts) + 1):
+                order.setdefault(".".join(parts[:depth]), len(order))
+    first = [p for p in pairs if p[1].kind is InputKind.PARAMETER]
+    held = [p for p in pairs if p[1].kind not in (InputKind.PARAMETER, InputKind.USER_INPUT)]
+
+    def place(pair: tuple[Node, Any]) -> Any:
+        path = pair[1].target.rpartition(".")[0]
+        parts = path.split(".") if path else []
+        return [order[".".join(parts[:d])] for d in range(1, len(parts) + 1)]
+
+    return [*first, *sorted(held, key=place), *[p for p in pairs if p[1].kind is InputKind.USER_INPUT]]
+
+
+def _retraced(program: Any, rules: dict[Any, Any]) -> tuple[GraphModule, list[InputSpec]]:
+    """The graph of the program with rules applied, and the specs of its inputs in their new order."""
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    pairs = _ordered(program, placeholders)
+    graph, root = Graph(), Module()
+    mode = _Rules(graph, root, rules)
+    fake = _fake_mode(placeholders)
+    mode.shape_env = fake.shape_env
+    values: dict[Node, Any] = {}
+    for node, _ in pairs:
+        made = graph.placeholder(node.name)
+        value = node.meta["val"]
+        if isinstance(value, Tensor):
+            value = value.detach()
+            mode.track(value, made)
+        elif value is not None and hasattr(value, "terms"):
+            mode.numbers.stand(value, made)
+        made.meta["val"] = values[node] = value
+    _same_memory(placeholders, values, mode)
+    for name, child in program.graph_module.named_children():
+        root.add_module(name, child)
+    again = _Again(program.graph_module, mode)
+    with rushlight.no_grad(), fake, mode, mode.watching():
+        out = again.run(*[values[n] for n in placeholders])
+    graph.output(tuple([mode.node_of(v) for v in out]))
+    for tensor in mode.kept:
+        tensor.__dict__.pop("_fx_node", None)
+    return GraphModule(root, graph), [spec for _, spec in pairs]
+
+
+def _fake_mode(placeholders: list[Node]) -> Any:
+    found = [n.meta["val"] for n in placeholders if isinstance(n.meta.get("val"), Tensor)]
+    return found[0].fake_mode if found else FakeTensorMode()
+
+
+def _same_memory(placeholders: list[Node], values: dict[Node, Any], mode: Any) -> None:
+    """Two names of one parameter are one value: the last one stands for it, as in the trace."""
+    known: dict[int, Any] = {}
+    for node in placeholders:
+        if isinstance(node.meta["val"], Tensor):
+            known[id(node.meta["val"])] = values[node]
+    for node in placeholders:
+        if isinstance(node.meta["val"], Tensor):
+            values[node] = known[id(node.meta["val"])]
+
+
+def _describe(graph: Graph) -> None:
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, Tensor):
+            node.meta["tensor_meta"] = _extract_tensor_metadata(value)
+
+
+def _signature(
+    program: Any, graph: Graph, inputs: list[Node], specs: list[InputSpec], changed: list[int]
+) -> ExportGraphSignature:
+    """The signature: new values of buffers and inputs come before the results."""
+    named = [
+        InputSpec(s.kind, _renamed(s.arg, n.name), s.target, s.persistent) for n, s in zip(inputs, specs, strict=True)
+    ]
+    results = graph.output_node().args[0]
+    outs = []
+    for value, place in zip(results, changed, strict=False):  # type: ignore[arg-type]
+        spec = named[place]
+        kind, target = _CHANGES.get(spec.kind, OutputKind.USER_INPUT_MUTATION), spec.target
+        if kind is OutputKind.USER_INPUT_MUTATION:
+            target = spec.arg.name
+        outs.append(OutputSpec(kind, argument_spec(value.name, value.meta["val"]), target))
+    for value in results[len(changed) :]:  # type: ignore[index]
+        argument = (
+            argument_spec(value.name, value.meta["val"]) if isinstance(value, Node) else ConstantArgument("", value)
+        )
+        outs.append(OutputSpec(OutputKind.USER_OUTPUT, argument, None))
+    return ExportGraphSignature(named, outs)
+
+
+_CHANGES = {InputKind.BUFFER: OutputKind.BUFFER_MUTATION, InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION}
+
+
+def _renamed(argument: Any, name: str) -> Any:
+    if isinstance(argument, ConstantArgument):
+        return ConstantArgument(name, argument.value)
+    return type(argument)(name) if len(argument.__dict__) == 1 else argument
+
+
+__all__ += ["CORE"]

@@ -1,0 +1,115 @@
+"""`export`: a module and example inputs become an `ExportedProgram`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import rushlight
+from rushlight import SymBool, SymFloat, SymInt
+from rushlight._dynamo.exc import UserError, UserErrorType
+from rushlight.export._guards import InputGuards
+from rushlight.export._tracing import Input, Traced, class_name, state_of, trace_module
+from rushlight.export.dynamic_shapes import specs_of_leaves
+from rushlight.export.exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from rushlight.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from rushlight.fx.node import Node
+from rushlight.nn.modules.module import Module
+from rushlight.utils._pytree import tree_flatten
+
+__all__ = ["exported"]
+
+_KINDS = {
+    "parameter": InputKind.PARAMETER,
+    "buffer": InputKind.BUFFER,
+    "constant": InputKind.CONSTANT_TENSOR,
+    "user": InputKind.USER_INPUT,
+}
+_ADVICE = (
+    "\n\nThe error above occurred when calling torch.export.export. If you would like to view some more information about this error, "
+    "and get a list of all other errors that may occur in your export call, you can replace your `export()` call with `draft_export()`."
+)
+
+
+def exported(
+    mod: Any, args: Any, kwargs: Any, dynamic_shapes: Any, strict: bool, preserve: Any = ()
+) -> ExportedProgram:
+    """See `torch.export.export`."""
+    if not isinstance(mod, Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if not isinstance(args, tuple):
+        raise UserError(
+            UserErrorType.INVALID_INPUT,
+            f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}",
+        )
+    kwargs = kwargs or {}
+    leaves = specs_of_leaves(mod, args, kwargs, dynamic_shapes)
+    in_spec = tree_flatten((args, kwargs))[1]
+    traced = trace_module(mod, args, kwargs, leaves, in_spec)
+    traced.sizes.checked()
+    names = _argument_names(mod, args, kwargs)
+    signature = ExportGraphSignature([input_spec(i) for i in traced.inputs], [_output_spec(r) for r in traced.results])
+    state = state_of(mod)
+    hidden = {n: v for n, v in state.buffers.items() if not state.persistent[n]}
+    kept = {**state.parameters, **{n: v for n, v in state.buffers.items() if state.persistent[n]}}
+    calls = [ModuleCallEntry("", ModuleCallSignature([], [], in_spec, traced.out_spec, names))]
+    calls += [ModuleCallEntry(name) for name in traced.modules if name]
+    made = ExportedProgram(
+        traced.root, traced.graph, signature, kept, traced.sizes.ranges(), calls, (args, kwargs), {**hidden, **traced.constants}
+    )  # fmt: skip
+    made._shape_env, made._guards = traced.sizes.env, InputGuards.of(traced, leaves)
+    return made
+
+
+def _argument_names(mod: Module, args: Any, kwargs: Any) -> list[str]:
+    """The names of the arguments of a call; of `*args` one for each."""
+    names: list[str] = []
+    count = len(args)
+    for parameter in inspect.signature(mod.forward).parameters.values():
+        if len(names) == count or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            break
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{n}" for n in range(count - len(names))]
+        else:
+            names.append(parameter.name)
+    return [*names, *kwargs]
+
+
+def argument_spec(name: str, value: Any) -> Any:
+    """What the value of a node is."""
+    if isinstance(value, rushlight.Tensor):
+        return TensorArgument(name)
+    if isinstance(value, SymBool):
+        return SymBoolArgument(name)
+    if isinstance(value, SymInt) and type(value) is not int:
+        return SymIntArgument(name)
+    if isinstance(value, SymFloat) and type(value) is not float:
+        return SymFloatArgument(name)
+    return ConstantArgument(name, value)
+
+
+def input_spec(each: Input) -> InputSpec:
+    """The spec of a placeholder."""
+    return InputSpec(
+        _KINDS[each.kind], argument_spec(each.node.name, each.node.meta["val"]), each.target, each.persistent
+    )
+
+
+def _output_spec(result: Any) -> OutputSpec:
+    if isinstance(result, Node):
+        return OutputSpec(OutputKind.USER_OUTPUT, argument_spec(result.name, result.meta["val"]), None)
+    return OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", result), None)
+
+
+__all__ += ["Traced", "argument_spec", "class_name", "input_spec"]

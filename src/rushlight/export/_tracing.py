@@ -1,0 +1,440 @@
+"""Running a module on fake tensors and writing down its operators, as a graph over parameters, buffers and inputs."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import keyword
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import rushlight
+from rushlight import SymBool, SymFloat, SymInt, Tensor, compiler
+from rushlight._dynamo.exc import UserError, UserErrorType
+from rushlight._functorch.functional_graphs import is_number
+from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.export._shapes import ExportShapeEnv, InputSizes
+from rushlight.export.dynamic_shapes import LeafSpec
+from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from rushlight.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    StatelessSymbolicContext,
+    StrictMinMaxConstraint,
+    ValueRange,
+    is_symbolic,
+)
+from rushlight.fx.graph import Graph
+from rushlight.fx.node import Node
+from rushlight.fx.passes.shape_prop import _extract_tensor_metadata
+from rushlight.nn.modules.module import Module
+from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+__all__ = ["Traced", "trace_module"]
+
+_OWN = __file__.rpartition("export")[0]  # the folder of the package
+_SHOWN = ("nn", "functional", "distributions")  # whose lines are shown beside those of users
+_CONSTANTS = (type(None), bool, int, float, str, complex)
+
+
+@dataclass
+class Input:
+    """A placeholder: what it is ("parameter", "buffer", "constant", "user"), the name of its attribute, its value."""
+
+    node: Node
+    kind: str
+    target: str | None
+    value: Any
+    persistent: bool | None = None
+
+
+@dataclass
+class Traced:
+    """A graph, what its inputs and results are, and the sizes that it knows of."""
+
+    graph: Graph
+    root: Module
+    inputs: list[Input]
+    results: list[Any]  # nodes, and values that are constants
+    out_spec: TreeSpec
+    sizes: InputSizes
+    fake_mode: Any
+    constants: dict[str, Any] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)  # submodules that ran, in order
+
+
+# ***** the user's lines *****
+
+_LINES: dict[tuple[Any, int], tuple[str, bool]] = {}
+_KNOWN_FILES: dict[str, bool] = {}
+
+
+def _is_shown(file: str) -> bool:
+    """Whether lines of a file are told: those of users, and of the package's modules."""
+    known = _KNOWN_FILES.get(file)
+    if known is None:
+        if file.startswith(_OWN):
+            parts = file[len(_OWN) :].replace("\\", "/").split("/")
+            known = parts[0] == "nn" and "modules" in parts and parts[-1] not in ("module.py", "hooks.py")
+        else:
+            known = not file.startswith("<frozen")
+        _KNOWN_FILES[file] = known
+    return known
+
+
+def stack_trace(depth: int = 1) -> str | None:
+    """The lines of users and modules that led here, the innermost last; from the first `forward` on."""
+    frame: Any = sys._getframe(depth)
+    rows: list[str] = []
+    while frame is not None:
+        code = frame.f_code
+        if code is _RUN.__code__:
+            break
+        if _is_shown(code.co_filename):
+            key = code, frame.f_lineno
+            row = _LINES.get(key)
+            if row is None:
+                line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+                text = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    {line}\n'
+                row = _LINES[key] = text, True
+            rows.append(row[0])
+        frame = frame.f_back
+    return "".join(reversed(rows)).strip() + "\n" if rows else None
+
+
+# ***** the mode *****
+
+
+class ExportMode(ProxyTorchDispatchMode):
+    """Writes down operators as they are called, with the modules and lines they come from; tensors from outside become
+    inputs of the graph.
+    """
+
+    def __init__(self, graph: Graph, root: Module, attributes: dict[int, str]) -> None:
+        super().__init__(graph, root)
+        self.pre_dispatch = True
+        self.attributes = attributes  # of tensors that modules hold as plain attributes
+        self.stack: dict[str, tuple[str, str]] = {}
+        self.calls: dict[str, int] = {}
+        self.lifted: list[Input] = []
+        self.spot: Any = None  # the first input of the user
+        self.lift_count = 0
+
+    def node_of(self, value: Any) -> Any:
+        """As in the base; a tensor from outside becomes a constant input."""
+        if not isinstance(value, Tensor):
+            return super().node_of(value)
+        held = value.__dict__.get("_fx_node")
+        if held is not None and held[0] is self:
+            return held[1]
+        if isinstance(value, FakeTensor):
+            raise RuntimeError("torch.export: a fake tensor from outside of the program that is exported")
+        known = self.constants.get(id(value))
+        if known is not None:
+            return known
+        return self._lift(value)
+
+    def _lift(self, value: Tensor) -> Node:
+        name = self.attributes.get(id(value))
+        if name is None:
+            name = f"lifted_tensor_{self.lift_count}"
+            self.lift_count += 1
+        spot = self.graph.inserting_before(self.spot) if self.spot is not None else contextlib.nullcontext()
+        with spot:
+            node = self.graph.placeholder(f"c_{identifier(name)}")
+        fake = self.fake_mode.from_tensor(value, static_shapes=True)
+        node.meta["val"] = fake
+        self.constants[id(value)] = node  # type: ignore[assignment]
+        self.kept.append(value)
+        self.lifted.append(Input(node, "constant", name, value))
+        return node
+
+    fake_mode: Any = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self.graph._root._prev
+        made = super().__torch_dispatch__(func, types, args, kwargs)
+        trace, stack = stack_trace(2), self.stack
+        node = self.graph._root._prev
+        while node is not before and node is not self.graph._root:
+            if "nn_module_stack" not in node.meta and node.op != "placeholder":
+                node.meta["nn_module_stack"] = stack
+                if trace is not None:
+                    node.meta["stack_trace"] = trace
+            node = node._prev
+        return made
+
+    @contextlib.contextmanager
+    def inside(self, fqn: str, name: str) -> Iterator[None]:
+        """A context in which a submodule runs."""
+        count = self.calls.get(fqn, 0)
+        self.calls[fqn] = count + 1
+        key = f"L__self__{fqn}@{count}" if count else f"L__self__{fqn}"
+        before, self.stack = self.stack, {**self.stack, key: (fqn, name)}
+        try:
+            yield
+        finally:
+            self.stack = before
+
+
+def keyword_free(name: str) -> bool:
+    """Whether a name is taken only because it is a builtin's: inputs keep theirs."""
+    return name in builtins.__dict__ and not keyword.iskeyword(name)
+
+
+def identifier(name: str) -> str:
+    """A name of a node: letters, digits and underscores."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
+
+
+def class_name(module: Any) -> str:
+    """The full name of a module's class, as programs of PyTorch see it."""
+    kind = type(module)
+    where = kind.__module__
+    where = f"torch{where[len('rushlight') :]}" if where.partition(".")[0] == "rushlight" else where
+    return f"{where}.{kind.__qualname__}"
+
+
+# ***** what a module holds *****
+
+
+@dataclass
+class State:
+    """Parameters, buffers and plain tensors of a module, by their full names; aliases have a name each."""
+
+    parameters: dict[str, Any]
+    buffers: dict[str, Any]
+    persistent: dict[str, bool]
+    attributes: dict[int, str]
+
+
+def state_of(module: Module) -> State:
+    """What a module and its submodules hold."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    persistent, attributes = {}, {}
+    for prefix, inner in module.named_modules(remove_duplicate=False):
+        dot = f"{prefix}." if prefix else ""
+        for name in inner._buffers:
+            persistent[dot + name] = name not in inner._non_persistent_buffers_set
+        for name, value in inner.__dict__.items():
+            if isinstance(value, Tensor) and id(value) not in attributes:
+                attributes[id(value)] = dot + name
+    return State(parameters, buffers, persistent, attributes)
+
+
+class _Swapped:
+    """A context in which modules hold other tensors, and tell when they run; afterwards all is as it was."""
+
+    def __init__(self, module: Module, values: dict[int, Any], mode: ExportMode) -> None:
+        self.module, self.values, self.mode = module, values, mode
+        self.before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.assigned: list[tuple[str, Any, Any]] = []  # attribute, before, after
+
+    def __enter__(self) -> _Swapped:
+        seen: set[int] = set()
+        for _prefix, inner in self.module.named_modules(remove_duplicate=False):
+            if id(inner) in seen:
+                continue
+            seen.add(id(inner))
+            for table in (inner._parameters, inner._buffers):
+                self.before.append((table, dict(table)))
+                for name, value in table.items():
+                    if value is not None:
+                        table[name] = self.values[id(value)]
+            self.before.append((inner.__dict__, dict(inner.__dict__)))
+        self._hook()
+        return self
+
+    def _hook(self) -> None:
+        """Let each module tell the mode when it runs; a module with two names tells the one by which it was reached."""
+        names: dict[int, list[str]] = {}
+        inner_of: dict[int, Any] = {}
+        for prefix, inner in self.module.named_modules(remove_duplicate=False):
+            names.setdefault(id(inner), []).append(prefix)
+            inner_of[id(inner)] = inner
+        for key, prefixes in names.items():
+            inner = inner_of[key]
+            inner.__dict__["forward"] = _telling(inner.forward, self.mode, prefixes, class_name(inner))
+
+    def __exit__(self, *exc: object) -> None:
+        for table, values in reversed(self.before):
+            for name, value in values.items():
+                if table.get(name) is not value:
+                    self.assigned.append((name, value, table.get(name)))
+                table[name] = value
+            for name in [n for n in table if n not in values]:
+                del table[name]
+
+
+def _telling(forward: Callable[..., Any], mode: ExportMode, prefixes: list[str], name: str) -> Callable[..., Any]:
+    def told(*args: Any, **kwargs: Any) -> Any:
+        inner = next(reversed(mode.stack.values()))[0] if mode.stack else None
+        fitting = [p for p in prefixes if inner is not None and p.startswith(f"{inner}." if inner else "")]
+        with mode.inside((fitting or prefixes)[0], name):
+            return forward(*args, **kwargs)
+
+    return told
+
+
+# ***** the trace *****
+
+
+def _RUN(module: Any, args: Any, kwargs: Any) -> Any:
+    """Run the module; stack traces end here."""
+    return module(*args, **kwargs)
+
+
+def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec], in_spec: TreeSpec) -> Traced:
+    """Run a module on fake tensors in the place of its arguments and of what it holds, and keep the graph of operators.
+
+    `leaves`: the leaves of the arguments in the order of `in_spec`, the structure of (args, kwargs).
+    """
+    env = ExportShapeEnv()
+    fake_mode: Any = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, export=True)
+    graph, root = Graph(), Module()
+    state = state_of(module)
+    mode = ExportMode(graph, root, state.attributes)
+    mode.shape_env, mode.fake_mode = env, fake_mode
+    sizes = InputSizes(env)
+    inputs, values = _state_inputs(mode, state)
+    flat = _user_inputs(mode, leaves, sizes, inputs)
+    sizes.equate()
+    given, named = tree_unflatten(flat, in_spec)
+    swapped = _Swapped(module, values, mode)
+    with _exporting(), swapped, fake_mode, mode, mode.watching():
+        out = _RUN(module, given, named)
+        results, out_spec = tree_flatten(out)
+        _copy_assigned(mode, module, state, values)
+        shown = [_result(mode, value) for value in results]
+    graph.output(tuple(shown))
+    for tensor in mode.kept:
+        tensor.__dict__.pop("_fx_node", None)
+    place = next((i for i, each in enumerate(inputs) if each.kind == "user"), len(inputs))
+    inputs[place:place] = mode.lifted
+    _finish(graph, state, mode)
+    return Traced(
+        graph, root, inputs, shown, out_spec, sizes, fake_mode, {i.target: i.value for i in mode.lifted if i.target}, list(mode.calls)
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    before = compiler._is_exporting_flag
+    compiler._is_exporting_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_exporting_flag = before
+
+
+def _state_inputs(mode: ExportMode, state: State) -> tuple[list[Input], dict[int, Any]]:
+    """Placeholders for parameters and buffers, and the fake tensor for each of them."""
+    inputs: list[Input] = []
+    values: dict[int, Any] = {}
+    rows = [("p", "parameter", state.parameters), ("b", "buffer", state.buffers)]
+    for letter, kind, table in rows:
+        for name, value in table.items():
+            node = mode.graph.placeholder(f"{letter}_{identifier(name)}")
+            fake = values.get(id(value))
+            if fake is None:
+                fake = values[id(value)] = mode.fake_mode.from_tensor(value, static_shapes=True)
+                if isinstance(value, rushlight.nn.Parameter):
+                    fake._is_param = True
+            node.meta["val"] = fake
+            mode.track(fake, node)
+            inputs.append(Input(node, kind, name, value, state.persistent.get(name) if kind == "buffer" else None))
+    return inputs, values
+
+
+def _user_inputs(mode: ExportMode, leaves: list[LeafSpec], sizes: InputSizes, inputs: list[Input]) -> list[Any]:
+    """Placeholders for the user's arguments, and what the module gets in their place."""
+    flat: list[Any] = []
+    for leaf in leaves:
+        name = "_".join(identifier(str(_key(k))) for k in leaf.path).lower()
+        node = mode.graph.placeholder(name)
+        if node.name != name and keyword_free(name):
+            node.name = name
+        mode.spot = mode.spot or node
+        value = leaf.value
+        if isinstance(value, Tensor):
+            value = _fake_input(mode, leaf, sizes)
+            mode.track(value, node)
+        elif type(value) is int and -1 in leaf.dims:
+            value = mode.shape_env.create_symbol(value, leaf.source)
+            if is_symbolic(value):
+                mode.numbers.stand(value, node)
+            sizes.note(leaf, value)
+        elif not isinstance(value, _CONSTANTS):
+            raise UserError(
+                UserErrorType.INVALID_INPUT,
+                f"Unsupported input type {type(value)}. Export only supports pytree containers of basic types (Tensor, int, float, ...) "
+                "as input. To register a custom dataclass, use torch.export.register_dataclass. To register a custom container type, use "
+                "torch.utils._pytree.register_pytree_node.",
+            )
+        node.meta["val"] = value
+        inputs.append(Input(node, "user", None, value))
+        flat.append(value)
+    return flat
+
+
+def _fake_input(mode: ExportMode, leaf: LeafSpec, sizes: InputSizes) -> Any:
+    _static, own, ranges = sizes.chosen(leaf)
+    if not own:
+        return mode.fake_mode.from_tensor(leaf.value, static_shapes=True)
+    context = StatelessSymbolicContext(
+        dynamic_sizes=[DimDynamic.DYNAMIC if d in own else DimDynamic.STATIC for d in range(leaf.value.dim())],
+        constraint_sizes=[
+            StrictMinMaxConstraint(ValueRange(*ranges[d])) if d in own else None for d in range(leaf.value.dim())
+        ],
+    )
+    fake = mode.fake_mode.from_tensor(leaf.value, static_shapes=False, source=leaf.source, symbolic_context=context)
+    sizes.note(leaf, fake)
+    return fake
+
+
+def _key(key: Any) -> Any:
+    for word in ("key", "idx", "name"):
+        if word in getattr(key, "_fields", ()):
+            return getattr(key, word)
+    return key
+
+
+def _copy_assigned(mode: ExportMode, module: Module, state: State, values: dict[int, Any]) -> None:
+    """Write down, for buffers that the program replaced by other tensors, that they have these values."""
+    done: set[int] = set()
+    for prefix, inner in module.named_modules():
+        for name, now in inner._buffers.items():
+            full = f"{prefix}.{name}" if prefix else name
+            before = values.get(id(state.buffers.get(full)))
+            if before is not None and now is not None and now is not before and id(before) not in done:
+                done.add(id(before))
+                rushlight.ops.aten.copy_.default(before, now)
+
+
+def _result(mode: ExportMode, value: Any) -> Any:
+    """A result as the graph returns it."""
+    if isinstance(value, (Tensor, SymInt, SymFloat, SymBool)) or is_symbolic(value):
+        if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
+            return mode.node_of(value)
+        return mode.node_of(value)
+    if isinstance(value, _CONSTANTS):
+        return value
+    raise UserError(
+        UserErrorType.INVALID_OUTPUT,
+        f"Found {type(value)} in output, which is not a known type. Please register it with torch.utils._pytree.register_pytree_node.",
+    )
+
+
+def _finish(graph: Graph, state: State, mode: ExportMode) -> None:
+    """Drop what nobody reads, and describe tensors."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not node.users and is_number(node):
+            graph.erase_node(node)
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, Tensor) and not (node.op == "placeholder" and str(node.target).startswith("c_")):
+            node.meta["tensor_meta"] = _extract_tensor_metadata(value)
