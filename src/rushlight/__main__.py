@@ -8,7 +8,7 @@ from importlib import import_module
 
 __all__ = ["main"]
 
-COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "stubs")
+COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "package", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
@@ -18,6 +18,7 @@ usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchang
        python -m rushlight compile-report SCRIPT [ARGUMENTS]  run a program; list graphs, breaks and times of what it compiles
        python -m rushlight kernel install           a Jupyter kernel whose notebooks' `import torch` finds rushlight
        python -m rushlight info                    versions, CPU, threads, cache, settings
+       python -m rushlight package MODEL.pt2 -o MODEL.rlp  compile an exported program ahead of time
        python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date
        python -m rushlight docs [--out FOLDER]     write a page for every operator
        python -m rushlight --version | --help

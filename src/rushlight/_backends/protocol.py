@@ -165,6 +165,11 @@ class Backend:
     def _missing(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"the backend of device type '{self.type}' has no {what}")
 
+    @property
+    def ahead(self) -> Any:
+        """What compiles programs ahead of time (see `_backends.cpu.ahead.library`)."""
+        raise self._missing("programs compiled ahead of time")
+
     # ***** devices *****
 
     def device_count(self) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "NotDifferentiableError",
     "OutOfMemoryError",
     "PACKAGE",
+    "PackageError",
     "code_location",
     "describe_code",
     "describe_location",
@@ -50,6 +51,10 @@ class MisfitError(ValueError):
 
 class MissingFeatureError(NotImplementedError):
     """A part of PyTorch that rushlight lacks; the text names it."""
+
+
+class PackageError(RuntimeError):
+    """A program cannot be packaged, or a file is no package that can be loaded; the text says why."""
 
 
 class MissingDeviceError(AssertionError, RuntimeError):

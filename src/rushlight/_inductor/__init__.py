@@ -1,4 +1,4 @@
-"""`torch._inductor`: modes and options of the default backend, which is rushlight's own compiler.
+"""`torch._inductor`: modes and options of the default backend, which is rushlight's own compiler, and programs compiled ahead of time.
 
 >>> import rushlight as torch
 >>> torch._inductor.list_mode_options("reduce-overhead")
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._inductor import config
+from rushlight._inductor.packaging import aot_compile, aoti_compile_and_package, aoti_load_package
 from rushlight._interface.base import absent_function
 from rushlight.compiler.compilation import MODES, OWN_OPTIONS, check_options, mode_options
 from rushlight.compiler.compilation import compile as _compile
@@ -43,7 +44,4 @@ def cudagraph_mark_step_begin() -> None:
     """A new step begins: a hint for recorded CUDA graphs, of which there are none on a CPU."""
 
 
-aot_compile = absent_function("torch._inductor.aot_compile", _WHY)
-aoti_compile_and_package = absent_function("torch._inductor.aoti_compile_and_package", _WHY)
-aoti_load_package = absent_function("torch._inductor.aoti_load_package", _WHY)
 standalone_compile = absent_function("torch._inductor.standalone_compile", _WHY)

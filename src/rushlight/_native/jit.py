@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 else:
     llvm_compiler = LazyModule("rushlight._native.llvm_compiler")
 
-__all__ = ["COMPILER_SOURCES", "Loaded", "compile_assembly", "compile_object", "load", "optimised_text", "processor"]
+__all__ = [
+    "COMPILER_SOURCES",
+    "RECORD",
+    "Loaded",
+    "compile_assembly",
+    "compile_object",
+    "load",
+    "optimised_text",
+    "processor",
+]
 
 COMPILER_SOURCES = ("_native/jit.py", "_native/llvm_compiler.py")  # what decides which code becomes of a text
 
@@ -77,6 +86,9 @@ class _Process:
             self._linker._owned = True
         return self._linker
 
+
+# What is told of each object that is loaded, if anybody asks: (image, object code, names, imports).
+RECORD: list[Callable[[Any, bytes, Iterable[str], Mapping[str, int]], None]] = []
 
 _COMPILERS: dict[str, _Process] = {}
 _NUMBER = itertools.count()
@@ -182,7 +194,10 @@ def load(data: bytes, names: Iterable[str], imports: Mapping[str, int] | None = 
     """
     if can_load(data):
         try:
-            return Image(data, names, imports or {})
+            made = Image(data, names, imports or {})
+            if RECORD:
+                RECORD[0](made, data, names, imports or {})
+            return made
         except Unsupported as reason:
             if host_target().arch == "aarch64":  # LLVM's linker may end the process: see `loader`
                 raise RuntimeError(f"machine code cannot be loaded: {reason}") from reason

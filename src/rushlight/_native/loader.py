@@ -12,10 +12,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from struct import Struct, pack, pack_into, unpack_from
+from struct import pack, pack_into, unpack_from
 from typing import TYPE_CHECKING, Protocol
 
 from rushlight._base.lazy import LazyModule
+from rushlight._native.elf import (
+    ABSOLUTE,
+    EXECUTE,
+    MAGIC,
+    RELOCATABLE,
+    UNDEFINED,
+    WRITE,
+    ObjectFile,
+    Unsupported,
+    put_signed,
+)
 
 if TYPE_CHECKING:
     import ctypes
@@ -23,20 +34,6 @@ else:
     ctypes = LazyModule("ctypes")
 
 __all__ = ["Image", "Unsupported", "can_load"]
-
-_HEADER = Struct("<16sHHIQQQIHHHHHH")
-_SECTION = Struct("<IIQQQQIIQQ")
-_SYMBOL = Struct("<IBBHQQ")
-_RELOCATION = Struct("<QQq")
-_ELF = b"\x7fELF\x02\x01\x01"
-_RELOCATABLE = 1
-_SYMTAB, _RELA, _NOBITS, _INIT_ARRAY, _FINI_ARRAY = 2, 4, 8, 14, 15
-_WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
-_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
-
-
-class Unsupported(Exception):
-    """The object uses something that only a full linker knows."""
 
 
 class MissingSymbol(RuntimeError):
@@ -71,12 +68,6 @@ class _Machine(Protocol):
         ...
 
 
-def _signed(image: bytearray, place: int, code: str, bits: int, value: int) -> None:
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise Unsupported("a symbol that is too far away")
-    pack_into(code, image, place, value)
-
-
 class _X86:
     """x86-64."""
 
@@ -92,7 +83,7 @@ class _X86:
         if kind == self.ABSOLUTE:
             pack_into("<Q", image, place, value & 0xFFFFFFFFFFFFFFFF)
         elif kind in (self.PC32, self.CALL, *self.GOT):
-            _signed(image, place, "<i", 32, value - at)
+            put_signed(image, place, "<i", 32, value - at)
         elif kind == self.PC64:
             pack_into("<q", image, place, value - at)
         else:
@@ -134,7 +125,7 @@ class _Arm64:
         elif kind == self.PC64:
             pack_into("<q", image, place, value - at)
         elif kind == self.PC32:
-            _signed(image, place, "<i", 32, value - at)
+            put_signed(image, place, "<i", 32, value - at)
         elif kind in self.LOW:
             self._fill(image, place, (value & 0xFFF) >> self.LOW[kind], 12, 10)
         elif kind in self.BRANCHES:
@@ -165,10 +156,10 @@ _CODES = {"x86_64": 62, "aarch64": 183}
 
 def can_load(data: bytes) -> bool:
     """Whether `data` looks like an object for this loader, and for this machine."""
-    if sys.platform != "linux" or data[:7] != _ELF:
+    if sys.platform != "linux" or data[:7] != MAGIC:
         return False
     kind, machine = unpack_from("<HH", data, 16)
-    return kind == _RELOCATABLE and machine == _CODES.get(os.uname().machine)
+    return kind == RELOCATABLE and machine == _CODES.get(os.uname().machine)
 
 
 class _System:
@@ -265,51 +256,16 @@ class _Plan:
     """Where everything in an object goes: code, constants and stubs first, then (on its own pages) data."""
 
     def __init__(self, data: bytes, imports: Mapping[str, int]) -> None:
-        self.data, self.imports = data, imports
-        header = _HEADER.unpack_from(data)
-        if header[1] != _RELOCATABLE or header[2] not in _MACHINES:
+        self.imports = imports
+        self.object = read = ObjectFile(data)
+        if read.machine not in _MACHINES:
             raise Unsupported("not a relocatable object for x86-64 or AArch64")
-        self.machine = _MACHINES[header[2]]
+        self.machine = _MACHINES[read.machine]
         self.page = _SYSTEM[0].page
-        table, count = header[6], header[12]
-        self.sections = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
-        self._read_symbols()
-        self.loaded = self._loaded_sections()
+        self.sections, self.symbols, self.relocations = read.sections, read.symbols, read.relocations
         self._known: dict[int, int] = {}  # symbol number -> address
         self.stubs: dict[int, int] = {}  # symbol number -> offset of its slot in the table of addresses
-        self.relocations = [
-            (target, list(_RELOCATION.iter_unpack(data[offset : offset + size])))
-            for _, kind, _, _, offset, size, _, target, _, _ in self.sections
-            if kind == _RELA and target in self.loaded
-        ]
         self._place()
-
-    def _loaded_sections(self) -> set[int]:
-        found = set()
-        for number, (name, kind, flags, *_) in enumerate(self.sections):
-            if flags & _ALLOC and not self._text(self.section_names, name).startswith(".eh_frame"):
-                if kind in (_INIT_ARRAY, _FINI_ARRAY) or flags & _TLS:
-                    raise Unsupported("initialisers and thread-local data")
-                found.add(number)
-        return found
-
-    @property
-    def section_names(self) -> int:
-        number: int = _HEADER.unpack_from(self.data)[13]
-        return int(self.sections[number][4])
-
-    def _text(self, table: int, offset: int) -> str:
-        start = table + offset
-        return self.data[start : self.data.index(b"\0", start)].decode()
-
-    def _read_symbols(self) -> None:
-        self.symbols: list[tuple[int, int, int]] = []  # name offset, section, value
-        self.names = 0
-        for _, kind, _, _, offset, size, link, *_ in self.sections:
-            if kind == _SYMTAB:
-                self.names = self.sections[link][4]
-                rows = _SYMBOL.iter_unpack(self.data[offset : offset + size])
-                self.symbols = [(name, section, value) for name, _, _, section, value, _ in rows]
 
     def _place(self) -> None:
         """Give every section its offset; count the symbols that need a slot."""
@@ -317,15 +273,17 @@ class _Plan:
         for _, rows in self.relocations:
             for _, info, _ in rows:
                 kind, symbol = info & 0xFFFFFFFF, info >> 32
-                if self.machine.uses_slot(kind, self.symbols[symbol][1] == _UNDEFINED):
+                if self.machine.uses_slot(kind, self.symbols[symbol][1] == UNDEFINED):
                     needed.add(symbol)
         self.offsets: dict[int, int] = {}
         position = 0
-        loaded = sorted(self.loaded, key=lambda n: (self.sections[n][2] & _WRITE, not self.sections[n][2] & _EXECUTE))
-        for writable in (0, _WRITE):
+        loaded = sorted(
+            self.object.loaded, key=lambda n: (self.sections[n][2] & WRITE, not self.sections[n][2] & EXECUTE)
+        )
+        for writable in (0, WRITE):
             for number in loaded:
                 _, _, flags, _, _, size, _, _, alignment, _ = self.sections[number]
-                if flags & _WRITE == writable:
+                if flags & WRITE == writable:
                     position = -(-position // max(alignment, 1)) * max(alignment, 1)
                     self.offsets[number] = position
                     position += size
@@ -345,14 +303,14 @@ class _Plan:
         return found
 
     def _find(self, symbol: int, base: int) -> int:
-        name, section, value = self.symbols[symbol]
+        _, section, value = self.symbols[symbol]
         if section in self.offsets:
             return base + self.offsets[section] + value
-        if section == _ABSOLUTE:
+        if section == ABSOLUTE:
             return value
-        if section != _UNDEFINED:
+        if section != UNDEFINED:
             raise Unsupported("common symbols, or symbols of sections that are not loaded")
-        text = self._text(self.names, name)
+        text = self.object.name(symbol)
         found = self.imports.get(text) or _SYSTEM[0].symbol(text)
         if not found:
             raise MissingSymbol(
@@ -364,9 +322,8 @@ class _Plan:
         """The bytes of the image for an address."""
         image = bytearray(self.size)
         for number, offset in self.offsets.items():
-            _, kind, _, _, start, size, *_ = self.sections[number]
-            if kind != _NOBITS:
-                image[offset : offset + size] = self.data[start : start + size]
+            content = self.object.content(number)
+            image[offset : offset + len(content)] = content
         for symbol, slot in self.stubs.items():
             image[slot : slot + 16] = self.machine.stub(self.address(symbol, base))
         for target, rows in self.relocations:
@@ -375,7 +332,7 @@ class _Plan:
         return image
 
     def _relocate(self, image: bytearray, base: int, place: int, kind: int, symbol: int, addend: int) -> None:
-        if self.machine.uses_slot(kind, self.symbols[symbol][1] == _UNDEFINED):
+        if self.machine.uses_slot(kind, self.symbols[symbol][1] == UNDEFINED):
             value = self.machine.target(kind, base + self.stubs[symbol])
         else:
             value = self.address(symbol, base)
@@ -383,9 +340,9 @@ class _Plan:
 
     def offset_of(self, name: str) -> int:
         """The offset of a symbol defined here; KeyError when there is none."""
-        wanted = name.encode() + b"\0"
+        wanted, read = name.encode() + b"\0", self.object
         for text, section, value in self.symbols:
-            start = self.names + text
-            if section in self.offsets and self.data[start : start + len(wanted)] == wanted:
+            start = read.names + text
+            if section in self.offsets and read.data[start : start + len(wanted)] == wanted:
                 return self.offsets[section] + value
         raise KeyError(f"machine code does not define {name!r}")

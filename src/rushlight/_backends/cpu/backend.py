@@ -166,6 +166,11 @@ class CpuBackend(Backend):
             return made
         return build(compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps))
 
+    @property
+    def ahead(self) -> Any:
+        """Shared libraries for x86-64."""
+        return require("rushlight._backends.cpu.ahead.library")
+
     def expect(self, graph: Graph) -> None:
         """Workers compile routines while the rest of a program is recorded."""
         expect(graph)

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 else:
     ctypes = LazyModule("ctypes")
 
-__all__ = ["MEMORY_LIMIT_MB", "NUM_THREADS", "POOL_CAP_MB", "apply_threads", "configure", "wanted_threads"]
+__all__ = [
+    "MEMORY_LIMIT_MB",
+    "NUM_THREADS",
+    "POOL_CAP_MB",
+    "QUANTUM_SECONDS",
+    "SPIN_SECONDS",
+    "apply_threads",
+    "configure",
+    "wanted_threads",
+]
 
 
 def _default_cap() -> int:
@@ -55,8 +64,8 @@ NUM_THREADS: Knob[int] = Knob(
     doc="Threads that run a kernel (default: OMP_NUM_THREADS, else the cores this process may use).",
 )
 
-_SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
-_QUANTUM_SECONDS = 3e-3  # no scheduler's slice is much shorter; where one is, the pool adapts
+SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
+QUANTUM_SECONDS = 3e-3  # no scheduler's slice is much shorter; where one is, the pool adapts
 _STEP: list[float] = []  # seconds that one step of spinning takes
 
 
@@ -71,7 +80,7 @@ def apply_threads(runtime: CpuRuntime) -> None:
     (A thread that spins would keep one that has work from running.)
     """
     count = wanted_threads()
-    runtime.threads[threads_native.SPIN] = 0 if count > usable_cores() else int(_SPIN_SECONDS / _STEP[0])
+    runtime.threads[threads_native.SPIN] = 0 if count > usable_cores() else int(SPIN_SECONDS / _STEP[0])
     runtime.plain("threads_stop", ctypes.c_int64)(count)
 
 
@@ -89,7 +98,7 @@ def configure(runtime: CpuRuntime) -> None:
     ticks = spin_many(500)
     spent = time.perf_counter() - start
     _STEP[:] = [max(spent / 500, 1e-9)]
-    longest = int(ticks * _QUANTUM_SECONDS / spent)
+    longest = int(ticks * QUANTUM_SECONDS / spent)
     runtime.threads[threads_native.LONGEST_QUANTUM] = longest
     runtime.threads[threads_native.QUANTUM] = longest // 2
     apply_threads(runtime)

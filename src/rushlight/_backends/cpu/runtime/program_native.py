@@ -44,8 +44,11 @@ __all__ = [
     "SOURCE",
     "WAVE",
     "WAVE_STEP",
+    "fill_words",
+    "nanoseconds",
     "over_tensors_stub",
     "program_stub",
+    "run_waves",
 ]
 
 LINKED = Record(
@@ -189,14 +192,21 @@ def run_waves(linked, phase, table, failed):
     return 0
 
 
-@native("i32(ptr, ptr, ptr, ptr, ptr)")
-def fill_and_run(linked, phase, bases, block, failed):
-    """Put the words of a phase's kernels where these look for them, and run the kernels."""
+@native("ptr(ptr, ptr, ptr, ptr)")
+def fill_words(linked, phase, bases, block):
+    """Put the words of a phase's kernels where these look for them; the table of all words."""
     table = block + linked[LINKED.table]
     fill = phase[PHASE.fills]
     for _k in range(phase[PHASE.n_fills]):
         table.i64[fill[FILL.place]] = bases.i64[fill[FILL.base]] + fill[FILL.offset]
         fill += FILL_BYTES
+    return table
+
+
+@native("i32(ptr, ptr, ptr, ptr, ptr)")
+def fill_and_run(linked, phase, bases, block, failed):
+    """Put the words of a phase's kernels where these look for them, and run the kernels."""
+    table = fill_words(linked, phase, bases, block)
     if linked[LINKED.unlock] == 0:
         return run_waves(linked, phase, table, failed)
     state = PyEval_SaveThread()

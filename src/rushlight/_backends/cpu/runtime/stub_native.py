@@ -31,12 +31,21 @@ from rushlight._host.storage_native import S_PTR, storage_new
 from rushlight._native import atomic_cas, atomic_store, call_ptr, i64, native, pause, stack, unlikely
 from rushlight._types.layout import BELOW_ALL
 
-__all__ = ["F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "OF_PYTHON", "kernel_stub", "launch", "rl_fail", "rl_raise"]
+__all__ = [
+    "BY_ZERO", "F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "MOVED", "NOT_PROBABILITIES", "NOT_TARGETS", "OF_PYTHON", "OUT_OF_BOUNDS", "OUT_OF_RANGE",
+    "UNKNOWN_FAILURE", "kernel_stub", "launch", "rl_fail", "rl_raise",
+]  # fmt: skip
 
 # words before bufs, of which the host keeps HEADER free
 MOVED = -(BELOW_ALL >> 1)  # an index below this was moved out of range
 F_LOCK, F_CODE, F_PIECE, F_VALUE, F_DIM, F_SIZE = -1, -2, -3, -4, -5, -6
 OF_PYTHON = 9  # the code of a failure whose exception is set
+# what failures say, also in programs without Python
+OUT_OF_BOUNDS = "index %lld is out of bounds for dimension %lld with size %lld"
+OUT_OF_RANGE, BY_ZERO = "index out of range in self", "ZeroDivisionError"
+NOT_PROBABILITIES = "all elements of input should be between 0 and 1"
+NOT_TARGETS = "all elements of target should be between 0 and 1"
+UNKNOWN_FAILURE = "a kernel failed with status %d, code %lld, value %lld"
 STACK_WORDS = 56  # calls with more words than this use malloc
 
 
@@ -66,28 +75,22 @@ def rl_raise(bufs, status):
     if value < MOVED:
         value += BELOW_ALL
     if code == 0:
-        return PyErr_Format(
-            PyExc_IndexError.ptr[0], "index %lld is out of bounds for dimension %lld with size %lld", value, dim, size
-        )
+        return PyErr_Format(PyExc_IndexError.ptr[0], OUT_OF_BOUNDS, value, dim, size)
     if code == 1:
-        return PyErr_Format(
-            PyExc_RuntimeError.ptr[0], "index %lld is out of bounds for dimension %lld with size %lld", value, dim, size
-        )
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], OUT_OF_BOUNDS, value, dim, size)
     if code == 2:
-        return PyErr_Format(PyExc_IndexError.ptr[0], "index out of range in self")
+        return PyErr_Format(PyExc_IndexError.ptr[0], OUT_OF_RANGE)
     if code == 3:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], "ZeroDivisionError")
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], BY_ZERO)
     if code == 4:
         return PyErr_NoMemory()
     if code == 5:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of input should be between 0 and 1")
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_PROBABILITIES)
     if code == OF_PYTHON:
         return None
     if code == 7:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of target should be between 0 and 1")
-    return PyErr_Format(
-        PyExc_RuntimeError.ptr[0], "a kernel failed with status %d, code %lld, value %lld", status, code, value
-    )
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_TARGETS)
+    return PyErr_Format(PyExc_RuntimeError.ptr[0], UNKNOWN_FAILURE, status, code, value)
 
 
 # ***** the stub of all kernels *****

@@ -1,0 +1,259 @@
+"""Variants of a program become one shared library, with a header for C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._backends.ahead import CallLayout
+from rushlight._backends.cpu.ahead import front_native
+from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros, make_variants
+from rushlight._base.errors import PackageError
+from rushlight._base.lazy import llvm
+from rushlight._native.cache import default_cache
+from rushlight._native.compiler import compile_unit
+from rushlight._native.function import digest_of
+from rushlight._native.llvm_compiler import ObjectCompiler
+from rushlight._native.shared_library import Address, LinkError, SharedLibrary
+from rushlight._native.target import LEVELS as KNOWN_LEVELS
+from rushlight._native.target import host_target
+
+__all__ = ["LEVELS", "header_text", "linked_library", "make_variants", "usable_levels"]
+
+_XMM, _YMM, _OPMASK = 1 << 1, 1 << 2, 0b111 << 5
+_BITS_1 = {
+    "fma": 12,
+    "cx16": 13,
+    "movbe": 22,
+    "popcnt": 23,
+    "ssse3": 9,
+    "sse4_1": 19,
+    "sse4_2": 20,
+    "xsave": 26,
+    "avx": 28,
+    "f16c": 29,
+}
+_BITS_7 = {
+    "bmi1": 3,
+    "avx2": 5,
+    "bmi2": 8,
+    "avx512f": 16,
+    "avx512dq": 17,
+    "avx512cd": 28,
+    "avx512bw": 30,
+    "avx512vl": 31,
+}
+_BITS_FURTHER = {"lahf_lm": 0, "abm": 5}
+# What code may be made for, the best first.
+LEVELS = ("x86-64-v4", "x86-64-v3")
+
+
+def _masks(level: str) -> list[int]:
+    """What a processor must have for a level: bits of three registers, and of what the system saves."""
+    flags = next(each.flags for each in KNOWN_LEVELS if each.name == level)
+    unknown = flags - _BITS_1.keys() - _BITS_7.keys() - _BITS_FURTHER.keys() - {"sse2"}
+    if unknown:
+        raise PackageError(f"no test for {', '.join(sorted(unknown))} of {level}")
+    states = _XMM | _YMM | (_OPMASK if "avx512f" in flags else 0)
+    return [
+        *(sum(1 << bit for flag, bit in bits.items() if flag in flags) for bits in (_BITS_1, _BITS_7, _BITS_FURTHER)),
+        states,
+    ]
+
+
+def _front_object() -> bytes:
+    """The object code of the front, for any x86-64 processor."""
+    functions = [*front_native.FUNCTIONS.values(), *front_native.SHARED]
+    cache = default_cache()
+    key = cache.key("front", repr(llvm.llvm_version_info), digest_of(functions))
+    data = cache.get(key)
+    if data is None:
+        text = compile_unit(functions, "x86_64", (front_native.TABLE.symbol,))
+        data = ObjectCompiler(llvm, "x86-64", "").object_code(text, "native")
+        cache.put(key, data)
+    return data
+
+
+def linked_library(prefix: str, variants: Sequence[Variant], wiring: CallLayout, weights: bytes | None) -> bytes:
+    """The library, whose functions begin with `prefix`.  With `weights` these are part of it, else `PREFIX_set_weights` says where they are.
+
+    PackageError for code that needs what no library has.
+    """
+    library = SharedLibrary(f"lib{prefix}.so")
+    try:
+        _link(library, prefix, variants, weights is not None)
+        _describe(library, wiring, len(variants), weights is not None)
+        if weights is not None:
+            library.add_bytes("weights", weights or b"\0", 4096, "weights")
+        return library.link()
+    except LinkError as error:
+        raise PackageError(str(error)) from None
+
+
+def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embedded: bool) -> None:
+    """Put code and tables of all variants in."""
+    front = front_native
+    own = {"rlp_cpuid": "cpuid", "rlp_xgetbv": "xgetbv", front.TABLE.symbol: "model"}
+    first = library.add_object(_front_object(), own)
+    library.add_bytes("cpuid", front.CPUID, 16, "code")
+    library.add_bytes("xgetbv", front.XGETBV, 16, "code")
+    for name, function in front.FUNCTIONS.items():
+        library.export(f"{prefix}_{name}", f"{first}:{function.symbol}")
+    begin = first + 1
+    for variant in variants:
+
+        def reference(word: Any, begin: int = begin, level: str = variant.level) -> int | Address:
+            if isinstance(word, int):
+                return word
+            if isinstance(word, Code):
+                return Address(f"{begin + word.number}:{word.symbol}")
+            if isinstance(word, Front):
+                return Address(f"{first}:{word.symbol}")
+            if isinstance(word, Table):
+                return Address(f"{level} table {word.number}")
+            if isinstance(word, Zeros):
+                return Address(f"{level} zeros {word.number}")
+            assert isinstance(word, Weights)
+            return Address("weights", word.offset) if embedded else 0
+
+        for data, undefined in variant.objects:
+            named = {name: reference(word) for name, word in undefined.items()}
+            library.add_object(data, {name: a.reference for name, a in named.items() if isinstance(a, Address)})
+        for number, (words, written) in enumerate(variant.tables):
+            library.add_words(f"{variant.level} table {number}", [reference(w) for w in words], written)
+        for number, size in enumerate(variant.zeros):
+            library.add_zeros(f"{variant.level} zeros {number}", size)
+        library.add_words(
+            f"{variant.level} pins",
+            [w for table, offset in variant.pins for w in (Address(f"{variant.level} table {table}"), offset)],
+        )
+        library.add_bytes(f"{variant.level} name", variant.level.encode() + b"\0")
+        begin += len(variant.objects)
+    rows: list[int | Address] = []
+    for v in variants:
+        head = Address(f"{v.level} table {v.linked}"), Address(f"{v.level} name")
+        rows += [*head, *_masks(v.level), len(v.pins), Address(f"{v.level} pins")]
+    library.add_words("variants", rows)
+
+
+def _describe(library: SharedLibrary, wiring: CallLayout, variants: int, embedded: bool) -> None:
+    """Put the table of the model in, and what its tensors are."""
+    inputs, outputs, sources, results = wiring
+    for kind, tensors in (("inputs", inputs), ("outputs", outputs)):
+        rows: list[int | Address] = []
+        for k, tensor in enumerate(tensors):
+            library.add_bytes(f"{kind} {k} name", tensor.name.encode() + b"\0")
+            library.add_bytes(f"{kind} {k} dtype", tensor.dtype.encode() + b"\0")
+            library.add_words(f"{kind} {k} shape", tensor.shape)
+            rows += [
+                Address(f"{kind} {k} name"), Address(f"{kind} {k} dtype"), len(tensor.shape), Address(f"{kind} {k} shape"), tensor.nbytes,
+            ]  # fmt: skip
+        library.add_words(kind, rows)
+    library.add_words("sources", [word for source in sources for word in source])
+    library.add_words("results", results)
+    words = {
+        "state": 0, "process": 0, "chosen": 0, "weights": Address("weights") if embedded else 0, "n_variants": variants,
+        "variants": Address("variants"), "n_inputs": len(inputs), "inputs": Address("inputs"), "n_outputs": len(outputs),
+        "outputs": Address("outputs"), "sources": Address("sources"), "results": Address("results"),
+    }  # fmt: skip
+    library.add_words("model", [words[field.name] for field in front_native.MODEL], True)
+
+
+def usable_levels() -> list[str]:
+    """The levels that code can be made for on this machine: those that it could run."""
+    target = host_target()
+    if target.arch != "x86_64" or target.system != "linux":
+        raise PackageError(f"packages are made for Linux on x86-64, not for {target.system} on {target.arch}")
+    found = [level.name for level in KNOWN_LEVELS if level.name in LEVELS and level.flags <= target.flags]
+    if not found:
+        raise PackageError("packages need a processor with AVX2 and FMA")
+    return found
+
+
+# ***** the header *****
+
+_MEANINGS = {
+    "OK": "the outputs are filled",
+    "INDEX": "an index is out of range",
+    "DIVISION": "a division of whole numbers by zero",
+    "MEMORY": "no memory for what lies between kernels",
+    "VALUE": "a value that an operator refuses",
+    "PROCESSOR": "this library has no code for the processor",
+    "ARGUMENT": "an address is missing, or a number is out of range",
+    "WEIGHTS": "the weights were not given yet",
+    "KERNEL": "a kernel failed otherwise",
+}
+
+
+def header_text(prefix: str, wiring: CallLayout) -> str:
+    """The header of a library for C and C++."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", prefix):
+        raise PackageError(f"{prefix!r} is no name in C")
+    upper = prefix.upper()
+    codes = "\n".join(
+        f"    {upper}_{name} = {number}, /* {_MEANINGS[name]} */" for name, number in front_native.CODES.items()
+    )
+    listed = "".join(
+        f" *   {kind} {k}: {t.name}, {t.dtype}[{', '.join(map(str, t.shape))}], {t.nbytes} bytes\n"
+        for kind, tensors in (("input", wiring.inputs), ("output", wiring.outputs))
+        for k, t in enumerate(tensors)
+    )
+    return _HEADER.format(prefix=prefix, upper=upper, codes=codes, listed=listed)
+
+
+_HEADER = """\
+/* {prefix}: a program that rushlight compiled ahead of time.  It needs the C library alone.
+ *
+{listed} *
+ * Tensors are row-major.  Any number of threads may call {prefix}_run at one time; it never ends the process.
+ * The interface is rushlight's own, not that of PyTorch's AOTInductor.
+ */
+#ifndef {upper}_H
+#define {upper}_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+enum {prefix}_code {{
+{codes}
+}};
+
+typedef struct {{
+    const char *name;
+    const char *dtype;
+    int64_t rank;
+    const int64_t *shape;
+    int64_t bytes;
+}} {prefix}_tensor;
+
+/* Runs the program on {prefix}_input_count() addresses of inputs, which it reads, and {prefix}_output_count() addresses
+ * of outputs, which it fills.  Returns a code; where it is not {upper}_OK, the text at `message` (may be NULL) says why. */
+int32_t {prefix}_run(const void *const *inputs, void *const *outputs, char *message, int64_t message_size);
+
+int64_t {prefix}_input_count(void);
+int64_t {prefix}_output_count(void);
+
+/* What an input or output is; NULL where there is none of that number. */
+const {prefix}_tensor *{prefix}_input(int64_t number);
+const {prefix}_tensor *{prefix}_output(int64_t number);
+
+/* The kind of processor whose code runs here; NULL where this library has none for it. */
+const char *{prefix}_processor(void);
+
+/* How many threads one call uses, at least 1; at first RUSHLIGHT_NUM_THREADS, else OMP_NUM_THREADS, else the cores that
+ * the process may use.  Not while a call runs in another thread that should still use the old number. */
+int32_t {prefix}_set_threads(int64_t count);
+
+/* Where the weights are, for a library without its own: they stay there, aligned to 64 bytes. */
+int32_t {prefix}_set_weights(const void *weights);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""

@@ -1,0 +1,182 @@
+"""Reads the tables of an executable: a word that is the address of a table or of code becomes a reference.
+
+`main` runs in a process of its own, which is told what to compile for by its environment (see `variant`).  It makes the
+program callable as `torch.compile` does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rushlight._backends.ahead import Request
+from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.pinned_native import PINNED
+from rushlight._backends.cpu.program.linked import LinkedExecutable
+from rushlight._backends.cpu.program.linking import linked_program
+from rushlight._backends.cpu.program.wiring import wired
+from rushlight._base.errors import PackageError
+from rushlight._graph.packing import unpacked_graph
+from rushlight._native import jit
+from rushlight._native.elf import UNDEFINED, ObjectFile
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Answer one request from standard input on standard output."""
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed is no answer
+    request = pickle.loads(sys.stdin.buffer.read())
+    try:
+        answer: tuple[str, Any] = "made", _made(request)
+    except PackageError as error:
+        answer = "refused", str(error)
+    sink.write(pickle.dumps(answer))
+    sink.close()
+
+
+# ***** making one *****
+
+SHARED = ("rl_fail", "rl_parallel_for")
+
+
+class _Origins:
+    """Every object that this process loads, and at which address which of its symbols lies."""
+
+    def __init__(self) -> None:
+        self.objects: list[tuple[Any, bytes, Mapping[str, int]]] = []
+        self.code: dict[int, Code] = {}
+
+    def __call__(self, image: Any, data: bytes, names: Iterable[str], imports: Mapping[str, int]) -> None:
+        number = len(self.objects)
+        self.objects.append((image, data, imports))
+        for name, address in image._addresses.items():
+            self.code[address] = Code(number, name)
+
+
+def _made(request: Request) -> Variant:
+    """The variant that this process is for."""
+    origins = _Origins()
+    jit.RECORD.append(origins)
+    graph = unpacked_graph(request.graph)
+    linked = linked_program(graph, request.in_layouts, request.out_layouts, target=host(), options=request.options)
+    wiring = wired(linked)._replace(phases=1)
+    executable = LinkedExecutable.kept(wiring, lambda: linked)
+    _check(executable)
+    return _Snapshot(request, executable, origins).variant()
+
+
+def _check(executable: Any) -> None:
+    """PackageError for steps that need this process."""
+    for x in executable.launches:
+        name = executable.reports[x.step].name if 0 <= x.step < len(executable.reports) else "a step"
+        if x.launch.ints is None:
+            raise PackageError(f"the step '{name}' is a Python function, which a package cannot have")
+        if x.launch.host or x.launch.keep is not None:
+            raise PackageError(f"the step '{name}' uses objects of this process, which a package cannot have")
+
+
+class _Snapshot:
+    """Reads the tables of an executable from the word `LINKED` on."""
+
+    def __init__(self, request: Request, executable: Any, origins: _Origins) -> None:
+        self.request, self.executable, self.origins = request, executable, origins
+        self.arrays: dict[int, array[int]] = {}
+        self.pinned: dict[int, Any] = {}
+        for held in executable._keep:
+            if isinstance(held, array):
+                self.arrays[held.buffer_info()[0]] = held
+            elif hasattr(held, "place"):  # an operand that stays packed
+                self.arrays[held.words.buffer_info()[0]] = held.words
+                self.pinned[held.words.buffer_info()[0]] = held
+        self.tables: list[tuple[list[Any], bool]] = []
+        self.numbers: dict[int, int] = {}  # address of an array -> number of its table
+        self.zeros: list[int] = []
+        self.pins: list[tuple[int, int]] = []
+        self.used: dict[int, int] = {}  # object -> its number in the variant
+        self.objects: list[tuple[bytes, dict[str, Any]]] = []
+        self.mapped = _mapped()
+
+    def variant(self) -> Variant:
+        """All that is reached."""
+        head = self.executable.head
+        linked = self._table(head.buffer_info()[0])
+        return Variant("", self.objects, self.tables, self.zeros, linked, self.pins, self.executable.peak)
+
+    def _table(self, address: int) -> int:
+        number = self.numbers.get(address)
+        if number is None:
+            number = self.numbers[address] = len(self.tables)
+            pin = self.pinned.get(address)
+            self.tables.append(([], pin is not None))
+            words = [self._word(w) for w in self.arrays[address]]
+            if pin is not None:
+                self._fix(number, pin, words)
+            self.tables[number] = words, pin is not None
+        return number
+
+    def _fix(self, number: int, pin: Any, words: list[Any]) -> None:
+        """Let an operand that is a weight stay packed: nobody ever writes to it."""
+
+        _, word, offset = pin.place
+        begin = self.request.weights[word] if word < len(self.request.weights) else -1
+        if begin < 0:
+            return
+        storage, panels = len(self.zeros), len(self.zeros) + 1
+        self.zeros += [128, pin.nbytes]
+        words[PINNED.weight.place] = Weights(begin + offset)
+        words[PINNED.storage.place] = words[PINNED.root.place] = Zeros(storage)
+        words[PINNED.panels.place] = Zeros(panels)
+        self.pins.append((number, begin + offset))
+
+    def _word(self, word: int) -> Any:
+        if word in self.arrays:
+            return Table(self._table(word))
+        found = self.origins.code.get(word)
+        if found is not None:
+            return self._code(found)
+        if 1 << 32 < word < 1 << 47 and any(begin <= word < end for begin, end in self.mapped):
+            raise PackageError("a kernel's constants hold an address of this process, which a package cannot have")
+        return word
+
+    def _code(self, found: Code) -> Any:
+        if found.symbol in SHARED:
+            return Front(found.symbol)
+        return Code(self._object(found.number), found.symbol)
+
+    def _object(self, origin: int) -> int:
+        number = self.used.get(origin)
+        if number is None:
+            number = self.used[origin] = len(self.objects)
+            _, data, imports = self.origins.objects[origin]
+            self.objects.append((data, {}))
+            references: dict[str, Any] = {}
+            for name in _undefined(data):
+                if name in SHARED:
+                    references[name] = Front(name)
+                elif name in imports:
+                    code = self.origins.code.get(imports[name])
+                    if code is None:
+                        raise PackageError(f"code needs {name!r} of a library that a package does not have")
+                    references[name] = self._code(code)
+            self.objects[number] = data, references
+        return number
+
+
+def _undefined(data: bytes) -> list[str]:
+    """The symbols that an object lacks."""
+    read = ObjectFile(data)
+    return [read.name(k) for k, (name, section, _) in enumerate(read.symbols) if section == UNDEFINED and name]
+
+
+def _mapped() -> list[tuple[int, int]]:
+    """Where this process has memory."""
+    with open("/proc/self/maps") as file:
+        ranges = [line.split(" ", 1)[0].split("-") for line in file]
+    return [(int(begin, 16), int(end, 16)) for begin, end in ranges]

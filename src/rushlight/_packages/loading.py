@@ -1,0 +1,223 @@
+"""Loading a package: with ctypes and NumPy alone.  No compiler is loaded, and nothing of rushlight computes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from math import prod
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.errors import PackageError
+from rushlight._base.lazy import LazyModule
+from rushlight._packages.package_file import DTYPES, Index, check_weights, read_index
+from rushlight._packages.trees import built, flattened
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
+
+__all__ = ["LoadedPackage", "load"]
+
+_MESSAGE = 512  # bytes of an error's text
+_INDEX, _DIVISION, _MEMORY, _VALUE, _PROCESSOR, _ARGUMENT = 1, 2, 3, 4, 5, 6
+_ERRORS: dict[int, type[Exception]] = {_INDEX: IndexError, _MEMORY: MemoryError, _ARGUMENT: ValueError}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("rank", ctypes.c_int64),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("nbytes", ctypes.c_int64),
+    )
+
+
+class _Library:
+    """The library of a package in this process, with its weights in memory."""
+
+    def __init__(self, data: mmap.mmap, index: Index) -> None:
+        place, size, _ = index.library
+        self.library = _opened(memoryview(data)[place : place + size])
+        self.name = name = index.name
+        self.run = self._function(
+            f"{name}_run", ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64]
+        )
+        self.set_threads = self._function(f"{name}_set_threads", ctypes.c_int32, [ctypes.c_int64])
+        self.processor = self._function(f"{name}_processor", ctypes.c_char_p, [])
+        self.check(index)
+        if self.processor() is None:
+            raise PackageError(
+                f"the package has code for {', '.join(index.levels)}, and this processor is none of these"
+            )
+        start, _, _ = index.weights
+        held = np.frombuffer(data, np.uint8)
+        set_weights = self._function(f"{name}_set_weights", ctypes.c_int32, [ctypes.c_void_p])
+        if set_weights(held.ctypes.data + start) != 0:
+            raise PackageError("the library of the package does not take its weights")
+        self.held = data, held  # as long as the library, which stays
+
+    def check(self, index: Index) -> None:
+        """PackageError where the library takes or gives something else than an index says."""
+        if index.name != self.name:
+            raise PackageError(f"the library of the package is called {self.name}, not {index.name}")
+        for kind, tensors in (("input", index.inputs), ("output", index.outputs)):
+            self._compare(self.name, kind, tensors)
+
+    def _function(self, name: str, result: Any, arguments: list[Any]) -> Any:
+        try:
+            found = self.library[name]
+        except AttributeError:
+            raise PackageError(f"the library of the package has no function {name}") from None
+        found.restype, found.argtypes = result, arguments
+        return found
+
+    def _compare(self, name: str, kind: str, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
+        """The same for inputs or outputs."""
+        count = self._function(f"{name}_{kind}_count", ctypes.c_int64, [])()
+        at = self._function(f"{name}_{kind}", ctypes.POINTER(_Tensor), [ctypes.c_int64])
+        if count != len(tensors):
+            raise PackageError(f"the library of the package has {count} {kind}s, its index {len(tensors)}")
+        for k, (_, dtype, shape) in enumerate(tensors):
+            found = at(k).contents
+            if (
+                found.dtype != dtype.encode()
+                or tuple(found.shape[: found.rank]) != shape
+                or found.nbytes != prod(shape) * DTYPES[dtype]
+            ):
+                raise PackageError(f"{kind} {k} of the package's library is another one than its index says")
+
+
+def _opened(code: Any) -> Any:
+    """A shared library from memory.  Where the system has no files in memory, from a temporary one."""
+    if sys.platform != "linux":
+        raise PackageError("packages are for Linux")
+    try:
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("rushlight-package", getattr(os, "MFD_CLOEXEC", 1))
+            with open(fd, "wb", closefd=False) as file:
+                file.write(code)
+            # The file stays open: the system's loader knows libraries by their paths, and would take the next one for it.
+            return ctypes.CDLL(f"/proc/self/fd/{fd}")
+        with tempfile.NamedTemporaryFile(suffix=".so") as named:
+            named.write(code)
+            named.flush()
+            return ctypes.CDLL(named.name)
+    except OSError as error:
+        raise PackageError(f"the library of the package cannot be loaded: {error}") from None
+
+
+_LOADED: dict[tuple[bytes, bytes], _Library] = {}
+_LOADING = Lock()
+
+
+class LoadedPackage:
+    """A program that was compiled ahead of time: it takes NumPy arrays in the places of tensors, and gives arrays.
+
+    Other Python threads run while it does, and any number of them may call it at one time.  `inputs` and `outputs` are
+    (name, dtype, shape); `processor` is what its code was made for.
+
+    TypeError for another structure of arguments or other dtypes, ValueError for other shapes, IndexError and
+    RuntimeError for what the program's operators refuse.
+    """
+
+    def __init__(self, library: _Library, index: Index) -> None:
+        self._library, self._index = library, index
+        self.name, self.inputs, self.outputs = index.name, index.inputs, index.outputs
+        self.processor: str = library.processor().decode()
+        self._dtypes = [_numpy_dtype(dtype) for _, dtype, _ in index.outputs]
+
+    def __repr__(self) -> str:
+        return f"<package {self.name}: {len(self.inputs)} inputs, {len(self.outputs)} outputs, {self.processor}>"
+
+    def set_threads(self, count: int) -> None:
+        """Let so many threads run a call."""
+        if self._library.set_threads(count) != 0:
+            raise ValueError(f"a call runs on at least one thread, not on {count}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self.arguments(args, kwargs)
+        arrays = [self._array(x, k) for k, x in enumerate(given)]
+        made = [np.empty(shape, dtype) for (_, _, shape), dtype in zip(self.outputs, self._dtypes, strict=True)]
+        self.run([x.ctypes.data for x in arrays], [x.ctypes.data for x in made])
+        return built(self._index.out_tree, made)
+
+    def arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """What stands in the places of tensors."""
+        found: list[Any] = [None] * len(self.inputs)
+        positional, by_name = self._index.in_trees
+        flattened(positional, args, "the arguments", found)
+        flattened(by_name, kwargs, "the keyword arguments", found)
+        return found
+
+    def result(self, leaves: Sequence[Any]) -> Any:
+        """What a call returns, with these in the places of tensors."""
+        return built(self._index.out_tree, leaves)
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run the program over addresses of row-major memory."""
+        message = ctypes.create_string_buffer(_MESSAGE)
+        code = self._library.run(
+            (ctypes.c_void_p * max(len(inputs), 1))(*inputs),
+            (ctypes.c_void_p * max(len(outputs), 1))(*outputs),
+            message,
+            _MESSAGE,
+        )
+        if code != 0:
+            raise _ERRORS.get(code, RuntimeError)(message.value.decode("utf-8", "replace"))
+
+    def _array(self, x: Any, number: int) -> Any:
+        """An input as a row-major array."""
+        name, dtype, shape = self.inputs[number]
+        array = np.asarray(x)
+        if array.dtype != _numpy_dtype(dtype):
+            raise TypeError(f"input {name!r} must be {dtype}, not {array.dtype}")
+        if array.shape != shape:
+            raise ValueError(f"input {name!r} must have the shape {list(shape)}, not {list(array.shape)}")
+        return np.ascontiguousarray(array).reshape(shape)
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name == "bfloat16":
+        try:
+            import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
+
+            return np.dtype(ml_dtypes.bfloat16)
+        except ImportError:
+            return np.dtype(np.uint16)  # its bits
+    return np.dtype(name)
+
+
+def load(path: str | os.PathLike[str], *, verify_weights: bool = False) -> LoadedPackage:
+    """The package in a file.  `verify_weights` reads all of the weights to compare their digest.
+
+    A package is machine code: load those alone that you would run.  PackageError for a file that is none, is damaged, has
+    another format, or has no code for this processor; OSError where it cannot be read.
+    """
+    library, index = opened(path, verify_weights)
+    return LoadedPackage(library, index)
+
+
+def opened(path: str | os.PathLike[str], verify_weights: bool) -> tuple[_Library, Index]:
+    """The library and the index of a package; a package that is loaded already is not loaded again."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise PackageError("the file is too short for a package")
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+    index = read_index(data)
+    if verify_weights:
+        check_weights(data, index)
+    key = index.library[2], index.weights[2]
+    with _LOADING:
+        found = _LOADED.get(key)
+        if found is None:
+            found = _LOADED[key] = _Library(data, index)
+        else:
+            found.check(index)
+    return found, index

@@ -1,0 +1,176 @@
+"""From a function of tensors to what a package is made of: the program, its weights, and what it takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._backends.ahead import Request, TensorInfo, CallLayout
+from rushlight._backends.registry import backend_of
+from rushlight._base.errors import PackageError
+from rushlight._capture.recording import Recording
+from rushlight._engine.core.tensor import Tensor
+from rushlight._graph.packing import UnpackableError, packed_graph
+from rushlight._types.device import CPU
+from rushlight._types.layout import contiguous_strides, extent
+
+__all__ = ["Program", "captured"]
+
+ALIGNMENT = 64  # bytes, of each weight
+
+
+class Program(NamedTuple):
+    """What is packaged: the program, what a call takes and gives, and the weights, each aligned."""
+
+    request: Request
+    call: CallLayout
+    weights: bytes
+
+
+def captured(
+    function: Callable[..., Sequence[Tensor]],
+    tensors: Sequence[Tensor],
+    names: Sequence[str],
+    out_names: Sequence[str] | None = None,
+    named: Mapping[int, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Program:
+    """The program of `function(*tensors)`, which returns a list of tensors.  What else it reads are weights.
+
+    `named` gives names of weights by the identity of tensors, for errors.  PackageError for a program that writes to
+    weights or inputs, draws random numbers, or asks for elements.
+    """
+    tensors = [x if x._spec.contiguous else x.contiguous() for x in tensors]
+    with Recording() as recording:
+        standing = [recording.stand_in(x) for x in tensors]
+        outputs = _apart(function(*standing), recording, standing)
+        compiled = recording.finish(outputs, options=dict(options or {}))
+    places = {id(x): k for k, x in enumerate(tensors)}
+    held = list(recording.inputs)
+    return _Gathered(compiled, held, places, names, out_names, named or {}, options or {}).program()
+
+
+def _apart(outputs: Sequence[Tensor], recording: Any, standing: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs, each row-major in memory of its own."""
+    found: list[Tensor] = []
+    known = {x._storage.ptr for x in standing if x._storage is not None}
+    for x in outputs:
+        if not isinstance(x, Tensor):
+            raise PackageError(f"a packaged program returns tensors, not {type(x).__name__}")
+        x = x.detach()
+        if not recording.is_recorded(x):
+            x = recording.stand_in(x)
+        alone = x._spec.contiguous and x._storage.ptr not in known and x._ptr == x._storage.ptr
+        if not alone or not recording.writers.get(recording.memory_at(x._ptr).address):
+            x = x.contiguous().clone() if x._spec.contiguous else x.contiguous()
+        known.add(x._storage.ptr)
+        found.append(x)
+    return found
+
+
+class _Gathered:
+    """A compiled program taken apart."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        held: Sequence[Tensor],
+        places: Mapping[int, int],
+        names: Sequence[str],
+        out_names: Sequence[str] | None,
+        named: Mapping[int, str],
+        options: Mapping[str, Any],
+    ) -> None:
+        self.compiled, self.held, self.places, self.named, self.options = compiled, held, places, named, options
+        self.names, self.out_names = names, out_names
+        self.weights = bytearray()
+        self.begins: dict[tuple[int, int], int] = {}
+
+    def program(self) -> Program:
+        """See `captured`."""
+        compiled = self.compiled
+        self._refuse()
+        sources, weights = [], []
+        for (kind, number, step), spec in zip(compiled._sources, compiled._in_specs, strict=True):
+            if kind not in ("input", "constant"):
+                raise PackageError("a packaged program takes tensors alone")
+            tensor = self.held[number] if kind == "input" else compiled._held[number]
+            if kind == "input" and id(tensor) in self.places:
+                sources.append((self.places[id(tensor)], step))
+                weights.append(-1)
+                continue
+            begin = self._weight(tensor._ptr + step, extent(spec.shape, spec.strides) * spec.dtype.itemsize)
+            sources.append((-1, begin))
+            weights.append(begin)
+        laid = compiled.laid()
+        try:
+            graph = packed_graph(compiled.graph)
+        except UnpackableError as error:
+            raise PackageError(f"the program cannot leave this process: {error}") from None
+        request = Request(
+            graph, laid.in_layouts, [strides for _, _, strides in laid.results], dict(self.options), weights
+        )
+        return Program(request, CallLayout(self._inputs(), self._outputs(), sources, self._results()), bytes(self.weights))
+
+    def _refuse(self) -> None:
+        """PackageError for what a library cannot do."""
+        compiled = self.compiled
+        if compiled._changed:
+            number = compiled._changed[0].given.content
+            tensor = self.held[number]
+            what = (
+                f"input {self.places[id(tensor)]}"
+                if id(tensor) in self.places
+                else self.named.get(id(tensor), "a weight")
+            )
+            raise PackageError(
+                f"the program writes to {what}: a package holds weights that stay, and reads its inputs (module.eval() ends "
+                "the updates of running statistics; a cache is taken and returned as a tensor)"
+            )
+        if compiled.draws:
+            raise PackageError("the program draws random numbers (dropout, sampling), which a package cannot")
+        if compiled.checks:
+            raise PackageError("the program checks elements of tensors, which a package cannot")
+        if compiled.communicates:
+            raise PackageError("the program communicates with other processes, which a package cannot")
+        if compiled._evaluation is not None:
+            raise PackageError("the program computes Python numbers from elements of tensors, which a package cannot")
+
+    def _weight(self, address: int, nbytes: int) -> int:
+        """Where a weight begins among the weights."""
+        known = self.begins.get((address, nbytes))
+        if known is None:
+            self.weights += bytes(-len(self.weights) % ALIGNMENT)
+            known = self.begins[address, nbytes] = len(self.weights)
+            self.weights += backend_of(CPU).window(address, nbytes)
+        return known
+
+    def _inputs(self) -> list[TensorInfo]:
+        found: list[Any] = [None] * len(self.places)
+        for x in self.held:
+            k = self.places.get(id(x))
+            if k is not None:
+                found[k] = _info(self.names[k], x._spec)
+        return found
+
+    def _results(self) -> list[int]:
+        numbers = {each.number: k for k, each in enumerate(self.compiled.made) if each.kind == "storage"}
+        return [numbers[n] for n in range(len(numbers))]
+
+    def _outputs(self) -> list[TensorInfo]:
+        made = self.compiled.made
+        names = self.out_names or [f"output{k}" for k in range(len(made))]
+        for each in made:
+            if each.kind not in ("storage", "empty") or each.offset or not each.spec.contiguous:
+                raise PackageError("a result that is no memory of its own")
+        return [_info(name, each.spec) for name, each in zip(names, made, strict=True)]
+
+
+def _info(name: str, spec: Any) -> TensorInfo:
+    shape = tuple(int(n) for n in spec.shape)
+    return TensorInfo(
+        name,
+        spec.dtype.name.removeprefix("torch."),
+        shape,
+        extent(shape, contiguous_strides(shape)) * spec.dtype.itemsize,
+    )

@@ -1,0 +1,367 @@
+"""Programs compiled ahead of time: the package, its loader, the shared library in a C program, and damaged files."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+from rushlight._backends.cpu.ahead.library import usable_levels
+from rushlight._base.errors import PackageError
+from rushlight._packages.building import build
+from rushlight._packages.loading import load
+from rushlight._packages.package_file import FORMAT
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="packages are for Linux on x86-64"
+)
+FIXED = {"RUSHLIGHT_GEMM": "fixed", "RUSHLIGHT_BLAS_LIBRARY": "none"}
+
+
+class Scores(nn.Module):
+    """A lookup, products, a softmax, and results of several kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 32)
+        self.hidden = nn.Linear(32, 48)
+        self.norm = nn.LayerNorm(48)
+        self.out = nn.Linear(48, 10)
+
+    def forward(self, ids, mask=None):
+        h = self.norm(torch.relu(self.hidden(self.table(ids))) * mask)
+        return {"scores": torch.softmax(self.out(h), -1), "ids": ids, "pair": (h.transpose(0, 1), mask.sum())}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return Scores().eval()
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    torch.manual_seed(1)
+    return torch.randint(0, 50, (16, 5)), torch.rand(16, 5, 1)
+
+
+@pytest.fixture(scope="module")
+def made(model, arguments):
+    ids, mask = arguments
+    return build(model, (ids,), {"mask": mask}, name="scores")
+
+
+@pytest.fixture(scope="module")
+def path(made, tmp_path_factory):
+    return made.write(tmp_path_factory.mktemp("package") / "scores.rlp")
+
+
+def _close(got, want):
+    return float(np.abs(got - want).max()) <= 1e-5 * float(np.abs(want).max())
+
+
+def test_results_are_those_of_the_module(path, model, arguments):
+    ids, mask = arguments
+    loaded = torch._inductor.aoti_load_package(path)
+    got, want = loaded(ids, mask=mask), model(ids, mask=mask)
+    assert list(got) == ["scores", "ids", "pair"] and type(got["pair"]) is tuple
+    assert _close(got["scores"].numpy(), want["scores"].detach().numpy())
+    assert torch.equal(got["ids"], ids) and got["pair"][0].shape == (5, 16, 48) and got["pair"][1].shape == ()
+    arrays = loaded(ids.numpy(), mask=mask.numpy())
+    assert type(arrays["scores"]) is np.ndarray and (arrays["scores"] == got["scores"].numpy()).all()
+    assert [name for name, _, _ in loaded.inputs] == ["ids", "mask"]
+
+
+def test_results_have_the_bits_of_eager_calls_with_the_same_products(path, tmp_path):
+    """In a process with RUSHLIGHT_GEMM=fixed and without BLAS, as packages are made."""
+    program = f"""
+import rushlight as torch, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_packages import Scores
+torch.manual_seed(0)
+model = Scores().eval()
+torch.manual_seed(1)
+ids, mask = torch.randint(0, 50, (16, 5)), torch.rand(16, 5, 1)
+got, want = torch._inductor.aoti_load_package({path!r})(ids, mask=mask), model(ids, mask=mask)
+assert torch.equal(got["scores"], want["scores"])
+assert torch.equal(got["pair"][0], want["pair"][0]) and torch.equal(got["pair"][1], want["pair"][1])
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **FIXED}, timeout=60)
+
+
+def test_loading_needs_neither_llvm_nor_an_engine(path):
+    program = f"""
+import sys
+sys.modules["llvmlite"] = None
+import numpy as np
+from rushlight._packages.loading import load
+loaded = load({path!r})
+out = loaded(np.zeros((16, 5), np.int64), mask=np.ones((16, 5, 1), np.float32))
+assert abs(float(out["scores"].sum()) - 80) < 1e-3
+ours = {{name for name in sys.modules if name.startswith("rushlight.") and name.split(".")[1] in ("_engine", "_ops", "_native", "_backends", "_host")}}
+print(sorted(name for name in ours if name.startswith("rushlight._backends.cpu.runtime.runtime")))
+assert sys.modules["llvmlite"] is None
+"""
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert out.strip() == "[]"
+
+
+def test_wrong_arguments(path, arguments):
+    ids, mask = arguments
+    loaded = torch._inductor.aoti_load_package(path)
+    with pytest.raises(TypeError, match="keyword arguments"):
+        loaded(ids)
+    with pytest.raises(TypeError, match="'ids' must be int64"):
+        loaded(ids.int(), mask=mask)
+    with pytest.raises(ValueError, match=r"'ids' must have the shape \[16, 5\], not \[3, 5\]"):
+        loaded(ids[:3], mask=mask)
+    wrong = ids.clone()
+    wrong[3, 2] = 50
+    with pytest.raises(IndexError, match="index 50 is out of bounds for dimension 0 with size 50"):
+        loaded(wrong, mask=mask)
+    with pytest.raises(ValueError, match="at least one thread"):
+        loaded.set_threads(0)
+
+
+def test_two_python_threads_call_one_package(path, arguments):
+    ids, mask = (x.numpy() for x in arguments)
+    loaded = load(path)
+    want = loaded(ids, mask=mask)["scores"]
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            if not (loaded(ids, mask=mask)["scores"] == want).all():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_child_process_calls_it_too(path, arguments):
+    ids, mask = (x.numpy() for x in arguments)
+    loaded = load(path)
+    want = loaded(ids, mask=mask)["scores"]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (loaded(ids, mask=mask)["scores"] == want).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_each_level_is_chosen_by_the_processor(made, tmp_path, arguments):
+    ids, mask = (x.numpy() for x in arguments)
+    assert [v.level for v in made.variants] == usable_levels()
+    results = []
+    for variant in made.variants:
+        alone = made._replace(variants=[variant])
+        loaded = load(alone.write(tmp_path / f"{variant.level}.rlp"))
+        assert loaded.processor == variant.level
+        results.append(loaded(ids, mask=mask)["scores"])
+    assert all(_close(r, results[0]) for r in results)
+
+
+# ***** what cannot be packaged *****
+
+
+def test_programs_that_cannot_leave_are_named():
+    x = torch.ones(2, 4)
+    with pytest.raises(RuntimeError, match="random numbers"):
+        build(nn.Dropout(0.5).train(), (x,))
+    norm = nn.BatchNorm1d(4).train()
+    with pytest.raises(RuntimeError, match="writes to running_mean|writes to running_var|writes to num_batches"):
+        torch._inductor.aoti_compile_and_package(norm, (x,))
+    with pytest.raises(RuntimeError, match="writes to input 0"):
+        build(lambda x: x.mul_(2), (torch.ones(3),))
+    with pytest.raises(RuntimeError, match="not set"):
+        build(lambda x: {"a": {1, 2}, "b": x}, (x,))
+    with pytest.raises(RuntimeError, match="no name in C"):
+        build(lambda x: x + 1, (x,), name="a b")
+    with pytest.raises(RuntimeError, match="no code can be made here for x86-64-v9"):
+        build(lambda x: x + 1, (x,), levels=["x86-64-v9"])
+    with pytest.raises(TypeError, match="example arguments"):
+        torch._inductor.aoti_compile_and_package(nn.Linear(1, 1))
+
+
+# ***** the library *****
+
+_C = r"""
+#include "scores.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t ids[80];
+static float mask[80];
+static float sums[2];
+
+static void *work(void *place) {
+    char text[200];
+    void *outputs[8];
+    const void *inputs[2] = {ids, mask};
+    for (int k = 0; k < scores_output_count(); k++) outputs[k] = malloc(scores_output(k)->bytes);
+    for (int turn = 0; turn < 50; turn++)
+        if (scores_run(inputs, outputs, text, sizeof text) != SCORES_OK) exit(3);
+    *(float *)place = ((float *)outputs[0])[7];
+    for (int k = 0; k < scores_output_count(); k++) free(outputs[k]);
+    return NULL;
+}
+
+int main(void) {
+    char text[200] = "";
+    void *outputs[4] = {malloc(1 << 20), malloc(1 << 20), malloc(1 << 20), malloc(1 << 20)};
+    const void *inputs[2] = {ids, mask};
+    for (int i = 0; i < 80; i++) ids[i] = i % 50, mask[i] = 0.25f * (float)(i % 7);
+    pthread_t threads[2];
+    for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, work, &sums[k]);
+    for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+    printf("%s %d %.9g\n", scores_input(0)->name, memcmp(&sums[0], &sums[1], 4) == 0, sums[0]);
+    ids[5] = 77;
+    printf("%d ", scores_run(inputs, outputs, text, sizeof text));
+    printf("%s\n", text);
+    inputs[1] = NULL;
+    printf("%d ", scores_run(inputs, outputs, text, sizeof text));
+    printf("%s\n", text);
+    printf("%d %d\n", scores_input(9) == NULL, scores_set_threads(0));
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_a_c_program_on_two_threads(made, path, tmp_path):
+    made.write_library(tmp_path / "libscores.so")
+    (tmp_path / "main.c").write_text(_C)
+    compile_ = ["gcc", "-Wall", "-Werror", "main.c", "-o", "main", "-L.", "-lscores", "-lpthread"]
+    subprocess.run(compile_, cwd=tmp_path, check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    lines = subprocess.run(
+        [tmp_path / "main"], check=True, env=environment, capture_output=True, text=True
+    ).stdout.splitlines()
+    ids = (np.arange(80) % 50).reshape(16, 5)
+    mask = (0.25 * (np.arange(80) % 7)).astype(np.float32).reshape(16, 5, 1)
+    name, same, value = lines[0].split()
+    assert (name, same) == ("ids", "1")
+    assert np.float32(value) == load(path)(ids, mask=mask)["scores"].reshape(-1)[7]
+    assert lines[1:] == ["1 index 77 is out of bounds for dimension 0 with size 50", "6 input 1 has no memory", "1 6"]
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs binutils")
+def test_the_library_needs_the_c_library_alone(made, tmp_path):
+    library, _ = made.write_library(tmp_path / "libscores.so")
+    dynamic = subprocess.run(["readelf", "-dW", library], check=True, capture_output=True, text=True)
+    assert not dynamic.stderr
+    needed = {line.split("[")[1].rstrip("]") for line in dynamic.stdout.splitlines() if "(NEEDED)" in line}
+    assert needed <= {"libc.so.6", "libpthread.so.0"}
+    symbols = subprocess.run(["readelf", "-sW", "--dyn-syms", library], check=True, capture_output=True, text=True)
+    assert not symbols.stderr and "Py" not in symbols.stdout and "scores_run" in symbols.stdout
+    segments = subprocess.run(["readelf", "-lW", library], check=True, capture_output=True, text=True).stdout
+    assert "RWE" not in segments and "GNU_RELRO" in segments
+
+
+def test_weights_come_once(made, model):
+    nbytes = sum(p.numel() * 4 for p in model.parameters())
+    assert nbytes <= len(made.program.weights) < nbytes + 64 * 16
+    assert len(made.library()) - len(made.program.weights) < 1 << 20
+
+
+# ***** damaged and hostile files *****
+
+
+def _refused(data, place):
+    place.write_bytes(data)
+    with pytest.raises(PackageError) as caught:
+        load(place)
+    return str(caught.value)
+
+
+def _with_index(data, change):
+    """The package with another index, whose digest is right."""
+    length = struct.unpack_from("<I", data, 12)[0]
+    table = json.loads(data[48 : 48 + length])
+    change(table)
+    text = json.dumps(table).encode()
+    assert 48 + len(text) <= 4096
+    head = struct.pack("<8sII32s", data[:8], FORMAT, len(text), blake2b(text, digest_size=32).digest())
+    return head + text + bytes(4096 - 48 - len(text)) + data[4096:]
+
+
+def test_damaged_files_are_refused(path, tmp_path):
+    data, place = Path(path).read_bytes(), tmp_path / "x.rlp"
+    assert "too short" in _refused(b"", place)
+    assert "too short" in _refused(data[:20], place)
+    assert "no package" in _refused(b"PK\3\4" + data[4:], place)
+    assert "has format 0, and this version of rushlight reads format 1" in _refused(
+        data[:8] + bytes(4) + data[12:], place
+    )
+    assert "cut off" in _refused(data[:4097], place)
+    changed = bytearray(data)
+    changed[60] ^= 1
+    assert "damaged" in _refused(bytes(changed), place)
+    changed = bytearray(data)
+    changed[-4096] ^= 1
+    place.write_bytes(changed)
+    with pytest.raises(RuntimeError, match="weights of the package are damaged"):
+        load(place, verify_weights=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.update(library=[4096, 1 << 40, t["library"][2]]),
+        lambda t: t.update(library=[0, 10, t["library"][2]]),
+        lambda t: t.update(weights=[t["library"][0], 64, t["weights"][2]]),
+        lambda t: t.update(name="../x"),
+        lambda t: t["inputs"].append(["y", "float32", [1]]),
+        lambda t: t["inputs"][0].__setitem__(2, [-1, 5]),
+        lambda t: t["inputs"][0].__setitem__(2, [1 << 40, 1 << 40]),
+        lambda t: t["inputs"][0].__setitem__(2, [17, 5]),
+        lambda t: t["inputs"][0].__setitem__(1, "object"),
+        lambda t: t["outputs"][0].__setitem__(2, [16, 5, 9]),
+        lambda t: t.update(out_tree=["dict", [["a", 7]]]),
+        lambda t: t.update(in_trees=[0]),
+        lambda t: t.pop("levels"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(path, tmp_path, change):
+    _refused(_with_index(Path(path).read_bytes(), change), tmp_path / "x.rlp")
+
+
+def test_changed_bytes_do_no_harm(path, tmp_path):
+    """Bytes of the header, the index and the library: an error of ours, or the package as it was."""
+    data, place = Path(path).read_bytes(), tmp_path / "x.rlp"
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(150):
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(48 + 1500) if rng.random() < 0.7 else rng.randrange(len(data) - 30000)
+            changed[at] = rng.randrange(256)
+        place.write_bytes(bytes(changed[: rng.randrange(len(changed))] if rng.random() < 0.1 else changed))
+        try:
+            load(place)
+        except PackageError:
+            refused += 1
+    assert refused > 100
+
+
+def test_the_loader_takes_the_library_of_a_package_once(path):
+    assert load(path)._library is load(path)._library
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
