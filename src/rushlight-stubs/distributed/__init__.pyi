@@ -3,7 +3,7 @@
 from builtins import bool as _bool
 from datetime import timedelta as _timedelta
 from rushlight.distributed.c10d.collectives import all_gather_into_tensor as _all_gather_into_tensor, reduce_scatter_tensor as _reduce_scatter_tensor
-from rushlight.distributed.c10d.groups import is_nccl_available as _is_nccl_available
+from rushlight.distributed.c10d.groups import is_ucc_available as _is_ucc_available
 from rushlight.distributed.c10d.options import _ReduceOpNames as _ReduceOpNames
 
 from rushlight.distributed.c10d.options import AllToAllOptions as AllToAllOptions
@@ -87,10 +87,10 @@ from rushlight.distributed.c10d.groups import is_backend_available as is_backend
 from rushlight.distributed.c10d.groups import is_gloo_available as is_gloo_available
 from rushlight.distributed.c10d.groups import is_initialized as is_initialized
 from rushlight.distributed.c10d.groups import is_mpi_available as is_mpi_available
-from rushlight.distributed.c10d.groups import is_nccl_available as is_nccl_available
+from rushlight.distributed.c10d.devices import is_nccl_available as is_nccl_available
 from rushlight.distributed.c10d.groups import is_torchelastic_launched as is_torchelastic_launched
-is_ucc_available = _is_nccl_available
-is_xccl_available = _is_nccl_available
+from rushlight.distributed.c10d.groups import is_ucc_available as is_ucc_available
+is_xccl_available = _is_ucc_available
 from rushlight.distributed.c10d.messages import isend as isend
 from rushlight.distributed import launch as launch
 from rushlight.distributed import launcher as launcher

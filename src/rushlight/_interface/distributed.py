@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from rushlight._backends.registry import backend_of
 from rushlight._distributed.engines.buffers import Buffer, Reduction
+from rushlight._distributed.engines.nccl_library import find_library, nccl_library
 from rushlight._distributed.engines.single import SingleCommunicator
 from rushlight._distributed.engines.starting import finish_mpi, require_mpi, start_mpi
 from rushlight._distributed.errors import DistBackendError
 from rushlight._distributed.groups.flight import FLIGHT
 from rushlight._distributed.groups.group import GROUPS, Group
 from rushlight._distributed.groups.making import apart, subset
+from rushlight._distributed.groups.nccl_groups import nccl_group
 from rushlight._distributed.groups.operation import Operation
 from rushlight._distributed.groups.watch import WATCH
 from rushlight._distributed.launch.connect import connect, given_by_mpiexec
@@ -28,12 +31,16 @@ __all__ = [
     "finish_mpi",
     "apart",  # a blocking call that can be left
     "subset",  # a communicator of some of the ranks
+    "nccl_group",  # ranks that work together on devices
+    "find_library",  # where NCCL is, or None
+    "nccl_library",  # ImportError where the extra is missing
     "SingleCommunicator",  # that of one
     "DistBackendError",
     "FLIGHT",  # the last operations of this process
     "GROUPS",  # number -> group
     "Group",
     "Operation",
+    "backend_of",  # the backend of a device
     "is_host_memory",
     "own",
     "RECORDING",

@@ -1,1 +1,1 @@
-"""Engines: what moves bytes between processes.  `mpi` between CPUs; `single` for a group of one process."""
+"""Engines: what moves bytes between processes.  `mpi` between CPUs; `nccl` between GPUs; `single` for a group of one process."""

@@ -144,7 +144,7 @@ class MPICommunicator:
         if x.dtype in HALF:
             narrow(values, x)
 
-    def reduce_scatter(self, x: Buffer, parts: Sequence[Buffer], reduction: Reduction) -> Steps:
+    def reduce_scatter(self, x: Buffer, parts: Sequence[Buffer], reduction: Reduction, together: bool = False) -> Steps:
         half, plain = x.dtype in HALF, _SUM if reduction.name in _ROUNDED else reduction
         together = not half and reduction.factor is None and _lie_together(parts)
         steps: Steps = []

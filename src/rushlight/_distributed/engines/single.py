@@ -45,7 +45,7 @@ class SingleCommunicator:
         """Copy this process's place in `root`'s `parts` to `x`."""
         return _copies(parts or (), [x])
 
-    def reduce_scatter(self, x: Buffer, parts: Sequence[Buffer], reduction: Reduction) -> Steps:
+    def reduce_scatter(self, x: Buffer, parts: Sequence[Buffer], reduction: Reduction, together: bool = False) -> Steps:
         """Reduce this process's place in everybody's `parts` into `x`."""
         return [*_copies(parts, [x]), *self.all_reduce(x, reduction)]
 

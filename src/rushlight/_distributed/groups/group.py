@@ -47,6 +47,18 @@ class Group:
         self.compare: Any = None  # steps that compare an operation among the ranks, in debug mode
         GROUPS[number] = FLIGHT.groups[name] = self
 
+    def free(self) -> None:
+        """Give up what the communicator holds."""
+        self.communicator.free()
+
+    def way_to(self, place: int, batched: bool) -> tuple[Any, int]:
+        """The communicator by which messages go to or come from a place, and its place there."""
+        return self.communicator, place
+
+    def is_busy(self) -> bool:
+        """Whether an operation runs or waits."""
+        return bool(self.pending) or self.turn.locked()
+
     def compare_calls(self) -> None:
         """Debug mode: compare every operation among the ranks before it begins."""
         self.compare = comparer(self)

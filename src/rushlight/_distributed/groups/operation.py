@@ -54,7 +54,7 @@ class Operation:
     """
 
     __slots__ = (
-        "at", "began", "block", "blocked", "callbacks", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "label", "line", "looked", "name", "nbytes",
+        "at", "began", "block", "blocked", "callbacks", "communicator", "created", "done", "ended", "error", "event", "group", "inputs", "keep", "label", "line", "looked", "name", "nbytes",
         "noticed", "number", "outputs", "received", "record", "standing", "steps", "stood", "warned",
     )  # fmt: skip
 
@@ -68,7 +68,8 @@ class Operation:
         self.created = self.began = self.ended = self.blocked = self.stood = self.warned = 0.0
         self.done = self.noticed = self.standing = False
         self.error: BaseException | None = None
-        self.block: Block | None = None  # while a call is in flight
+        self.block: Any = None  # while it is in flight: the call's block, or the event behind it on a device's stream
+        self.communicator: Any = None  # of a message on a device: other than the group's
         self.event: threading.Event | None = None
         self.callbacks: list[Callable[[Operation], None]] | None = None
         self.line: Any = None

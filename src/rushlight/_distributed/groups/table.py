@@ -77,7 +77,7 @@ def steps_of(group: Group, name: str, x: Buffer, out: Buffer, params: Mapping[st
         return list(communicator.all_gather(x, parts, together=params["together"]))
     if name == "reduce_scatter":
         parts = x.pieces(params["sizes"])
-        return list(communicator.reduce_scatter(out, parts, Reduction(params["reduce"], params["factor"])))
+        return list(communicator.reduce_scatter(out, parts, Reduction(params["reduce"], params["factor"]), True))
     if name == "all_to_all":
         got, sent = out.pieces(params["got"]), x.pieces(params["sent"])
         return list(communicator.all_to_all(got, sent, together=params["together"]))

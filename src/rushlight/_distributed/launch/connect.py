@@ -52,6 +52,12 @@ class World:
     by_mpiexec: bool
     process: StoreProcess | None = field(default=None, repr=False)  # that rank 0 started, if no launcher did
 
+    def left_alone(self) -> None:
+        """Call it where MPI will not be started: this rank leaves the MPI job, and is watched all the same."""
+        if self.address is not None and not self.by_mpiexec:
+            os.close(int(os.environ["PMI_FD"]))
+            self.started()
+
     def started(self) -> None:
         """Call it when MPI has started on every rank (after its first barrier).
 

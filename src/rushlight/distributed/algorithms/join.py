@@ -69,7 +69,7 @@ class Join:
             raise ValueError("Using join context manager with multiple process groups")
         self._joinables, self._enable, self._throw = joinables, enable, throw_on_early_termination
         self._hooks = [joinable.join_hook(**kwargs) for joinable in joinables] if enable else []
-        self._group = joinables[0].join_process_group
+        self._group, self._device = joinables[0].join_process_group, joinables[0].join_device
         for k, joinable in enumerate(joinables):
             joinable._join_config = _JoinConfig(enable, throw_on_early_termination, k == 0)  # type: ignore[attr-defined]
 
@@ -93,12 +93,12 @@ class Join:
                     f"Detected uneven input skew of greater than {iterations}: rank {dist.get_rank(self._group)} has so many inputs less than others",
                     stacklevel=3,
                 )
-            left = rushlight.zeros(1)
+            left = rushlight.zeros(1, device=self._device)
             dist.all_reduce(left, group=self._group)
             if not left.item():
                 break
             if self._throw:
-                dist.all_reduce(rushlight.ones(1), group=self._group)
+                dist.all_reduce(rushlight.ones(1, device=self._device), group=self._group)
                 raise RuntimeError(f"Rank {dist.get_rank(self._group)} exhausted all inputs.")
             last = False
             for hook in self._hooks:
@@ -115,10 +115,10 @@ class Join:
         config = getattr(joinable, "_join_config", None)
         if config is None or not config.enable or not config.is_first_joinable:
             return None
-        group = joinable.join_process_group
-        work = dist.all_reduce(rushlight.ones(1), group=group, async_op=True)
+        group, device = joinable.join_process_group, joinable.join_device
+        work = dist.all_reduce(rushlight.ones(1, device=device), group=group, async_op=True)
         if config.throw_on_early_termination:
-            ended = rushlight.zeros(1)
+            ended = rushlight.zeros(1, device=device)
             dist.all_reduce(ended, group=group)
             if ended.item():
                 raise RuntimeError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")

@@ -111,14 +111,19 @@ def specs_of(tensors: Any) -> tuple[Any, ...]:
 
 
 class Staging:
-    """Contiguous stand-ins for tensors whose elements do not lie one behind the other, and the way back."""
+    """The tensors of one call on a process group: contiguous stand-ins for those whose elements do not lie one behind the
+    other, and the way back; and `group`, the one below that works on their device.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, pg: Any) -> None:
         self.after: list[Any] = []
+        self.pg, self.group, self.communicator = pg, pg._group, pg._group.communicator
+        self._device = ""  # its type, of tensors that are not in the host's memory
+        self._on_host = False  # whether a tensor was
 
     def read(self, x: Tensor) -> Tensor:
         """A tensor to send from."""
-        spec = _checked(x)
+        spec = self._checked(x)
         if spec.contiguous and not spec.conj:
             return x
         with no_grad():
@@ -126,7 +131,7 @@ class Staging:
 
     def write(self, x: Tensor, filled: bool = False) -> Tensor:
         """A tensor to receive into: `filled` where its elements are sent too."""
-        spec = _checked(x)
+        spec = self._checked(x)
         own(x)
         bump(x._storage)
         if spec.contiguous and not spec.conj:
@@ -136,21 +141,35 @@ class Staging:
         self.after.append(lambda: _copy_back(x, made))
         return made
 
+    def _checked(self, x: Tensor) -> Any:
+        """The spec of a tensor that a collective can take."""
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused("a collective of torch.distributed")
+        spec = getattr(x, "_spec", None)
+        if spec is None:
+            raise TypeError(f"collectives take plain tensors, got {type(x)}")
+        if x.is_sparse:
+            raise RuntimeError("rushlight's collectives take strided tensors yet, got a sparse one: use to_dense()")
+        if self.pg._on_host and is_host_memory(spec):
+            self._on_host = True
+        else:
+            self._choose(spec.device.type)
+        if self._on_host and self._device:
+            raise RuntimeError(
+                f"tensors of one collective must be on one device, got some on the CPU and some on {self._device}"
+            )
+        return spec
+
+    def _choose(self, device: str) -> None:
+        """Take the group that works on a type of device; RuntimeError where there is none."""
+        found = self.pg._devices.get(device)
+        if found is None:
+            raise RuntimeError(f"No backend type associated with device type {device}")
+        if self._device and device != self._device:
+            raise RuntimeError(f"tensors of one collective must be on one device, got {self._device} and {device}")
+        self._device, self.group, self.communicator = device, found, found.communicator
+
 
 def _copy_back(x: Tensor, made: Tensor) -> None:
     with no_grad():
         x.detach().copy_(made)
-
-
-def _checked(x: Tensor) -> Any:
-    """The spec of a tensor that a collective can take."""
-    if STATE.word & RECORDING:
-        raise STATE.recording.refused("a collective of torch.distributed")
-    spec = getattr(x, "_spec", None)
-    if spec is None:
-        raise TypeError(f"collectives take plain tensors, got {type(x)}")
-    if not x.is_sparse and is_host_memory(spec):
-        return spec
-    if x.is_sparse:
-        raise RuntimeError("rushlight's collectives take strided tensors yet, got a sparse one: use to_dense()")
-    raise RuntimeError(f"No backend type associated with device type {spec.device.type}")

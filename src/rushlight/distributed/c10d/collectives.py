@@ -36,7 +36,7 @@ __all__ = [
 
 
 def issue(
-    pg: BaseGroup,
+    staging: Staging,
     name: str,
     steps: list[Any],
     tensors: Sequence[Tensor],
@@ -44,25 +44,27 @@ def issue(
     results: Any = (),
     keep: Any = None,
 ) -> Work | None:
-    """Run steps as the next operation of a group; `tensors` are what it is described by."""
+    """Run steps as the next operation of the group that `staging` has chosen; `tensors` are what it is described by."""
     recorded.refuse(name)
     inputs = tuple([x._spec for x in tensors])
     outputs = (results._spec,) if isinstance(results, Tensor) else specs_of(results)
     nbytes = inputs[0].nbytes if len(inputs) == 1 else sum([x.nbytes for x in inputs])
-    operation = Operation(pg._group, name, steps, inputs, nbytes, outputs)
+    if staging.after:
+        steps = steps + staging.after
+    operation = Operation(staging.group, name, steps, inputs, nbytes, outputs)
     operation.keep = (tensors, results, keep)
     if STATE.observers:
-        return told(operation, tensors, lambda: _run(pg, operation, async_op, results))
-    return _run(pg, operation, async_op, results)
+        return told(operation, tensors, lambda: _run(staging.pg, operation, async_op, results))
+    return _run(staging.pg, operation, async_op, results)
 
 
 def _run(pg: BaseGroup, operation: Operation, async_op: bool, results: Any) -> Work | None:
     if pg._coalescing is not None:
-        pg._coalescing.append(Work(pg._group.start(operation), results))
+        pg._coalescing.append(Work(operation.group.start(operation), results))
         return pg._coalescing[-1] if async_op else None
     if async_op:
-        return Work(pg._group.start(operation), results)
-    pg._group.run(operation)
+        return Work(operation.group.start(operation), results)
+    operation.group.run(operation)
     return None
 
 
@@ -81,12 +83,10 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     reduction = reduction_of(op, tensor, "all_reduce")
     if recorded.is_recording():
         return recorded.all_reduce(pg, tensor, reduction, async_op)
-    staging = Staging()
+    staging = Staging(pg)
     held = staging.write(tensor, filled=True)
-    steps = pg._group.communicator.all_reduce(reduced_buffer(held), reduction)
-    if staging.after:
-        steps += staging.after
-    return issue(pg, f"all_reduce({reduction.name})", steps, (tensor,), async_op, tensor, held)
+    steps = staging.communicator.all_reduce(reduced_buffer(held), reduction)
+    return issue(staging, f"all_reduce({reduction.name})", steps, (tensor,), async_op, tensor, held)
 
 
 def all_reduce_coalesced(
@@ -102,14 +102,12 @@ def all_reduce_coalesced(
     if recorded.is_recording():
         works = [all_reduce(tensor, op, group, True) for tensor in tensors]
         return ended(works) if async_op else None  # type: ignore[arg-type]
-    staging, steps, kept = Staging(), [], []
+    staging, steps, kept = Staging(pg), [], []
     for tensor in tensors:
         reduction = reduction_of(op, tensor, "all_reduce_coalesced")
         kept.append(staging.write(tensor, filled=True))
-        steps += pg._group.communicator.all_reduce(reduced_buffer(kept[-1]), reduction)
-    return issue(
-        pg, f"all_reduce_coalesced({reduction.name})", steps + staging.after, tensors, async_op, list(tensors), kept
-    )
+        steps += staging.communicator.all_reduce(reduced_buffer(kept[-1]), reduction)
+    return issue(staging, f"all_reduce_coalesced({reduction.name})", steps, tensors, async_op, list(tensors), kept)
 
 
 def broadcast(
@@ -120,12 +118,12 @@ def broadcast(
     pg = member(group, "broadcast")
     if pg is None:
         return None
-    root, staging = place_in(pg, src, group_src), Staging()
+    root, staging = place_in(pg, src, group_src), Staging(pg)
     if recorded.is_recording():
         return recorded.broadcast(pg, tensor, root, async_op)
     held = staging.read(tensor) if pg.rank() == root else staging.write(tensor)
-    steps = [*pg._group.communicator.broadcast(buffer(held), root), *staging.after]
-    return issue(pg, f"broadcast(from {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
+    steps = staging.communicator.broadcast(buffer(held), root)
+    return issue(staging, f"broadcast(from {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
 
 
 def reduce(
@@ -141,12 +139,14 @@ def reduce(
     pg = member(group, "reduce")
     if pg is None:
         return None
-    root, reduction, staging = place_in(pg, dst, group_dst), reduction_of(op, tensor, "reduce"), Staging()
+    root, reduction, staging = place_in(pg, dst, group_dst), reduction_of(op, tensor, "reduce"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce(pg, tensor, reduction, root, async_op)
     held = staging.write(tensor, filled=True) if pg.rank() == root else staging.read(tensor)
-    steps = [*pg._group.communicator.reduce(reduced_buffer(held), reduction, root), *staging.after]
-    return issue(pg, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
+    steps = staging.communicator.reduce(reduced_buffer(held), reduction, root)
+    return issue(
+        staging, f"reduce({reduction.name}, to {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held
+    )
 
 
 def _check_parts(name: str, parts: Sequence[Any], pg: BaseGroup, what: str) -> None:
@@ -174,10 +174,10 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
     _check_sizes("all_gather", tensor, tensor_list[pg.rank() : pg.rank() + 1])
     if recorded.is_recording():
         return recorded.all_gather(pg, tensor_list, tensor, async_op)
-    staging = Staging()
+    staging = Staging(pg)
     sent, out = staging.read(tensor), [staging.write(x) for x in tensor_list]
-    steps = pg._group.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
-    return issue(pg, "all_gather", steps + staging.after, (tensor,), async_op, tensor_list, (sent, out))
+    steps = staging.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
+    return issue(staging, "all_gather", steps, (tensor,), async_op, tensor_list, (sent, out))
 
 
 def all_gather_coalesced(
@@ -193,15 +193,13 @@ def all_gather_coalesced(
     if pg is None or not input_tensor_list:
         return None
     _check_parts("all_gather_coalesced", output_tensor_lists, pg, "output")
-    staging, steps, kept = Staging(), [], []
+    staging, steps, kept = Staging(pg), [], []
     for k, tensor in enumerate(input_tensor_list):
         sent, out = staging.read(tensor), [staging.write(row[k]) for row in output_tensor_lists]
         _check_sizes("all_gather_coalesced", tensor, out)
-        steps += pg._group.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
+        steps += staging.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
         kept.append((sent, out))
-    return issue(
-        pg, "all_gather_coalesced", steps + staging.after, input_tensor_list, async_op, output_tensor_lists, kept
-    )
+    return issue(staging, "all_gather_coalesced", steps, input_tensor_list, async_op, output_tensor_lists, kept)
 
 
 def all_gather_into_tensor(
@@ -216,13 +214,11 @@ def all_gather_into_tensor(
     _check_whole("all_gather_into_tensor", output_tensor, input_tensor, pg)
     if recorded.is_recording():
         return recorded.all_gather(pg, output_tensor, input_tensor, async_op)
-    staging = Staging()
+    staging = Staging(pg)
     sent, out = staging.read(input_tensor), staging.write(output_tensor)
     parts = buffer(out).pieces([sent.numel()] * pg.size())
-    steps = pg._group.communicator.all_gather(buffer(sent), parts, together=True)
-    return issue(
-        pg, "all_gather_into_tensor", steps + staging.after, (input_tensor,), async_op, output_tensor, (sent, out)
-    )
+    steps = staging.communicator.all_gather(buffer(sent), parts, together=True)
+    return issue(staging, "all_gather_into_tensor", steps, (input_tensor,), async_op, output_tensor, (sent, out))
 
 
 all_gather_single = all_gather_into_tensor
@@ -253,7 +249,7 @@ def gather(
     if pg is None:
         return None
     root = place_in(pg, dst, group_dst if dst is not None or group_dst is not None else 0)
-    staging, out = Staging(), None
+    staging, out = Staging(pg), None
     sent = staging.read(tensor)
     if pg.rank() == root:
         if not gather_list:
@@ -263,9 +259,9 @@ def gather(
         out = [staging.write(x) for x in gather_list]
     elif gather_list:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    steps = pg._group.communicator.gather(buffer(sent), None if out is None else [buffer(x) for x in out], root)
+    steps = staging.communicator.gather(buffer(sent), None if out is None else [buffer(x) for x in out], root)
     name = f"gather(to {pg._group.ranks[root]})"
-    return issue(pg, name, steps + staging.after, (tensor,), async_op, gather_list or [], (sent, out))
+    return issue(staging, name, steps, (tensor,), async_op, gather_list or [], (sent, out))
 
 
 def scatter(
@@ -281,7 +277,7 @@ def scatter(
     if pg is None:
         return None
     root = place_in(pg, src, group_src if src is not None or group_src is not None else 0)
-    staging, parts = Staging(), None
+    staging, parts = Staging(pg), None
     out = staging.write(tensor)
     if pg.rank() == root:
         if not scatter_list:
@@ -294,9 +290,9 @@ def scatter(
         parts = [staging.read(x) for x in scatter_list]
     elif scatter_list:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
-    steps = pg._group.communicator.scatter(buffer(out), None if parts is None else [buffer(x) for x in parts], root)
+    steps = staging.communicator.scatter(buffer(out), None if parts is None else [buffer(x) for x in parts], root)
     name = f"scatter(from {pg._group.ranks[root]})"
-    return issue(pg, name, steps + staging.after, (tensor,), async_op, [tensor], (out, parts))
+    return issue(staging, name, steps, (tensor,), async_op, [tensor], (out, parts))
 
 
 def reduce_scatter(
@@ -312,13 +308,13 @@ def reduce_scatter(
     if len(input_list) != pg.size():
         raise RuntimeError("invalid input tensor list size, must be world size")
     _check_sizes("reduce_scatter", output, input_list[pg.rank() : pg.rank() + 1])
-    reduction, staging = reduction_of(op, output, "reduce_scatter"), Staging()
+    reduction, staging = reduction_of(op, output, "reduce_scatter"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce_scatter(pg, output, input_list, reduction, async_op)
     out, parts = staging.write(output), [staging.read(x) for x in input_list]
-    steps = pg._group.communicator.reduce_scatter(reduced_buffer(out), [reduced_buffer(x) for x in parts], reduction)
+    steps = staging.communicator.reduce_scatter(reduced_buffer(out), [reduced_buffer(x) for x in parts], reduction)
     name = f"reduce_scatter({reduction.name})"
-    return issue(pg, name, steps + staging.after, input_list, async_op, output, (out, parts))
+    return issue(staging, name, steps, input_list, async_op, output, (out, parts))
 
 
 def reduce_scatter_tensor(
@@ -331,15 +327,15 @@ def reduce_scatter_tensor(
     if pg is None:
         return None
     _check_whole("reduce_scatter_tensor", input, output, pg)
-    reduction, staging = reduction_of(op, output, "reduce_scatter_tensor"), Staging()
+    reduction, staging = reduction_of(op, output, "reduce_scatter_tensor"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce_scatter(pg, output, input, reduction, async_op)
     out, sent = staging.write(output), staging.read(input)
     target = reduced_buffer(out)
     parts = reduced_buffer(sent).pieces([target.count] * pg.size())
-    steps = pg._group.communicator.reduce_scatter(target, parts, reduction)
+    steps = staging.communicator.reduce_scatter(target, parts, reduction, together=True)
     name = f"reduce_scatter_tensor({reduction.name})"
-    return issue(pg, name, steps + staging.after, (input,), async_op, output, (out, sent))
+    return issue(staging, name, steps, (input,), async_op, output, (out, sent))
 
 
 reduce_scatter_single = reduce_scatter_tensor
@@ -360,10 +356,10 @@ def all_to_all(
     if recorded.is_recording():
         sizes = [[x.numel() for x in row] for row in (output_tensor_list, input_tensor_list)]
         return recorded.all_to_all(pg, output_tensor_list, input_tensor_list, (sizes[0], sizes[1]), False, async_op)
-    staging = Staging()
+    staging = Staging(pg)
     sent, out = [staging.read(x) for x in input_tensor_list], [staging.write(x) for x in output_tensor_list]
-    steps = pg._group.communicator.all_to_all([buffer(x) for x in out], [buffer(x) for x in sent])
-    return issue(pg, "all_to_all", steps + staging.after, input_tensor_list, async_op, output_tensor_list, (sent, out))
+    steps = staging.communicator.all_to_all([buffer(x) for x in out], [buffer(x) for x in sent])
+    return issue(staging, "all_to_all", steps, input_tensor_list, async_op, output_tensor_list, (sent, out))
 
 
 def all_to_all_single(
@@ -383,11 +379,11 @@ def all_to_all_single(
     counts = _split_counts(output, output_split_sizes, pg), _split_counts(input, input_split_sizes, pg)
     if recorded.is_recording():
         return recorded.all_to_all(pg, output, input, counts, even, async_op)
-    staging = Staging()
+    staging = Staging(pg)
     out, sent = staging.write(output), staging.read(input)
     got, parts = buffer(out).pieces(counts[0]), buffer(sent).pieces(counts[1])
-    steps = pg._group.communicator.all_to_all(got, parts, together=even)
-    return issue(pg, "all_to_all_single", steps + staging.after, (input,), async_op, output, (sent, out))
+    steps = staging.communicator.all_to_all(got, parts, together=even)
+    return issue(staging, "all_to_all_single", steps, (input,), async_op, output, (sent, out))
 
 
 def _split_counts(x: Tensor, sizes: Sequence[int] | None, pg: BaseGroup) -> list[int]:
@@ -414,4 +410,5 @@ def barrier(
         return None
     if device_ids is not None and not isinstance(device_ids, list):
         raise TypeError("Invalid function argument: device_ids type should be List[int]")
-    return issue(pg, "barrier", pg._group.communicator.barrier(), (), async_op)
+    staging = Staging(pg)
+    return issue(staging, "barrier", staging.communicator.barrier(), (), async_op)

@@ -25,6 +25,7 @@ from rushlight._interface.distributed import (
     start_mpi,
     subset,
 )
+from rushlight.distributed.c10d.devices import device_groups, is_nccl_available, require_nccl
 from rushlight.distributed.c10d.methods import WAYS, ProcessGroup
 from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
 from rushlight.distributed.c10d.world import WORLD, BaseGroup, GroupMember, default_group, group_of
@@ -75,6 +76,15 @@ class _Engine:
             joined.started()
         return made
 
+    def watch(self, store: Any, rank: int, size: int, timeout: float) -> None:
+        """Know who of the other processes lives, without MPI."""
+        if size == 1 or WATCH.monitor is not None:
+            return
+        joined = connect(store, rank, size, timeout)
+        if joined.address is not None:
+            WATCH.watched_by(Monitor(joined.address, joined.job, rank, size))
+        joined.left_alone()
+
     def finish(self) -> None:
         """End MPI, where nothing has failed; with an end to waiting."""
         if WATCH.failed:
@@ -100,13 +110,19 @@ def _checked_backend(backend: str | None) -> tuple[str, BackendConfig]:
     """The backend that was asked for and what it means; an error for one that is not there."""
     asked = Backend(backend) if backend else Backend.UNDEFINED
     config = BackendConfig(asked)
-    on_cpu = config.device_backend_map.get("cpu")
-    if on_cpu is None or on_cpu not in _SERVED:
-        served = on_cpu or asked
-        if served == Backend.NCCL:
-            raise RuntimeError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
-        raise RuntimeError(f"Distributed package doesn't have {served.upper()} built in")
+    for device, name in config.device_backend_map.items():
+        if name == Backend.NCCL and device != "cuda":
+            raise RuntimeError(f"NCCL works between GPUs, not between devices of type {device!r}")
+        if name == Backend.NCCL and asked != Backend.UNDEFINED:
+            require_nccl()
+        elif name not in (*_SERVED, Backend.NCCL):
+            raise RuntimeError(f"Distributed package doesn't have {name.upper()} built in")
     return asked, config
+
+
+def _on_cpu(config: BackendConfig) -> bool:
+    """Whether tensors of the CPU are served."""
+    return "cpu" in config.device_backend_map
 
 
 def init_process_group(
@@ -135,16 +151,22 @@ def init_process_group(
             raise AssertionError("world_size must be positive if using store")
         if not rank >= 0:
             raise AssertionError("rank must be non-negative if using store")
-    elif init_method is None and (place := given_by_mpiexec()):
+    elif init_method is None and _on_cpu(config) and (place := given_by_mpiexec()):
         rank, world_size = place
     else:
         store, rank, world_size = _meet(init_method or "env://", rank, world_size, seconds)
-    if world_size > 1:
-        require_mpi()
-    communicator = _ENGINE.connect(store, rank, world_size, seconds)
-    WORLD.store, WORLD.count = store, 0
-    made = _process_group(0, group_name or "0", range(world_size), communicator, seconds, asked, config, "default_pg")
+    communicator: Any = None
+    if _on_cpu(config):
+        if world_size > 1:
+            require_mpi()
+        communicator = _ENGINE.connect(store, rank, world_size, seconds)
+    else:
+        _ENGINE.watch(store, rank, world_size, seconds)
+    WORLD.store, WORLD.count, WORLD.rank, WORLD.rounds = store, 0, rank, WORLD.rounds + 1
+    name = group_name or "0"
+    made = _process_group(0, name, range(world_size), communicator, seconds, asked, config, "default_pg")
     WORLD.default = made
+    made.bound_device_id = device_id
     FLIGHT.dump_on_signal()
 
 
@@ -158,11 +180,16 @@ def _process_group(
     number: int, name: str, ranks: Sequence[int], communicator: Any, seconds: float, *rest: Any
 ) -> BaseGroup:
     backend, config, description = rest
-    group = Group(number, name, ranks, communicator, seconds)
-    group.description, group.backend = description, backend
-    if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
-        group.compare_calls()
-    return WORLD.add(ProcessGroup(group, backend, config, description))
+    devices = device_groups(config, name, ranks, seconds)
+    group: Any = next(iter(devices.values()), None)
+    if communicator is not None:
+        group = Group(number, name, ranks, communicator, seconds)
+        if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
+            group.compare_calls()
+    for one in (group, *devices.values()):
+        one.description = description
+    group.backend = backend
+    return WORLD.add(ProcessGroup(group, backend, config, description, devices))
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -184,7 +211,8 @@ def destroy_process_group(group: Any = None) -> None:
         if not one._wait_for_pending_works(patience):
             WATCH.failed = True  # the end of the process must not wait for it either
     for one in gone:
-        one._group.communicator.free()
+        for below in one._all_groups():
+            below.free()
         WORLD.remove(one)
     if pg is WORLD.default:
         WORLD.default = WORLD.store = None
@@ -221,11 +249,23 @@ def new_group(
         return GroupMember.NON_GROUP_MEMBER
     seconds = _seconds(timeout)
     tag = _digest(f"{default.group_name} {name}") % _TAGS
-    communicator = (
-        SingleCommunicator() if len(chosen) == 1 else subset(default._group.communicator, chosen, tag, seconds)
-    )
+    communicator = _part(default, chosen, tag, seconds, config)
     number = _FIRST_LOCAL + _digest(name) if use_local_synchronization else WORLD.count
     return _process_group(number, name, chosen, communicator, seconds, asked, config, group_desc or "undefined")
+
+
+def _part(parent: BaseGroup, places: list[int], tag: int, seconds: float, config: BackendConfig) -> Any:
+    """A communicator of some places of a group, between CPUs; None where `config` serves none."""
+    if not _on_cpu(config):
+        return None
+    if len(places) == 1:
+        return SingleCommunicator()
+    if not parent._on_host:
+        raise RuntimeError(
+            f"the process group {parent.group_name!r} works between {', '.join(parent._devices)} devices alone: call "
+            "init_process_group with 'cpu:gloo,cuda:nccl' for groups between CPUs"
+        )
+    return subset(parent._group.communicator, places, tag, seconds)
 
 
 def _digest(text: str) -> int:
@@ -299,19 +339,25 @@ def split_group(
     mine = next((sorted(part) for part in split_ranks if parent.rank() in part), None)
     seconds = parent._group.timeout if timeout is None else _seconds(timeout)
     parent.splits += 1
+    begun = [one for one in parent._devices.values() if one.communicator.handle is not None]
     if mine is None:
+        for one in begun:
+            one.split(None, None)
         return None
     if len(set(mine)) != len(mine):
         raise ValueError("the split group cannot have duplicate ranks")
     name = f"{parent.group_name}:split:{parent.splits}:{_digest(str(mine)):x}"
     tag = _digest(name) % _TAGS
-    communicator = SingleCommunicator() if len(mine) == 1 else subset(parent._group.communicator, mine, tag, seconds)
     ranks = [parent._group.ranks[place] for place in mine]
     config = BackendConfig(backend) if backend else parent._config
+    communicator = _part(parent, mine, tag, seconds, config)
     description = group_desc or f"{parent.group_desc}:split"
-    return _process_group(
+    made = _process_group(
         WORLD.count, name, ranks, communicator, seconds, backend or parent._backend, config, description
     )
+    for one in begun:
+        one.split(mine, made._devices.get("cuda"))
+    return made
 
 
 SHRINK_DEFAULT, SHRINK_ABORT = 0, 1
@@ -344,17 +390,12 @@ def shrink_group(
     seconds = parent._group.timeout
     parent.shrinks += 1
     name = f"{parent.group_name}:shrunk:{parent.shrinks}"
-    alone = len(places) == 1
-    communicator = (
-        SingleCommunicator()
-        if alone
-        else subset(parent._group.communicator, places, _digest(f"{name} {places}") % _TAGS, seconds)
-    )
+    communicator = _part(parent, places, _digest(f"{name} {places}") % _TAGS, seconds, parent._config)
     rest = (parent._backend, parent._config, f"{parent.group_desc}:shrunken")
     if parent is not WORLD.default:
         ranks = [parent._group.ranks[place] for place in places]
         return _process_group(WORLD.count, name, ranks, communicator, seconds, *rest)
-    store = WORLD.store
+    store, WORLD.rank = WORLD.store, places.index(parent.rank())
     for one in list(WORLD.groups):
         WORLD.remove(one)
     WORLD.default = _process_group(0, name, range(len(places)), communicator, seconds, *rest)
@@ -480,17 +521,18 @@ def is_gloo_available() -> bool:
     return is_mpi_available()
 
 
-def is_nccl_available() -> bool:
-    """False: there is no NCCL engine yet."""
+def is_ucc_available() -> bool:
+    """False: there is no such engine."""
     return False
 
 
-is_ucc_available = is_xccl_available = is_nccl_available
+is_xccl_available = is_ucc_available
 
 
 def is_backend_available(backend: str) -> bool:
     """Whether a backend is there, by its name."""
-    return backend.lower() in _SERVED and is_mpi_available()
+    name = backend.lower()
+    return (name in _SERVED and is_mpi_available()) or (name == Backend.NCCL and is_nccl_available())
 
 
 def is_torchelastic_launched() -> bool:

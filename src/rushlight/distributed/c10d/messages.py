@@ -20,41 +20,46 @@ __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", 
 _BARRIER = 30001  # the tag of tokens of monitored barriers
 
 
-def _message(pg: BaseGroup, name: str, step: Any, tensor: Tensor, staging: Staging, held: Any) -> Operation:
+def _message(name: str, steps: Any, tensor: Tensor, staging: Staging, held: Any, communicator: Any) -> Operation:
     specs = specs_of(tensor)
-    operation = Operation(pg._group, name, [*step, *staging.after], specs, tensor._spec.nbytes, specs)
-    operation.keep = (tensor, held)
+    operation = Operation(staging.group, name, [*steps, *staging.after], specs, tensor._spec.nbytes, specs)
+    operation.keep, operation.communicator = (tensor, held), communicator
     return operation
 
 
-def _sending(tensor: Any, pg: BaseGroup, dst: int | None, tag: int, group_dst: int | None) -> Operation:
+def _sending(
+    tensor: Any, pg: BaseGroup, dst: int | None, tag: int, group_dst: int | None, batched: bool = False
+) -> Operation:
     check_tensor(tensor, "tensor")
     to = place_in(pg, dst, group_dst)
     if to == pg.rank():
         raise ValueError(
             "Invalid destination rank: destination rank should not be the same as the rank of the current process."
         )
-    staging = Staging()
+    staging = Staging(pg)
     held = staging.read(tensor)
-    return _message(
-        pg, f"send(to {pg._group.ranks[to]})", pg._group.communicator.send(buffer(held), to, tag), tensor, staging, held
-    )
+    communicator, place = staging.group.way_to(to, batched)
+    steps = communicator.send(buffer(held), place, tag)
+    return _message(f"send(to {pg._group.ranks[to]})", steps, tensor, staging, held, communicator)
 
 
-def _receiving(tensor: Any, pg: BaseGroup, src: int | None, tag: int, group_src: int | None) -> Operation:
+def _receiving(
+    tensor: Any, pg: BaseGroup, src: int | None, tag: int, group_src: int | None, batched: bool = False
+) -> Operation:
     check_tensor(tensor, "tensor")
     anyone = src is None and group_src is None
     source = -1 if anyone else place_in(pg, src, group_src)
     if source == pg.rank():
         raise ValueError("Invalid source rank: source rank should not be the same as the rank of the current process.")
-    staging = Staging()
+    staging = Staging(pg)
     held = staging.write(tensor)
     name = "recv(from any)" if anyone else f"recv(from {pg._group.ranks[source]})"
-    return _message(pg, name, pg._group.communicator.receive(buffer(held), source, tag), tensor, staging, held)
+    communicator, place = staging.group.way_to(source, batched)
+    return _message(name, communicator.receive(buffer(held), place, tag), tensor, staging, held, communicator)
 
 
 def _issued(pg: BaseGroup, operation: Operation, tensor: Tensor) -> Work:
-    work = Work(_begun(operation, tensor, pg._group.start_message), tensor)
+    work = Work(_begun(operation, tensor, operation.group.start_message), tensor)
     if pg._coalescing is not None:
         pg._coalescing.append(work)
     return work
@@ -86,7 +91,8 @@ def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0
     """Send a tensor to another process, and wait until it may be changed again."""
     pg = member(group, "send")
     if pg is not None:
-        _begun(_sending(tensor, pg, dst, tag, group_dst), tensor, pg._group.run_message)
+        operation = _sending(tensor, pg, dst, tag, group_dst)
+        _begun(operation, tensor, operation.group.run_message)
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
@@ -95,8 +101,10 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     if pg is None:
         return -1
     operation = _receiving(tensor, pg, src, tag, group_src)
-    _begun(operation, tensor, pg._group.run_message)
-    return operation.source()
+    _begun(operation, tensor, operation.group.run_message)
+    if operation.received is None and src is not None:  # of a device, where the source must be named
+        return src
+    return pg._group.ranks[group_src] if operation.received is None and group_src is not None else operation.source()
 
 
 class P2POp:
@@ -133,11 +141,27 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
         raise ValueError("Invalid ``p2p_op_list``: it is empty")
     if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
+    pg: BaseGroup = group_of(p2p_op_list[0].group)
+    if p2p_op_list[0].tensor.device.type in pg._devices:
+        return [_batch_on_device(pg, p2p_op_list)]
     works = [
         op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is isend else "group_src": op.group_peer})
         for op in p2p_op_list
     ]
     return [work for work in works if work is not None]
+
+
+def _batch_on_device(pg: BaseGroup, messages: list[P2POp]) -> Work:
+    """Messages as one group of calls, which all processes of `pg` make where it is their first."""
+    operations = [
+        (_sending if op.op is isend else _receiving)(op.tensor, pg, None, op.tag, op.group_peer, True)
+        for op in messages
+    ]
+    group, steps = operations[0].group, [step for one in operations for step in one.steps]
+    specs = specs_of([op.tensor for op in messages])
+    whole = Operation(group, "batch_isend_irecv", group.communicator.together(steps), specs, 0, specs)
+    whole.keep = [one.keep for one in operations]
+    return Work(group.start(whole), [op.tensor for op in messages])
 
 
 def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -147,6 +171,8 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
     pg = member(group, "monitored_barrier")
     if pg is None or pg.size() == 1:
         return
+    if not pg._on_host:
+        raise ValueError("monitored_barrier is only implemented for GLOO backend")
     seconds = pg._group.timeout if timeout is None else timeout.total_seconds()
     ranks, token = pg._group.ranks, rushlight.zeros(1, dtype=rushlight.uint8)
     if pg.rank():

@@ -21,22 +21,28 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _as_bytes(value: Any) -> Tensor:
+def _home(pg: BaseGroup) -> Any:
+    """Where tensors of bytes are: the CPU, if a group's engines include one for it."""
+    return "cpu" if pg._on_host else next(iter(pg._devices))
+
+
+def _as_bytes(value: Any, pg: BaseGroup) -> Tensor:
     """An object as a tensor of bytes."""
     held = io.BytesIO()
     pickle.Pickler(held, pickle.HIGHEST_PROTOCOL).dump(value)
-    return rushlight.frombuffer(bytearray(held.getbuffer()), dtype=rushlight.uint8)
+    found = rushlight.frombuffer(bytearray(held.getbuffer()), dtype=rushlight.uint8)
+    return found if pg._on_host else found.to(_home(pg))
 
 
 def _as_object(data: Tensor, size: int) -> Any:
     """The object of so many bytes."""
-    return pickle.loads(bytes(memoryview(data[:size].numpy())))
+    return pickle.loads(bytes(memoryview(data[:size].cpu().numpy())))
 
 
 def _sizes(own: int, pg: BaseGroup) -> list[int]:
     """How many bytes each process has."""
-    found = rushlight.empty(pg.size(), dtype=rushlight.int64)
-    all_gather_into_tensor(found, rushlight.tensor([own]), group=pg)
+    found = rushlight.empty(pg.size(), dtype=rushlight.int64, device=_home(pg))
+    all_gather_into_tensor(found, rushlight.tensor([own], device=_home(pg)), group=pg)
     return found.tolist()
 
 
@@ -45,9 +51,9 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     pg = member(group, "all_gather_object")
     if pg is None:
         return
-    data = _as_bytes(obj)
+    data = _as_bytes(obj, pg)
     sizes = _sizes(data.numel(), pg)
-    parts = [rushlight.empty(size, dtype=rushlight.uint8) for size in sizes]
+    parts = [rushlight.empty(size, dtype=rushlight.uint8, device=_home(pg)) for size in sizes]
     all_gather(parts, data, group=pg)
     for rank, part in enumerate(parts):
         object_list[rank] = _as_object(part, sizes[rank])
@@ -70,23 +76,23 @@ def gather_object(
         raise ValueError("Argument ``object_gather_list`` must be specified on destination rank.")
     if not here and object_gather_list:
         raise ValueError("Argument ``object_gather_list`` must NOT be specified on non-destination ranks.")
-    data = _as_bytes(obj)
+    data = _as_bytes(obj, pg)
     sizes = _sizes(data.numel(), pg)
     largest = max(sizes)
-    sent = rushlight.zeros(largest, dtype=rushlight.uint8)
+    sent = rushlight.zeros(largest, dtype=rushlight.uint8, device=_home(pg))
     sent[: data.numel()] = data
-    parts = [rushlight.empty(largest, dtype=rushlight.uint8) for _ in sizes] if here else None
+    parts = [rushlight.empty(largest, dtype=rushlight.uint8, device=_home(pg)) for _ in sizes] if here else None
     gather(sent, parts, group=pg, group_dst=root)
     if parts is not None and object_gather_list is not None:
         for rank, part in enumerate(parts):
             object_gather_list[rank] = _as_object(part, sizes[rank])
 
 
-def _joined(objects: list[Any]) -> tuple[Tensor, Tensor]:
+def _joined(objects: list[Any], pg: BaseGroup) -> tuple[Tensor, Tensor]:
     """The sizes of objects as a tensor, and their bytes one behind the other."""
-    parts = [_as_bytes(value) for value in objects]
-    sizes = rushlight.tensor([part.numel() for part in parts], dtype=rushlight.int64)
-    return sizes, rushlight.cat(parts) if parts else rushlight.empty(0, dtype=rushlight.uint8)
+    parts = [_as_bytes(value, pg) for value in objects]
+    sizes = rushlight.tensor([part.numel() for part in parts], dtype=rushlight.int64, device=_home(pg))
+    return sizes, rushlight.cat(parts) if parts else rushlight.empty(0, dtype=rushlight.uint8, device=_home(pg))
 
 
 def _taken_apart(objects: list[Any], sizes: Tensor, data: Tensor) -> None:
@@ -105,10 +111,14 @@ def broadcast_object_list(
         return
     root = place_in(pg, src, group_src if src is not None or group_src is not None else 0)
     here = pg.rank() == root
-    sizes, data = _joined(object_list) if here else (rushlight.empty(len(object_list), dtype=rushlight.int64), None)
+    sizes, data = (
+        _joined(object_list, pg)
+        if here
+        else (rushlight.empty(len(object_list), dtype=rushlight.int64, device=_home(pg)), None)
+    )
     broadcast(sizes, group=pg, group_src=root)
     if data is None:
-        data = rushlight.empty(int(sizes.sum()), dtype=rushlight.uint8)
+        data = rushlight.empty(int(sizes.sum()), dtype=rushlight.uint8, device=_home(pg))
     broadcast(data, group=pg, group_src=root)
     if not here:
         _taken_apart(object_list, sizes, data)
@@ -126,20 +136,20 @@ def scatter_object_list(
         raise ValueError("Expected argument scatter_object_output_list to be a list of size at least 1.")
     root = place_in(pg, src, group_src if src is not None or group_src is not None else 0)
     sent = None
-    about = rushlight.zeros(2, dtype=rushlight.int64)
+    about = rushlight.zeros(2, dtype=rushlight.int64, device=_home(pg))
     rows = None
     if pg.rank() == root:
         if scatter_object_input_list is None or len(scatter_object_input_list) != pg.size():
             raise ValueError("source rank must provide a list of objects to scatter, one for each process")
-        parts = [_as_bytes(value) for value in scatter_object_input_list]
+        parts = [_as_bytes(value, pg) for value in scatter_object_input_list]
         largest = max(part.numel() for part in parts)
-        sent = [rushlight.zeros(largest, dtype=rushlight.uint8) for _ in parts]
+        sent = [rushlight.zeros(largest, dtype=rushlight.uint8, device=_home(pg)) for _ in parts]
         for place, part in zip(sent, parts, strict=True):
             place[: part.numel()] = part
-        rows = [rushlight.tensor([part.numel(), largest]) for part in parts]
+        rows = [rushlight.tensor([part.numel(), largest], device=_home(pg)) for part in parts]
     scatter(about, rows, group=pg, group_src=root)
     size, largest = about.tolist()
-    got = rushlight.empty(largest, dtype=rushlight.uint8)
+    got = rushlight.empty(largest, dtype=rushlight.uint8, device=_home(pg))
     scatter(got, sent, group=pg, group_src=root)
     scatter_object_output_list[0] = _as_object(got, size)
 
@@ -161,7 +171,7 @@ def send_object_list(
         raise ValueError(
             "Invalid destination rank: destination rank should not be the same as the rank of the current process."
         )
-    sizes, data = _joined(object_list)
+    sizes, data = _joined(object_list, pg)
     send(sizes, group=pg, group_dst=to)
     send(data, group=pg, group_dst=to)
 
@@ -178,9 +188,9 @@ def recv_object_list(
     pg = member(group, "recv_object_list")
     if pg is None:
         return -1
-    sizes = rushlight.empty(len(object_list), dtype=rushlight.int64)
+    sizes = rushlight.empty(len(object_list), dtype=rushlight.int64, device=_home(pg))
     source = recv(sizes, src, group=pg, group_src=group_src)
-    data = rushlight.empty(int(sizes.sum()), dtype=rushlight.uint8)
+    data = rushlight.empty(int(sizes.sum()), dtype=rushlight.uint8, device=_home(pg))
     if recv(data, source, group=pg) != source:
         raise RuntimeError("Mismatch in return ranks for object sizes and objects.")
     _taken_apart(object_list, sizes, data)

@@ -105,13 +105,14 @@ class BackendType(enum.Enum):
 class Backend(str):
     """The name of a backend, in lower case: `Backend("GLOO")` is `"gloo"`.
 
-    "gloo" and "mpi" between CPUs are both the MPI that `rushlight[mpi]` installs; groups of one process need none.
+    "gloo" and "mpi" between CPUs are both the MPI that `rushlight[mpi]` installs; groups of one process need none. "nccl"
+    between GPUs is the library of `rushlight[cuda]`.
     """
 
     UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE = "undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"
     backend_list = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE]
     default_device_backend_map = {"cpu": GLOO, "cuda": NCCL, "xpu": XCCL, "mps": GLOO}
-    backend_capability = {GLOO: ["cpu"], MPI: ["cpu"]}  # types of devices whose tensors are taken
+    backend_capability = {GLOO: ["cpu"], MPI: ["cpu"], NCCL: ["cuda"]}  # types of devices whose tensors are taken
     backend_type_map = {
         UNDEFINED: BackendType.UNDEFINED, GLOO: BackendType.GLOO, NCCL: BackendType.NCCL, XCCL: BackendType.XCCL, UCC: BackendType.UCC,
         MPI: BackendType.MPI, FAKE: BackendType.CUSTOM,
@@ -144,7 +145,9 @@ class BackendConfig:
         elif text == Backend.UNDEFINED or not text:
             self.device_backend_map = {"cpu": Backend.GLOO, "cuda": Backend.NCCL}
         else:
-            self.device_backend_map = {"cpu": Backend(text), "cuda": Backend(text)}
+            self.device_backend_map = dict.fromkeys(
+                ["cuda"] if text == Backend.NCCL else ["cpu", "cuda"], Backend(text)
+            )
         for name in self.device_backend_map.values():
             if name not in Backend.backend_list:
                 raise AssertionError(f"Unknown backend type {name}")

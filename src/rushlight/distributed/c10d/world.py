@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight import device
 from rushlight._interface.base import warn_user
-from rushlight._interface.distributed import GROUPS, Group
+from rushlight._interface.distributed import GROUPS
 
 __all__ = ["WORLD", "GroupMember", "BaseGroup", "group", "group_of", "member", "place_in", "warn_not_in_group"]
 
@@ -21,8 +21,12 @@ class BaseGroup:
     group_desc: str = "undefined"
     bound_device_id: Any = None
 
-    def __init__(self, group: Group, backend: str, config: Any, description: str) -> None:
+    def __init__(
+        self, group: Any, backend: str, config: Any, description: str, devices: dict[str, Any] | None = None
+    ) -> None:
         self._group, self._backend, self._config = group, backend, config
+        self._devices = devices or {}  # type of device -> the group of its engine, beside or instead of the CPU's
+        self._on_host = group not in self._devices.values()
         self.group_name, self.group_desc = group.name, description
         self._coalescing: list[Any] | None = None
         self.splits = 0  # how often it was split
@@ -45,14 +49,15 @@ class BaseGroup:
 
     @property
     def _device_types(self) -> list[Any]:
-        return [device("cpu")]
+        return [*([device("cpu")] if self._on_host else []), *(device(kind) for kind in self._devices)]
 
     def _get_sequence_number_for_group(self) -> int:
         return self._group.count
 
     def set_timeout(self, timeout: Any) -> None:
         """How long operations that begin from now on may take."""
-        self._group.timeout = timeout.total_seconds()
+        for one in self._all_groups():
+            one.timeout = timeout.total_seconds()
 
     def get_group_store(self) -> Any:
         """The store by which the processes found one another."""
@@ -60,18 +65,25 @@ class BaseGroup:
 
     def abort(self) -> None:
         """Give the group up without asking the others."""
-        self._group.broken = self._group.broken or RuntimeError("the process group was aborted")
+        error = RuntimeError("the process group was aborted")
+        self._group.broken = self._group.broken or error
+        for one in self._devices.values():
+            one.fail(error)
 
     shutdown = abort
 
     def _wait_for_pending_works(self, seconds: float = float("inf")) -> bool:
         """Wait until nothing runs or waits; False where the time was not enough."""
         until = time.monotonic() + seconds
-        while self._group.pending or self._group.turn.locked():
+        while any(one.is_busy() for one in self._all_groups()):
             if time.monotonic() > until:
                 return False
             time.sleep(0.001)
         return True
+
+    def _all_groups(self) -> list[Any]:
+        """Those below tensors: the CPU's, and those of other devices."""
+        return [*([self._group] if self._on_host else []), *self._devices.values()]
 
     def __repr__(self) -> str:
         return f"<torch.distributed.ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()}, {self._backend}>"
@@ -85,6 +97,7 @@ class _World:
         self.groups: list[BaseGroup] = []
         self.store: Any = None
         self.count = 0  # groups that were asked for, in this world
+        self.rank = self.rounds = 0  # this process's rank, and how many worlds there were
         self.names: dict[str, BaseGroup] = {}
 
     def add(self, made: BaseGroup) -> BaseGroup:

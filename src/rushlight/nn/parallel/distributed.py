@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,14 +88,16 @@ class DistributedDataParallel(Module, Joinable):
                 "DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient."
             )
         devices = {p.device for _, p in named}
-        if device_ids or output_device is not None:
+        alone = len(device_ids or ()) == len(devices) == 1 and next(iter(devices)).index is not None
+        if (device_ids or output_device is not None) and not alone:
             raise ValueError(
                 "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device GPU modules or CPU "
                 f"modules, but got device_ids {device_ids}, output_device {output_device}, and module parameters {devices}."
             )
         self.module, self.dim = module, dim
-        self.device_ids = self.output_device = None
         self.device = next(iter(devices))
+        self.device_ids = _indices(device_ids or (), self.device) if alone else None
+        self.output_device = self.device_ids[0] if self.device_ids else None
         self.device_type = self.device.type
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
@@ -183,11 +185,17 @@ class DistributedDataParallel(Module, Joinable):
             self._send_buffers(self._common_rank(True) if joining else 0)
         if joining and rushlight.is_grad_enabled():
             self._share_whether(reduces)
+        if self.device_ids:
+            inputs, kwargs = tree_map(self._moved, (inputs, kwargs))
         outputs = self._computed(inputs, kwargs)
         if reduces:
             self.reducer.arm(outputs)
         self.require_forward_param_sync = reduces or not rushlight.is_grad_enabled()
         return outputs
+
+    def _moved(self, x: Any) -> Any:
+        """An input on the module's device, where `device_ids` names it."""
+        return x.to(self.device) if isinstance(x, Tensor) else x
 
     def _computed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's outputs, in mixed precision by copies of its parameters."""
@@ -252,13 +260,13 @@ class DistributedDataParallel(Module, Joinable):
 
     def _share_whether(self, reduces: bool) -> bool:
         """Whether the processes that still have batches reduce."""
-        flag = rushlight.tensor([reduces])
+        flag = rushlight.tensor([reduces], device=self.device)
         dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.process_group)
         return bool(flag.item())
 
     def _common_rank(self, here: bool) -> int:
         """The highest place in the group of a process that says it may be the source."""
-        place = rushlight.tensor([self.process_group.rank() if here else -1])
+        place = rushlight.tensor([self.process_group.rank() if here else -1], device=self.device)
         dist.all_reduce(place, dist.ReduceOp.MAX, group=self.process_group)
         return int(place.item())
 
@@ -348,6 +356,16 @@ class _AnswerReductions(JoinHook):
                 dist.broadcast(parameter.detach(), group=model.process_group, group_src=source)
         model._send_buffers(source)
         model.reducer.divisor = None
+
+
+def _indices(device_ids: Sequence[Any], device: Any) -> list[Any]:
+    """The numbers of devices that `device_ids` names; ValueError for another device than the module's."""
+    found = [one if isinstance(one, int) else rushlight.device(one).index for one in device_ids]
+    if found != [device.index]:
+        raise ValueError(
+            f"DistributedDataParallel device_ids must name the device of the module, {device}, but got {device_ids}"
+        )
+    return found
 
 
 def _group_of(device_mesh: Any, process_group: Any) -> Any:

@@ -104,7 +104,7 @@ class Reducer:
     def _rebuild(self) -> None:
         """Buckets in the order in which gradients came on the first process."""
         missing = [index for index in range(len(self.parameters)) if index not in set(self.arrived)]
-        order = rushlight.tensor(self.arrived + missing, dtype=rushlight.int64)
+        order = rushlight.tensor(self.arrived + missing, dtype=rushlight.int64, device=self.parameters[0].device)
         dist.broadcast(order, group=self.group, group_src=0)
         if self.as_views:
             held = [parameter.grad for parameter in self.parameters]
@@ -279,7 +279,7 @@ class Reducer:
         """Which parameters any process has used: the others keep the gradient that they had."""
         if not self.find_unused or self.static:
             return self.used if self.static else [True] * len(self.parameters)
-        used = rushlight.tensor(self.used)
+        used = rushlight.tensor(self.used, device=self.parameters[0].device)
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
         return used.tolist()
 
