@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -227,3 +228,56 @@ def test_functions_that_take_no_number_of_a_program_ask_for_its_value(name: str)
         found, wanted = compiled(X, n), function(X, n)
         assert torch.equal(found[0], wanted[0])
         assert isinstance(found[1], torch.Tensor) and torch.equal(found[1], wanted[1]), found[1]
+
+
+class Decoder(nn.Module):
+    """A layer that writes keys and values at a position, and reads what lies before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.register_buffer("keys", torch.zeros(2, 96, 16))
+        self.register_buffer("values", torch.zeros(2, 96, 16))
+
+    def forward(self, x: Any, position: int) -> Any:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.keys[:, position : position + 1], self.values[:, position : position + 1] = k, v
+        keys, values = self.keys[:, : position + 1], self.values[:, : position + 1]
+        scores = (q @ keys.transpose(1, 2)) / 4
+        return x + self.out((scores - scores.amax(-1, keepdim=True)).exp() @ values.relu())
+
+
+def test_further_values_change_words_of_a_linked_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program is linked anew only where memory or launches are not those of one that is there."""
+    from rushlight._backends.cpu.program.refilled import Template
+    from rushlight._engine.dispatch.plans.shape_classes import CHECK
+
+    copies = []
+    refilled = Template.refilled
+
+    def counted(*args: Any) -> Any:
+        made = refilled(*args)
+        copies.append(made)
+        return made
+
+    monkeypatch.setattr(Template, "refilled", counted)
+    torch.manual_seed(0)
+    eager = nn.ModuleList([Decoder()]).eval()
+    other = copy.deepcopy(eager)
+
+    @torch.no_grad()
+    def step(layers: Any, x: Any, position: int) -> Any:
+        for layer in layers:
+            x = layer(x, position)
+        return x
+
+    compiled = torch.compile(step)
+    with CHECK.scoped(True):  # each copy is compared with a program that is linked anew
+        for position in [*range(3, 7), *range(17, 24), 90, 20]:
+            x = torch.randn(2, 1, 16)
+            assert_same(step(eager, x, position), compiled(other, x, position))
+    assert_same([*eager.buffers()], [*other.buffers()])
+    made = [each for each in copies if each is not None]
+    assert len(made) > 4 and len(copies) - len(made) <= 3
+    assert "launches in" in made[-1].explain() and len(made[-1].steps()) == len(made[0].steps())
+    assert made[-1].memory_plan() and made[-1].clocked(lambda: None)[1]

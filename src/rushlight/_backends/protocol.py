@@ -10,7 +10,7 @@ its name; it is never replaced silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -289,13 +289,28 @@ class Backend:
         raise self._missing("programs that can be kept")
 
     def unpacked_linked(
-        self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None], compile_now: Callable[[], Any]
+        self,
+        data: Any,
+        in_specs: Sequence[Any],
+        results_bytes: Sequence[int | None],
+        compile_now: Callable[[], Any],
+        roomy: Collection[int] = (),
     ) -> Executable | None:
         """The same for the executable of a graph with borders, whose inputs have these specs (None: a number).
 
         `results_bytes` are those of its outputs, None for one that lies in an input. `compile_now()` compiles the graph
-        for who wants to look inside.
+        for who wants to look inside. The clusters `roomy` get memory for other sizes, too.
         """
+        raise self._missing("programs that can be kept")
+
+    def linked_for_sizes(self, executable: Any, varying: Mapping[int, int]) -> Any:
+        """What makes executables for other sizes of such an executable, by changing words of it; None where it cannot be
+        done.  `varying` are the clusters that depend on sizes, with the number of the part of each.
+        """
+        return None
+
+    def unpacked_wiring(self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None]) -> Any:
+        """What `unpacked_linked` reads, without making it executable: for who looks inside of one for other sizes."""
         raise self._missing("programs that can be kept")
 
     def unpacked_part(self, row: Any) -> Any:

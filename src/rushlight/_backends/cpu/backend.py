@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -230,12 +230,30 @@ class CpuBackend(Backend):
         return made
 
     def unpacked_linked(
-        self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None], compile_now: Callable[[], Any]
+        self,
+        data: Any,
+        in_specs: Sequence[Any],
+        results_bytes: Sequence[int | None],
+        compile_now: Callable[[], Any],
+        roomy: Collection[int] = (),
     ) -> Any:
-        """A linked program of kernels that are at hand; its parts may be unpacked already."""
+        """A linked program of kernels that are at hand; its parts may be unpacked already.  Clusters `roomy` get memory
+        for other sizes, too.
+        """
         found = _wiring().unpacked_wiring(data, in_specs, results_bytes)
         kind = require("rushlight._backends.cpu.program.linked").LinkedExecutable
-        return None if found is None else kind.kept(found, lambda: compile_now().linked)
+        return None if found is None else kind.kept(found, lambda: compile_now().linked, roomy)
+
+    def linked_for_sizes(self, executable: Any, varying: Mapping[int, int]) -> Any:
+        """A `Template` of a linked program whose clusters `varying` (with the number of the part of each) depend on sizes;
+        None where it can be none.
+        """
+        template = require("rushlight._backends.cpu.program.refilled").Template
+        return template(executable, varying) if template.serves(executable) else None
+
+    def unpacked_wiring(self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None]) -> Any:
+        """How a linked program is wired; None where a kernel is no longer kept."""
+        return _wiring().unpacked_wiring(data, in_specs, results_bytes)
 
     def unpacked_part(self, row: Any) -> Any:
         """The program of some clusters of a linked program, which several linked programs may share."""

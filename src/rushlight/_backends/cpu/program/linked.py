@@ -7,18 +7,18 @@ storages = run(*addresses, *numbers)
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.pinned_native import NEVER, PINNED
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
+from rushlight._backends.cpu.program.launched import Launched, Pin, Place, key_of, laid_cluster
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.overlap import overlapped
-from rushlight._backends.cpu.program.phases import LEAST_BYTES, divided
+from rushlight._backends.cpu.program.phases import LEAST_BYTES, Division, divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
 from rushlight._backends.cpu.program.wiring import Wired, Wiring, wired
 from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, PHASE, WAVE, WAVE_STEP
@@ -38,76 +38,22 @@ MOST_TOGETHER = 64  # launches of one wave
 FEW_PIECES = 16  # a launch of more pieces occupies the threads by itself
 SERIAL_BYTES = 1 << 18  # a wave that moves less is run by the calling thread
 UNLOCKED_BYTES = 1 << 20
-
-# Where a word of a launch comes from: ("word", number of an argument), ("number", its bits) or ("buffer", number); and
-# bytes from there.
-Place = tuple[str, int, int]
+LEAST_ROOM = 1 << 12  # bytes of a buffer that may be larger at other sizes
+MUCH_ROOM = 1 << 15
 
 
-class _Pin:
-    """An operand that may stay packed: where its address comes from, how many bytes it takes packed, and the words of its
-    PINNED.
+class Words(NamedTuple):
+    """The arrays that a native program reads: `fills`, `waves` by phase, `steps` by wave; `at` says for each launch its
+    phase, where its fills begin there, its wave and its number in that.
     """
 
-    __slots__ = ("held", "nbytes", "place", "words")
-
-    def __init__(self, place: Place, nbytes: int, pieces: int) -> None:
-        self.place, self.nbytes = place, nbytes
-        self.words = array("q", [0] * len(PINNED) + [NEVER] * pieces)
-        self.held: tuple[Any, ...] = ()  # what its words point to
-
-    def fix(self, address: int, storage: Any) -> None:
-        """Let it stay packed while it is this memory, and its storage is not written to."""
-        panels = runtime().alloc(self.nbytes)
-        root = storage if storage.owner is None else storage.owner
-        self.held = storage, root, panels
-        words = {"storage": id(storage), "root": id(root), "panels": panels.ptr, "weight": address}
-        for name, value in words.items():
-            self.words[PINNED.by_name[name].place] = value
-
-
-class _Launched:
-    """A launch of the program: `words` are places, `fresh` the numbers of the buffers that it fills first."""
-
-    __slots__ = ("fresh", "launch", "moved", "pin", "reads", "step", "wave", "words", "writes", "written")
-
-    def __init__(self, launch: Launch, words: list[Place], fresh: list[int], written: set[Any], step: int) -> None:
-        self.launch, self.words, self.fresh, self.written, self.step = launch, words, fresh, written, step
-        self.wave, self.moved = 0, 0
-        self.pin: _Pin | None = None
-        self.reads: set[Any] = {_key(p) for p in words if p[0] != "number"}
-        self.writes: set[Any] = written | {("buffer", b) for b in fresh}
-
-    def halves(self) -> tuple[_Launched, _Launched]:
-        """A collective as two launches: its beginning, and its end, which holds the result and the operand."""
-        assert self.launch.halves is not None
-        begin, end = self.launch.halves
-        start = _Launched(begin, self.words, self.fresh, self.written, self.step)
-        held: list[Place] = [("buffer", b, 0) for b in self.fresh[1:]]
-        finish = _Launched(end, [*held, self.words[1]], [], set(), self.step)
-        finish.writes = {_key(held[0] if held else self.words[1])}
-        return start, finish
-
-    def in_place(self) -> _Launched:
-        """A collective whose result takes the place of its operand."""
-        assert self.launch.there is not None
-        return _Launched(self.launch.there, self.words, self.fresh[:1], {_key(self.words[1])}, self.step)
-
-    def renamed(self, number: int, other: int) -> None:
-        """Let one buffer be another."""
-
-        def place(p: Place) -> Place:
-            return ("buffer", other, p[2]) if p[:2] == ("buffer", number) else p
-
-        self.words = [place(p) for p in self.words]
-        for keys in (self.reads, self.writes, self.written):
-            if ("buffer", number) in keys:
-                keys.discard(("buffer", number))
-                keys.add(("buffer", other))
-
-    @property
-    def pieces(self) -> int:
-        return self.launch.ints[0] if self.launch.ints is not None else 1
+    head: array[int]
+    phases: array[int]
+    fills: list[array[int]]
+    waves: list[array[int]]
+    steps: list[array[int]]
+    sizes: array[int]
+    at: list[tuple[int, int, int, int]]
 
 
 class LinkedExecutable:
@@ -118,11 +64,16 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_address", "_derive", "_keep", "_linked", "_run", "buffers", "clock", "division", "head", "held", "launches", "native", "offsets", "outputs", "peak", "reports", "waves", "wiring",
+        "_address", "_derive", "_keep", "_linked", "_looked", "_run", "buffers", "clock", "division", "head", "held", "launches", "native", "offsets", "outputs", "peak",
+        "reports", "room", "waves", "wiring", "words",
     )  # fmt: skip
 
     kernel = None
     ints = 0
+    waves: list[list[Launched]]
+    division: Division
+    offsets: dict[int, tuple[int, int]]
+    _looked: tuple[LinkedExecutable, Callable[[], Wiring]]
 
     def __init__(self, linked: LinkedProgram) -> None:
         kernels_ahead(k for c in _different(linked.clusters) for k in kernels_in(c.program.steps))
@@ -131,29 +82,52 @@ class LinkedExecutable:
         self._begin(wired(linked))
 
     @classmethod
-    def kept(cls, wiring: Wiring, derive: Callable[[], LinkedProgram]) -> LinkedExecutable:
-        """The executable of a wiring that was kept; `derive` gives its program, for who wants to look inside."""
+    def kept(
+        cls,
+        wiring: Wiring,
+        derive: Callable[[], LinkedProgram],
+        roomy: Collection[int] = (),
+        like: LinkedExecutable | None = None,
+    ) -> LinkedExecutable:
+        """The executable of a wiring that was kept; `derive` gives its program, for who wants to look inside.
+
+        Buffers of the clusters `roomy` get more memory than they need, for other sizes (see `refilled`).  `like` has the
+        waves and the memory plan.
+        """
         made = cls.__new__(cls)
-        made._begin(wiring)
+        made._begin(wiring, frozenset(roomy), like)
         made._linked, made._derive = None, derive
         return made
 
-    def _begin(self, wiring: Wiring) -> None:
+    def _begin(self, wiring: Wiring, roomy: frozenset[int] = frozenset(), like: LinkedExecutable | None = None) -> None:
         self.wiring = wiring
+        self.words: Words | None = None
+        self.room: dict[int, int] = {}  # bytes for buffers that have more than they need
         self._keep: list[Any] = []
         self.buffers: list[int] = []  # bytes of each
-        self.launches: list[_Launched] = []
+        self.launches: list[Launched] = []
         self.reports: list[Step] = []
         self.head: Any = None  # the words of LINKED
         self.clock: Any = None  # the words that waves add their time to (see `measuring.clocked`)
-        self._lay()
+        self._lay(roomy)
         if any(x.launch.host for x in self.launches) and self.wiring.on.get("overlap"):
             self._share()
-            self.launches = overlapped(self.launches, _Launched.halves)
-        self._divide()
+            self.launches = overlapped(self.launches, Launched.halves)
+        self._divide(None if like is None else [len(wave) for wave in like.waves])
         self._plan()
+        if like is not None:
+            self.division, self.offsets, self.room = like.division, like.offsets, like.room
         self.native = all(x.launch.ints is not None for x in self.launches)
         self._run: Callable[..., Any] = self._native() if self.native else self._stepwise
+
+    def __getattr__(self, name: str) -> Any:
+        """What only those ask for who look inside of a program that was made for other sizes (see `refilled`)."""
+        if name not in ("launches", "reports", "waves", "wiring"):
+            raise AttributeError(name)
+        like, describe = self._looked
+        whole = LinkedExecutable.kept(describe(), self._derive or (lambda: self.linked), like=like)
+        self.wiring, self.launches, self.waves, self.reports = whole.wiring, whole.launches, whole.waves, whole.reports
+        return getattr(self, name)
 
     @property
     def linked(self) -> LinkedProgram:
@@ -185,54 +159,41 @@ class LinkedExecutable:
 
     # ***** launches *****
 
-    def _lay(self) -> None:
+    def _lay(self, roomy: Collection[int]) -> None:
         """List the launches of all clusters, and where their words are."""
         where: list[Place] = [("word", word, 0) for word in self.wiring.words]
-        for cluster in self.wiring.clusters:
+        for k, cluster in enumerate(self.wiring.clusters):
+            first = len(self.buffers)
             self._lay_cluster(cluster, where)
+            if k in roomy:
+                self.room |= {b: roomy_size(self.buffers[b]) for b in range(first, len(self.buffers))}
         self.outputs: list[Place] = [where[v] for v in self.wiring.outputs if v >= 0]
 
     def _lay_cluster(self, cluster: Wired, where: list[Place]) -> None:
-        part = cluster.part
-        places: list[Place] = []
-        for value, step in cluster.tensors:
-            kind, number, offset = where[value]
-            places.append((kind, number, offset + step))
-        mine: set[Any] = {_key(places[k]) for k in cluster.aliases.values()}
-        tensors = list(places)
-        places += cluster.numbers
-        for at, laid in part.laid():
-            if at >= 0:
-                self.reports.append(part.steps[at])
-            pin: _Pin | None = None
-            for launch, words, count, bytes_of in laid:
-                fresh = list(range(len(self.buffers), len(self.buffers) + count))
-                given = [places[w] if w >= 0 else _nowhere(fresh) for w in words]
-                self.buffers += bytes_of
-                places += [("buffer", b, 0) for b in fresh]
-                written = {_key(p) for p in given} & mine
-                mine |= {("buffer", b) for b in fresh}
-                if launch is not None:
-                    made = _Launched(launch, given, fresh, written, len(self.reports) - 1)
-                    made.moved = self.reports[-1].moved // len(laid)
-                    if launch.pinned is not None:
-                        pin = pin or _Pin(given[launch.pinned.operand], launch.pinned.nbytes, launch.pinned.pieces)
-                        made.pin = pin if pin.place[0] == "word" else None
-                    self.launches.append(made)
-        fresh_results = iter(part.program.results)
-        for j in range(cluster.results):
-            if j in cluster.aliases:
-                where.append(tensors[cluster.aliases[j]])
-                continue
-            number = part.renumbered(next(fresh_results))
-            where.append(places[number] if number >= 0 else ("number", 0, 0))
+        first, laid = len(self.buffers), laid_cluster(cluster, where, len(self.buffers))
+        into = {key_of(laid.tensors[k]) for k in cluster.aliases.values()}
+        steps = len(self.reports)
+        self.reports += cluster.part.steps
+        pin: Pin | None = None
+        for launch, given, fresh, step, moved in laid.launches:
+            written = {key_of(p) for p in given if key_of(p) in into or (p[0] == "buffer" and p[1] >= first)} - {
+                ("buffer", b) for b in fresh
+            }
+            made = Launched(launch, given, fresh, written, steps + step)
+            made.moved = moved
+            if launch.pinned is not None:
+                pin = pin or Pin(given[launch.pinned.operand], launch.pinned.nbytes, launch.pinned.pieces)
+                made.pin = pin if pin.place[0] == "word" else None
+            self.launches.append(made)
+        self.buffers += laid.buffers
+        where += laid.results
 
     def _share(self) -> None:
         """Let results of collectives lie where their operands do, which nobody reads any more."""
         last: dict[Any, int] = {}
         for k, x in enumerate(self.launches):
             last |= dict.fromkeys(x.reads | x.writes, k)
-        kept = {_key(p) for p in self.outputs}
+        kept = {key_of(p) for p in self.outputs}
         for k, x in enumerate(self.launches):
             kind, number, offset = x.words[1] if x.launch.there is not None else ("word", 0, 0)
             key = (kind, number)
@@ -245,16 +206,23 @@ class LinkedExecutable:
             for other in self.launches[k + 1 :]:
                 other.renamed(out, number)
             self.outputs = [("buffer", number, p[2]) if p[:2] == ("buffer", out) else p for p in self.outputs]
-            kept = {_key(p) for p in self.outputs}
+            kept = {key_of(p) for p in self.outputs}
             last[key] = last.get(("buffer", out), k)
 
     # ***** waves and memory *****
 
-    def _divide(self) -> None:
-        """Give each launch its wave: those of one wave do not wait for each other."""
+    def _divide(self, counts: Sequence[int] | None = None) -> None:
+        """Give each launch its wave: those of one wave do not wait for each other.  `counts`: how many each has."""
+        if counts is not None:
+            left = iter(self.launches)
+            self.waves = [[next(left) for _ in range(count)] for count in counts]
+            for number, wave in enumerate(self.waves):
+                for x in wave:
+                    x.wave = number
+            return
         read: set[Any] = set()
         written: set[Any] = set()
-        self.waves: list[list[_Launched]] = []
+        self.waves = []
         for x in self.launches:
             reads, writes = x.reads, x.writes
             last = self.waves[-1] if self.waves else None
@@ -293,7 +261,7 @@ class LinkedExecutable:
         results = [(self.buffers[b], lives.get(b, (0,))[0]) if b >= 0 else (0, 0) for b in made]
         if not self.wiring.on["memory_plan"]:
             lives = {b: [0, len(self.waves)] for b in lives}
-        buffers = [(max(self.buffers[b], 1), lives[b][0], lives[b][1]) for b in inside]
+        buffers = [(max(self.room.get(b, self.buffers[b]), 1), lives[b][0], lives[b][1]) for b in inside]
         self.division = divided(buffers, results, max(len(self.waves), 1), self.wiring.phases)
         self.offsets = dict(zip(inside, self.division.places, strict=True))
         self.peak = self.division.peak
@@ -305,33 +273,39 @@ class LinkedExecutable:
         """The native function of the program."""
         division = self.division
         table, phases, first = _Table(self), [], 0
+        fills_of, waves_of = list[Any](), list[Any]()
         for number, end in enumerate(division.ends):
-            waves = [word for wave in self.waves[first:end] for word in table.wave(wave)]
+            waves = [word for wave in self.waves[first:end] for word in table.wave(wave, number)]
             fills = table.filled()
             made = [k for k, at in enumerate(division.results) if at == number]
             taken = [k for k, block in enumerate(division.blocks) if block[1] == number]
             given = [k for k, block in enumerate(division.blocks) if block[2] == number]
             words = {
                 "n_made": len(made), "made": self._kept(made), "n_taken": len(taken), "taken": self._kept(taken),
-                "n_given": len(given), "given": self._kept(given), "n_fills": len(fills) // len(FILL), "fills": self._kept(fills),
-                "n_waves": len(waves) // len(WAVE), "waves": self._kept(waves), "first": first,
+                "n_given": len(given), "given": self._kept(given), "n_fills": len(fills) // len(FILL), "fills": self._kept(fills, fills_of),
+                "n_waves": len(waves) // len(WAVE), "waves": self._kept(waves, waves_of), "first": first,
             }  # fmt: skip
             phases += [words[field.name] for field in PHASE]
             first = end
         sizes = [self.buffers[p[1]] if p[0] == "buffer" else 0 for p in self.outputs]
         blocks = [size for size, _, _ in division.blocks]
         begin, blocks[0] = blocks[0], blocks[0] + 8 * (table.words + 1)
-        moved = sum(x.moved for x in self.launches)
-        unlock = moved > UNLOCKED_BYTES or any(x.launch.ints[LAUNCH_FLAGS] & MAY_UNLOCK for x in self.launches)  # type: ignore[index]
+        held: list[Any] = []
         words = {
             "n_words": self.wiring.n_words, "n_results": len(self.outputs), "n_blocks": len(blocks), "table": begin,
-            "n_phases": len(division.ends), "phases": self._kept(phases), "unlock": int(unlock), "sizes": self._kept(sizes),
-            "blocks": self._kept(blocks), "times": 0, "abandon": self._abandon(),
+            "n_phases": len(division.ends), "phases": self._kept(phases, held),
+            "unlock": unlocks(x.moved for x in self.launches) or any_unlocks(x.launch for x in self.launches),
+            "sizes": self._kept(sizes, held), "blocks": self._kept(blocks), "times": 0, "abandon": self._abandon(),
         }  # fmt: skip
-        address = self._address = self._kept([words[field.name] for field in LINKED])
+        self._address = self._kept([int(words[field.name]) for field in LINKED])
         self.head = self._keep[-1]
+        self.words = Words(self.head, held[0], fills_of, waves_of, table.steps, held[1], table.at)
+        return self._callable()
+
+    def _callable(self) -> Callable[..., Any]:
+        """The native function of the words that are kept."""
         callable_of: Callable[..., Any] = runtime().make_callable(
-            address, b"program", tuple(self._keep), -1, runtime().program_stub
+            self._address, b"program", tuple(self._keep), -1, runtime().program_stub
         )
         return callable_of
 
@@ -380,10 +354,12 @@ class LinkedExecutable:
                 if x.pin is not None and x.pin.place[1] == number and not x.pin.held:
                     x.pin.fix(address + x.pin.place[2], storage)
 
-    def _kept(self, words: Sequence[int]) -> int:
-        """The address of some words, which stay there."""
+    def _kept(self, words: Sequence[int], arrays: list[Any] | None = None) -> int:
+        """The address of some words, which stay there; the array is added to `arrays`."""
         held = array("q", [_signed(w) for w in words] or [0])
         self._keep.append(held)
+        if arrays is not None:
+            arrays.append(held)
         address: int = held.buffer_info()[0]
         return address
 
@@ -517,22 +493,22 @@ class _Table:
     """The words of all launches, one behind the other, and what they are filled with."""
 
     def __init__(self, executable: LinkedExecutable) -> None:
-        self.executable, self.words = executable, 0
-        self.slots = {p[1]: k for k, p in enumerate(executable.outputs) if p[0] == "buffer"}
-        self.results = 1 + executable.wiring.n_words
-        self.blocks = self.results + len(executable.outputs)
+        self.executable, self.words, self._origins = executable, 0, Origins(executable)
         self._fills: list[int] = []
+        self.steps: list[Any] = []
+        self.at: list[tuple[int, int, int, int]] = []  # see `Words`
 
     def filled(self) -> list[int]:
         """The fills since the last call."""
         fills, self._fills = self._fills, []
         return fills
 
-    def wave(self, wave: Sequence[_Launched]) -> list[int]:
+    def wave(self, wave: Sequence[Launched], phase: int) -> list[int]:
         """The words of WAVE."""
         steps: list[int] = []
         first = 0
-        for x in wave:
+        for number, x in enumerate(wave):
+            self.at.append((phase, len(self._fills), len(self.steps), number))
             self.words += HEADER
             begin = 8 * self.words
             for place in (*(("buffer", b, 0) for b in x.fresh), *x.words):
@@ -546,37 +522,60 @@ class _Table:
             address = runtime().kernel_address(x.launch.call.__self__)  # type: ignore[attr-defined]
             steps += [address, ints.buffer_info()[0], begin, first, x.pieces]
             first += x.pieces
-        if len(wave) > 1 and sum(x.moved for x in wave) < SERIAL_BYTES or first == 1:
-            first = 0
-        return [len(wave), first, self.executable._kept(steps)]
+        shared = pieces_shared([x.moved for x in wave], first)
+        return [len(wave), shared, self.executable._kept(steps, self.steps)]
 
     def fill(self, place: Place) -> None:
         """Add where the next word comes from."""
+        self._fills.extend((self.words, *self._origins(place)))
+
+
+class Origins:
+    """Where words come from, as FILL says it: `origins(place)` is a base, and bytes from there."""
+
+    def __init__(self, executable: LinkedExecutable) -> None:
+        self._offsets = executable.offsets
+        self._slots = {p[1]: k for k, p in enumerate(executable.outputs) if p[0] == "buffer"}
+        self._results = 1 + executable.wiring.n_words
+        self._blocks = self._results + len(executable.outputs)
+
+    def __call__(self, place: Place) -> tuple[int, int]:
+        """The base of a word, and bytes from there."""
         kind, number, offset = place
         if kind == "word":
-            base = 1 + number
-        elif kind == "number":
-            base, offset = 0, number
-        elif number in self.slots:
-            base = self.results + self.slots[number]
-        else:
-            block, begin = self.executable.offsets[number]
-            base, offset = self.blocks + block if block >= 0 else self.results - 1 - block, offset + begin
-        self._fills.extend((self.words, base, offset))
+            return 1 + number, offset
+        if kind == "number":
+            return 0, number
+        if number in self._slots:
+            return self._results + self._slots[number], offset
+        block, begin = self._offsets[number]
+        return self._blocks + block if block >= 0 else self._results - 1 - block, offset + begin
+
+
+def pieces_shared(moved: Sequence[int], pieces: int) -> int:
+    """How many pieces of a wave all threads share; 0 where the calling thread runs it."""
+    return 0 if pieces == 1 or (len(moved) > 1 and sum(moved) < SERIAL_BYTES) else pieces
+
+
+def unlocks(moved: Iterable[int]) -> bool:
+    """Whether a program that moves so much lets other Python threads run."""
+    return sum(moved) > UNLOCKED_BYTES
+
+
+def any_unlocks(launches: Iterable[Launch]) -> bool:
+    """Whether one of the launches does."""
+    return any(x.ints is not None and x.ints[LAUNCH_FLAGS] & MAY_UNLOCK for x in launches)
+
+
+def roomy_size(nbytes: int) -> int:
+    """Some bytes more, so that many sizes have the same: a page at least, and at most a quarter more than are many."""
+    step = LEAST_ROOM if nbytes < MUCH_ROOM else 1 << (nbytes.bit_length() - 3)
+    return -(-nbytes // step) * step
 
 
 def _different(clusters: Sequence[LinkedCluster]) -> list[Compiled]:
     """The programs of clusters, each once."""
     return list(dict.fromkeys(c.compiled for c in clusters))
-
-
-def _nowhere(fresh: list[int]) -> Place:
-    """Where an operand without elements is: a kernel reads nothing there."""
-    return ("buffer", fresh[0], 0) if fresh else ("word", 0, 0)
-
-
-def _key(place: Place) -> tuple[str, int]:
-    return place[:2]
 
 
 def _signed(word: int) -> int:

@@ -223,6 +223,32 @@ def unpacked_part(row: Any) -> Part | None:
     return Part(program, steps)
 
 
+def _unpacked_cluster(row: Any, parts: Sequence[Part], n_words: int) -> Wired:
+    """A cluster of a program; whether there is so much memory is not looked at."""
+    if type(row) is not list or len(row) != 5 or type(row[0]) is not int or type(row[4]) is not int:
+        raise RecordError("no cluster")
+    which, n_results = row[0], row[4]
+    pairs, held, into = (list(unpacked_ints(x)) for x in row[1:4])
+    if not 0 <= which < len(parts) or len(pairs) % 2 or len(held) % 2 or len(into) % 2:
+        raise RecordError("a cluster of another program")
+    part = parts[which]
+    tensors = list(zip(pairs[::2], pairs[1::2], strict=True))
+    if any(
+        kind not in (0, 1) or (kind and not 0 <= n < n_words) for kind, n in zip(held[::2], held[1::2], strict=True)
+    ):
+        raise RecordError("an argument that is not there")
+    numbers = [("word" if kind else "number", n, 0) for kind, n in zip(held[::2], held[1::2], strict=True)]
+    aliases = dict(zip(into[::2], into[1::2], strict=True))
+    if any(not 0 <= j < n_results or not 0 <= k < len(tensors) for j, k in aliases.items()):
+        raise RecordError("a result in memory that is not there")
+    program = part.program
+    if (len(tensors), len(numbers)) != (program.n_inputs, program.n_args):
+        raise RecordError("a program that takes something else")
+    if n_results != len(program.results) + len(aliases):
+        raise RecordError("a program with other results")
+    return Wired(part, tensors, numbers, aliases, n_results)
+
+
 class _Checker:
     """Reads clusters, and checks that each takes what is there."""
 
@@ -234,32 +260,11 @@ class _Checker:
 
     def cluster(self, row: Any) -> Wired:
         """A cluster."""
-        if type(row) is not list or len(row) != 5 or type(row[0]) is not int or type(row[4]) is not int:
-            raise RecordError("no cluster")
-        which, n_results = row[0], row[4]
-        pairs, held, into = (list(unpacked_ints(x)) for x in row[1:4])
-        if not 0 <= which < len(self.parts) or len(pairs) % 2 or len(held) % 2 or len(into) % 2:
-            raise RecordError("a cluster of another program")
-        part = self.parts[which]
-        tensors = list(zip(pairs[::2], pairs[1::2], strict=True))
-        if any(not 0 <= v < len(self.sizes) or not 0 <= at <= self.sizes[v] for v, at in tensors):
+        found = _unpacked_cluster(row, self.parts, self.n_words)
+        if any(not 0 <= v < len(self.sizes) or not 0 <= at <= self.sizes[v] for v, at in found.tensors):
             raise RecordError("memory that is not there")
-        if any(
-            kind not in (0, 1) or (kind and not 0 <= n < self.n_words)
-            for kind, n in zip(held[::2], held[1::2], strict=True)
-        ):
-            raise RecordError("an argument that is not there")
-        numbers = [("word" if kind else "number", n, 0) for kind, n in zip(held[::2], held[1::2], strict=True)]
-        aliases = dict(zip(into[::2], into[1::2], strict=True))
-        if any(not 0 <= j < n_results or not 0 <= k < len(tensors) for j, k in aliases.items()):
-            raise RecordError("a result in memory that is not there")
-        program = part.program
-        if (len(tensors), len(numbers)) != (program.n_inputs, program.n_args):
-            raise RecordError("a program that takes something else")
-        if n_results != len(program.results) + len(aliases):
-            raise RecordError("a program with other results")
-        self.made(part, tensors, aliases, n_results)
-        return Wired(part, tensors, numbers, aliases, n_results)
+        self.made(found.part, found.tensors, found.aliases, found.results)
+        return found
 
     def made(self, part: Part, tensors: Sequence[tuple[int, int]], aliases: dict[int, int], n_results: int) -> None:
         """Note how much memory the results have."""

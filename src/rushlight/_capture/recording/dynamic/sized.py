@@ -10,6 +10,7 @@ program that a recording for these sizes would have given.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -21,7 +22,7 @@ from rushlight._engine.dispatch.backward_spec import SizedBackward
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import env_of, filled, framed, is_symbolic
+from rushlight._types.symbols import Hole, env_of, filled, framed, is_symbolic
 
 __all__ = ["SizedProgram", "SizedValues", "holds_sizes"]
 
@@ -49,41 +50,39 @@ class _SpecFrame:
 
 
 class _Parts:
-    """A tuple of a class with fields, taken apart."""
+    """A container taken apart.  One in which no number is symbolic stands for itself."""
 
-    __slots__ = ("kind", "parts")
+    __slots__ = ("make", "parts")
 
-    def __init__(self, kind: Any, parts: list[Any]) -> None:
-        self.kind, self.parts = kind, parts
+    def __init__(self, make: Callable[[list[Any]], Any], parts: list[Any]) -> None:
+        self.make, self.parts = make, parts
 
 
 def _taken_apart(value: Any, numbers: list[Any]) -> Any:
     """As `framed`, through specs and tuples of classes as well."""
     if isinstance(value, Spec):
         return value if env_of((*value.shape, *value.strides)) is None else _SpecFrame(value, numbers)
-    if isinstance(value, tuple) and type(value) is not tuple:
-        parts = [_taken_apart(v, numbers) for v in value]
-        return value if all(a is b for a, b in zip(parts, value, strict=True)) else _Parts(type(value), parts)
-    if type(value) in (tuple, list):
-        return type(value)([_taken_apart(v, numbers) for v in value])
-    if type(value) is dict:
-        return {k: _taken_apart(v, numbers) for k, v in value.items()}
+    kind: Any = type(value)
+    if isinstance(value, (tuple, list, dict)):
+        items: Any = value.values() if isinstance(value, dict) else value
+        parts = [_taken_apart(v, numbers) for v in items]
+        if all(a is b for a, b in zip(parts, items, strict=True)):
+            return value
+        return _Parts(partial(_as_dict, tuple(value)) if kind is dict else getattr(kind, "_make", kind), parts)
     return framed(value, numbers)
+
+
+def _as_dict(keys: Sequence[Any], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))
 
 
 def _put_together(frame: Any, values: Sequence[Any]) -> Any:
     kind = type(frame)
+    if kind is _Parts:
+        return frame.make([_put_together(v, values) for v in frame.parts])
     if kind is _SpecFrame:
         return frame.filled(values)
-    if kind is _Parts:
-        parts = [_put_together(v, values) for v in frame.parts]
-        make = getattr(frame.kind, "_make", frame.kind)
-        return make(parts)
-    if kind in (tuple, list):
-        return kind([_put_together(v, values) for v in frame])
-    if kind is dict:
-        return {k: _put_together(v, values) for k, v in frame.items()}
-    return filled(frame, values)
+    return values[frame.place] if kind is Hole else frame
 
 
 class SizedValues:
@@ -122,7 +121,7 @@ class SizedProgram:
         numbers: list[Any] = []
         parts = {name: getattr(program, name) for name in _PARTS if name != "_changed"}
         parts["_changed"] = [Changed(each.given, None) for each in program._changed]
-        self._parts = _taken_apart(parts, numbers)
+        self._parts: dict[str, Any] = {name: _taken_apart(part, numbers) for name, part in parts.items()}
         self._graph = graph_frame(program.graph, numbers)
         self._numbers_at: Callable[..., Any] = env.compiled(numbers, guarded=False)
         spec = program._backward
@@ -136,7 +135,7 @@ class SizedProgram:
         numbers = self._numbers_at(*sizes)
         made = CompiledProgram.__new__(CompiledProgram)
         made.__dict__.update(self._program.__dict__)
-        made.__dict__.update(_put_together(self._parts, numbers))
+        made.__dict__.update({name: _put_together(part, numbers) for name, part in self._parts.items()})
         made._graph = made._text = made._key = None
         made.graph_at = lambda: graph_from(self._graph, numbers)
         made.links = lambda laid, compile_now: self._links.executable(laid, sizes, compile_now)

@@ -38,7 +38,7 @@ class _Link:
     not hold.
     """
 
-    __slots__ = ("choices", "frame", "numbers_at", "parts")
+    __slots__ = ("_alike", "_made", "_template", "_tensors", "_varying", "choices", "frame", "numbers_at", "parts")
 
     def __init__(self, program: Any, sizes: Sizes) -> None:
         backend, laid = backend_of(CPU), program.laid()
@@ -53,6 +53,12 @@ class _Link:
         if any(sizes.env.is_pinned(k) for k in range(len(sizes.values))):
             raise SpecializationError("a size decides too much")
         self.numbers_at = sizes.env.compiled(numbers)
+        rows = self.frame["clusters"]
+        self._varying = {k: row[0] for k, row in enumerate(rows) if _places(row) or self.parts[row[0]].places}
+        self._tensors = {k: rows[k][1] for k in self._varying if _places(rows[k])}
+        # A template has the same clusters for all sizes, but for the memory of their tensors.
+        others = [row[:1] + row[2:] for row in rows], [v for name, v in self.frame.items() if name != "clusters"]
+        self._made, self._template, self._alike = 0, None, not _places(others)
 
     def executable(self, laid: Laid, sizes: Sequence[int], compile_now: Callable[[], Any]) -> Any:
         """The executable for these sizes; None where a condition does not hold, or a kernel is not at hand."""
@@ -60,16 +66,40 @@ class _Link:
         numbers = self.numbers_at(*sizes) if self.choices == backend.choices else None
         if numbers is None:
             return None
-        data = filled(self.frame, numbers)
-        data["parts"] = [part.at(numbers, backend.unpacked_part) for part in self.parts]
-        if any(part is None for part in data["parts"]):
+        parts = [part.at(numbers, backend.unpacked_part) for part in self.parts]
+        if any(part is None for part in parts):
             return None
+
+        def data() -> dict[str, Any]:
+            return {**filled(self.frame, numbers), "parts": parts}
+
         if CHECK.get():
-            data["parts"] = [filled(part.frame, numbers) for part in self.parts]
-            texts = [backend.packed_text(each, False) for each in (data, backend.packed(compile_now(), True))]
-            if texts[0] != texts[1]:
-                raise AssertionError(f"a linked program for sizes {list(sizes)} is not\n{texts[1]}\nbut\n{texts[0]}")
-        return backend.unpacked_linked(data, laid.in_specs, laid.sizes(), compile_now)
+            self._check_texts(data(), numbers, sizes, compile_now)
+        specs, nbytes = laid.in_specs, laid.sizes()
+        if self._template is not None:
+            tensors = {k: filled(row, numbers) for k, row in self._tensors.items()}
+            made = self._template.refilled(
+                tensors, parts, lambda: backend.unpacked_wiring(data(), specs, nbytes), lambda: compile_now().linked
+            )
+            if made is not None:
+                if CHECK.get():
+                    self._template.check(made)
+                return made
+        self._made += 1
+        roomy = self._varying if self._made > 1 and self._alike else {}  # one size needs no room
+        made = backend.unpacked_linked(data(), specs, nbytes, compile_now, roomy)
+        self._template = backend.linked_for_sizes(made, roomy) if roomy and made is not None else None
+        return made
+
+    def _check_texts(
+        self, data: dict[str, Any], numbers: Sequence[Any], sizes: Sequence[int], compile_now: Callable[[], Any]
+    ) -> None:
+        """AssertionError where the program that is linked for these sizes alone is another one."""
+        backend = backend_of(CPU)
+        data["parts"] = [filled(part.frame, numbers) for part in self.parts]
+        texts = [backend.packed_text(each, False) for each in (data, backend.packed(compile_now(), True))]
+        if texts[0] != texts[1]:
+            raise AssertionError(f"a linked program for sizes {list(sizes)} is not\n{texts[1]}\nbut\n{texts[0]}")
 
 
 class _SizedPart:

@@ -22,7 +22,7 @@ from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.guards.guards import native_find
-from rushlight._capture.trace.guards.varying import Varying
+from rushlight._capture.trace.guards.varying import SizesNow, Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, silent, tell
@@ -69,6 +69,7 @@ class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
     __slots__ = (
+        "added",
         "at_once",
         "changing",
         "concrete",
@@ -85,7 +86,7 @@ class Position:
     )
 
     def __init__(self) -> None:
-        self.failures = self.sizes = 0
+        self.failures = self.sizes = self.added = 0
         self.at_once = False  # whether the last trace ended at its first instruction
         self.dims: set[tuple[str, int]] = set()  # places of tensors, and their dims that vary
         self.pins: dict[tuple[str, int], int] = {}  # how often they have been asked for
@@ -100,6 +101,7 @@ class Position:
 
     def add(self, segment: Segment) -> None:
         """A segment, found first from now on; of those made for single sizes the oldest go."""
+        self.added += 1
         self.segments.insert(0, segment)
         self.runs.insert(0, segment.run)
         if segment.origin is not None:
@@ -171,6 +173,26 @@ class Position:
         else:
             self.fixed |= {place[0]}
             self.symbols -= {place[0]}
+
+
+class Asked:
+    """What one call has asked of the traces with symbols at a position: their conditions are asked once."""
+
+    __slots__ = ("_added", "_found")
+
+    def __init__(self, position: Position) -> None:
+        self._added = position.added
+        self._found: dict[SizedSegment, SizesNow | None] = {}
+
+    def is_latest(self, position: Position) -> bool:
+        """Whether no other thread has added a segment since."""
+        return self._added == position.added
+
+    def sizes(self, sized: SizedSegment, state: Sequence[Any]) -> SizesNow | None:
+        """See `SizedSegment.sizes_now`."""
+        if sized not in self._found:
+            self._found[sized] = sized.sizes_now(state)
+        return self._found[sized]
 
 
 def reset() -> None:
@@ -245,8 +267,9 @@ class CompiledFunction:
 
     def _compiled(self, state: Sequence[Any]) -> Any:
         """What a segment gives, which is made if need be; MISS for calls that run as they are."""
+        asked = Asked(self.entry)
         if _SHOWN[0]:
-            found = self._slowly(self.entry, state)
+            found = self._slowly(self.entry, state, asked)
             if found is not MISS:
                 return found
         if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
@@ -255,16 +278,18 @@ class CompiledFunction:
             _tell_version()
             self.entry.concrete = True
             return MISS
-        traced = self._traced(self.entry, state, functools.partial(_enter, self.target))
+        traced = self._traced(self.entry, state, functools.partial(_enter, self.target), asked)
         return MISS if traced is None else traced[0]
 
-    def _traced(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> tuple[Any] | None:
+    def _traced(
+        self, position: Position, state: Sequence[Any], start: functools.partial[None], asked: Asked
+    ) -> tuple[Any] | None:
         """What a new segment gives for a state, in a tuple; None where none can be made here."""
         with _LOCK:
-            found = self._slowly(position, state)  # of another thread, meanwhile
+            found = MISS if asked.is_latest(position) else self._slowly(position, state, asked)
             if found is not MISS:
                 return (found,)
-            made = self._resized(position, state)
+            made, given = self._resized(position, state, asked)
             if made is None:
                 if not self._allowed(position, state):
                     return None
@@ -283,7 +308,7 @@ class CompiledFunction:
             position.add(made)
             if position is self.entry:
                 self._found_natively()
-        found = self._shown(made)(state)
+        found = self._shown(made)(state) if given is None else self._made_runs(made, state, given)
         if found is MISS:
             position.remove(made)
             position.concrete = True
@@ -305,17 +330,18 @@ class CompiledFunction:
         if isinstance(space[name], types.FunctionType):
             space[name] = native_find(space["runs"], space["MISS"], space["missed"])
 
-    def _slowly(self, position: Position, state: Sequence[Any]) -> Any:
+    def _slowly(self, position: Position, state: Sequence[Any], asked: Asked) -> Any:
         """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
         for segment in [each for each in position.segments if each.origin is None]:
             found = self._shown(segment)(state)
             if found is not MISS:
                 return found
-        for sized in [*position.sized]:
-            made, given = sized.found(state)
-            if made is not None:
+        for sized in [*position.sized] if any(each.made for each in position.sized) else ():
+            now = asked.sizes(sized, state)
+            made = None if now is None else sized.found(now)
+            if now is not None and made is not None:
                 position.again(made)
-                return self._made_runs(made, state, given)
+                return self._made_runs(made, state, now[2])
         return MISS
 
     def _made_runs(self, made: Segment, state: Sequence[Any], given: tuple[Any, ...]) -> Any:
@@ -329,20 +355,25 @@ class CompiledFunction:
         """A segment with its conditions in Python; where somebody looks on, its program is told."""
         return told(segment, self._name()) if STATE.observers else segment.slow
 
-    def _resized(self, position: Position, state: Sequence[Any]) -> Segment | None:
-        """The segment that a trace with symbols becomes for the sizes of a state; None where none serves them."""
+    def _resized(
+        self, position: Position, state: Sequence[Any], asked: Asked
+    ) -> tuple[Segment | None, tuple[Any, ...] | None]:
+        """The segment that a trace with symbols becomes for the sizes of a state, and what it is called with; None where
+        none serves them.
+        """
         for number, sized in enumerate(position.sized):
-            made = self._made_for(sized, state)
-            if made is not None:
+            now = asked.sizes(sized, state)
+            made = None if now is None else self._made_for(sized, now)
+            if now is not None and made is not None:
                 sized.used += 1
                 position.sized.insert(0, position.sized.pop(number))
-                return made
-        return None
+                return made, now[2]
+        return None, None
 
-    def _made_for(self, sized: SizedSegment, state: Sequence[Any]) -> Segment | None:
-        """The segment of a trace with symbols for the sizes of a state, compiled; None where there is none."""
+    def _made_for(self, sized: SizedSegment, now: SizesNow) -> Segment | None:
+        """The segment of a trace with symbols for some sizes, compiled; None where there is none."""
         try:
-            made = sized.at(state)
+            made = sized.at(now)
             if made is not None and hasattr(made.program, "compile"):
                 made.program.compile()
         except Exception as error:  # another trace may do better
@@ -518,7 +549,8 @@ class CompiledFunction:
 
     def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:
         """The segment of a trace with symbols for the sizes at hand."""
-        made = sized.at(state)
+        now = sized.sizes_now(state)
+        made = None if now is None else sized.at(now)
         if made is None:
             raise SpecializationError("the conditions of a trace do not hold for the sizes that it was made with")
         for place in sized.pinned():
@@ -633,10 +665,11 @@ class CompiledFunction:
             found = run(state)
             if found is not MISS:
                 return position, (found,)
-        found = self._slowly(position, state)
+        asked = Asked(position)
+        found = self._slowly(position, state, asked)
         if found is not MISS:
             return position, (found,)
-        made = self._traced(position, state, functools.partial(_reenter, [_hollow(frame) for frame in frames]))
+        made = self._traced(position, state, functools.partial(_reenter, [_hollow(frame) for frame in frames]), asked)
         if made is not None:
             self.known.add((frames[-1].code, frames[-1].ip))
         return position, made

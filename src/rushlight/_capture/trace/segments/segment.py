@@ -23,7 +23,7 @@ from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.guards.asking import ERRORS, Conditions
 from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
 from rushlight._capture.trace.guards.sources import Reads, Source
-from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesRead, Varying
+from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesNow, SizesRead, Varying
 from rushlight._capture.trace.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
 from rushlight._capture.trace.reports.events import Break, Unbuildable
@@ -647,7 +647,7 @@ class Written:
 
 
 class SizedSegment:
-    """A segment with symbolic sizes: `at(state)` makes the one for the sizes that a state has, without a trace."""
+    """A segment with symbolic sizes: `at(sizes_now(state))` makes the one for a state, without a trace."""
 
     def __init__(self, written: Written, constants: dict[str, Any], program: Any, sizes: SizesRead) -> None:
         self.program = program
@@ -672,25 +672,25 @@ class SizedSegment:
         """Whether it serves no other sizes than those of its trace."""
         return self._sizes.all_pinned
 
-    def found(self, state: Sequence[Any]) -> tuple[Segment | None, tuple[Any, ...]]:
-        """The segment that was made for a state with these sizes, and what it is called with; None where there is none."""
-        now = self._sizes.now(state) if self.made else None
-        found = None if now is None else self.made.get(now[0])
-        if now is None or found is None or any(found.space[name] is not spec for name, spec in now[1].items()):
-            return None, ()
+    def sizes_now(self, state: Sequence[Any]) -> SizesNow | None:
+        """The sizes that a state has, and what a segment for them is called with; None where a condition fails."""
+        return self._sizes.now(state)
+
+    def found(self, now: SizesNow) -> Segment | None:
+        """The segment that was made for these sizes; None where there is none."""
+        found = self.made.get(now[0])
+        if found is None or any(found.space[name] is not spec for name, spec in now[1].items()):
+            return None
         self.made.move_to_end(now[0])
-        return found, now[2]
+        return found
 
     def forget(self, segment: Segment) -> None:
         """Drop a segment that was made for single sizes."""
         for sizes in [sizes for sizes, made in self.made.items() if made is segment]:
             del self.made[sizes]
 
-    def at(self, state: Sequence[Any]) -> Segment | None:
-        """The segment for this state; None where it has no such sizes, or a decision of the trace would differ."""
-        now = self._sizes.now(state)
-        if now is None:
-            return None
+    def at(self, now: SizesNow) -> Segment | None:
+        """The segment for these sizes; None where a decision of the trace would differ."""
         sizes, specs, _ = now
         found = self._varying.at(sizes)
         if found is None or any(found[name] is not spec for name, spec in specs.items()):
