@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._interface.base import absent_class, absent_function
+from rushlight._interface.base import absent_class, absent_function, lazy_files
 
 __all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "register_custom_op_symbolic"]
 
@@ -35,3 +35,7 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
     """How an exporter would write an operator; it is accepted, as packages say it when they are imported."""
     if "::" not in symbolic_name:
         raise ValueError(f"expected an operator's name as namespace::name, got {symbolic_name!r}")
+
+
+# Models that come in: `load` and the interface of onnx's backends, loaded by their first use.
+__getattr__ = lazy_files(__name__, {"load": "importing.module"}, modules=("backend",))
