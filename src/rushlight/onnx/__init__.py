@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight._interface.base import absent_class, absent_function, lazy_files
 
-__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "register_custom_op_symbolic"]
+__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "load", "register_custom_op_symbolic"]
 
 _WHY = "models are not exported to ONNX yet"
 

@@ -29,7 +29,7 @@ class BackendRep:
             raise TypeError(f"unknown options {sorted(kwargs)}")
         named: dict[str, Any] = {}
         if isinstance(inputs, dict):
-            inputs, named = (), inputs
+            named, inputs = inputs, ()
         elif not isinstance(inputs, (list, tuple)):
             inputs = (inputs,)
         with torch.no_grad():

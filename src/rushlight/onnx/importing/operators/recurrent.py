@@ -27,7 +27,8 @@ _BY_NAME = {name.lower(): rule for name, rule in _ACTIVATIONS.items()}
 
 def _activations(names: Sequence[str], alphas: Any, betas: Any) -> list[Callable[[Any], Any]]:
     """The functions that are named, with their parameters taken in order from both lists."""
-    alphas, betas, found = list(alphas or ()), list(betas or ()), []
+    alphas, betas = list(alphas or ()), list(betas or ())
+    found: list[Callable[[Any], Any]] = []
     for name in names:
         if name.lower() not in _BY_NAME:
             raise ValueError(f"unknown activation {name!r}")
