@@ -177,6 +177,91 @@ def test_each_level_is_chosen_by_the_processor(made, tmp_path, arguments):
     assert all(_close(r, results[0]) for r in results)
 
 
+# ***** sizes that vary *****
+
+
+class Lengths(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Linear(8, 3)
+
+    def forward(self, x, y):
+        return self.scores(x).softmax(-1), torch.cat([x.sum(-1), y], 1).cumsum(1)
+
+
+@pytest.fixture(scope="module")
+def lengths():
+    torch.manual_seed(0)
+    return Lengths().eval()
+
+
+@pytest.fixture(scope="module")
+def sized(lengths, tmp_path_factory):
+    batch, length = torch.export.Dim("batch", min=1, max=3), torch.export.Dim("length", min=2, max=5)
+    shapes = ({0: batch, 1: length}, {0: batch, 1: 2 * length})
+    program = torch.export.export(lengths, (torch.ones(2, 4, 8), torch.ones(2, 8)), dynamic_shapes=shapes)
+    folder = tmp_path_factory.mktemp("sized")
+    path = torch._inductor.aoti_compile_and_package(program, package_path=folder / "lengths.rlp")
+    library = torch._inductor.aot_compile(
+        program, None, options={"aot_inductor.output_path": str(folder / "liblengths.so")}
+    )
+    return path, library
+
+
+def test_every_choice_of_sizes_within_the_ranges(sized, lengths):
+    loaded = torch._inductor.aoti_load_package(sized[0])
+    for batch in (1, 2, 3):
+        for length in (2, 3, 4, 5):
+            x, y = torch.randn(batch, length, 8), torch.randn(batch, 2 * length)
+            got, want = loaded(x, y), lengths(x, y)
+            assert all(
+                a.shape == b.shape and _close(a.numpy(), b.detach().numpy()) for a, b in zip(got, want, strict=True)
+            )
+    x, y = torch.ones(2, 4, 8), torch.ones(2, 8)
+    with pytest.raises(ValueError, match="is from 1 to 3 in this package, not 4"):
+        loaded(torch.ones(4, 4, 8), torch.ones(4, 8))
+    with pytest.raises(ValueError, match=r"'y' must have the shape \[2, 8\], not \[2, 7\]"):
+        loaded(x, torch.ones(2, 7))
+    with pytest.raises(ValueError, match=r"'y' must have the shape \[2, \?\], not \[3, 8\]"):
+        loaded(x, torch.ones(3, 8))
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_a_c_program_chooses_sizes(sized, tmp_path):
+    folder = Path(sized[1]).parent
+    (tmp_path / "main.c").write_text(r"""
+#include "lengths.h"
+#include <stdio.h>
+int main(void) {
+    int64_t sizes[2] = {3, 5}, wrong[2] = {3, 6};
+    static float x[3 * 5 * 8], y[3 * 10], scores[3 * 5 * 3], sums[3 * 15];
+    const void *inputs[2] = {x, y};
+    void *outputs[2] = {scores, sums};
+    char text[99];
+    for (int i = 0; i < 30; i++) y[i] = 1;
+    if (lengths_run(sizes, inputs, outputs, text, 99) != LENGTHS_OK) return 1;
+    printf("%ld %g\n", (long)lengths_output(sizes, 1)->shape[1], sums[14]);
+    printf("%d %s\n", lengths_run(wrong, inputs, outputs, text, 99), text);
+    return 0;
+}
+""")
+    subprocess.run(
+        ["gcc", "-Wall", "-Werror", f"-I{folder}", "main.c", "-o", "main", f"-L{folder}", "-llengths"],
+        cwd=tmp_path,
+        check=True,
+    )
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    out = subprocess.run([tmp_path / "main"], check=True, env=environment, capture_output=True, text=True).stdout
+    assert out.splitlines() == ["15 10", "9 a size is out of its range"]
+
+
+def test_sizes_without_an_end_are_refused(lengths):
+    shapes = ({0: torch.export.Dim("batch")}, {0: torch.export.Dim("batch")})
+    program = torch.export.export(lengths, (torch.ones(2, 4, 8), torch.ones(2, 8)), dynamic_shapes=shapes)
+    with pytest.raises(RuntimeError, match="no greatest value"):
+        torch._inductor.aoti_compile_and_package(program)
+
+
 # ***** what cannot be packaged *****
 
 
@@ -278,8 +363,8 @@ def test_the_library_needs_the_c_library_alone(made, tmp_path):
 
 def test_weights_come_once(made, model):
     nbytes = sum(p.numel() * 4 for p in model.parameters())
-    assert nbytes <= len(made.program.weights) < nbytes + 64 * 16
-    assert len(made.library()) - len(made.program.weights) < 1 << 20
+    assert nbytes <= len(made.weights) < nbytes + 64 * 16
+    assert len(made.library()) - len(made.weights) < 1 << 20
 
 
 # ***** damaged and hostile files *****

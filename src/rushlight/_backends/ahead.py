@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Request", "TensorInfo", "CallLayout"]
+__all__ = ["CallLayout", "Request", "SizeRange", "TensorInfo"]
 
 
 class Request(NamedTuple):
@@ -37,3 +37,11 @@ class CallLayout(NamedTuple):
     outputs: list[TensorInfo]
     sources: list[tuple[int, int]]
     results: list[int]
+
+
+class SizeRange(NamedTuple):
+    """A size that calls may choose: its name, the least and the greatest."""
+
+    name: str
+    least: int
+    most: int

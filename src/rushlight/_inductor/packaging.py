@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rushlight._interface.packaging import PackageError, build, load_tensors
+from rushlight._inductor.packaged_sizes import exported_sizes
+from rushlight._interface.packaging import build, load_tensors
 from rushlight.compiler.compilation import check_options
+from rushlight.nn import Module
 
 __all__ = ["aot_compile", "aoti_compile_and_package", "aoti_load_package"]
 
@@ -28,8 +30,10 @@ def aoti_compile_and_package(
     Without `package_path` the file is `model.rlp` in a new temporary folder.  `inductor_configs` are options of
     `torch.compile`.  The file is rushlight's own, not one of PyTorch's AOTInductor.
 
-    Raises RuntimeError (`PackageError`) for programs that draw random numbers, write to their weights or inputs, or
-    have symbolic sizes, and names the reason.
+    A program with symbolic sizes is planned for each choice of sizes within their ranges, 256 at most.
+
+    Raises RuntimeError (`PackageError`) for programs that draw random numbers, or write to their weights or inputs, and
+    names the reason.
 
         >>> import os, tempfile
         >>> import rushlight as torch
@@ -96,26 +100,16 @@ def built(
     levels: Sequence[str] | None = None,
 ) -> Any:
     """The program of a module, a function, or an exported program, with its code."""
+    sizes = None
     if hasattr(program, "graph_signature") and hasattr(program, "module"):
-        if getattr(program, "range_constraints", None):
-            raise PackageError(
-                "programs with symbolic sizes are not packaged yet: export the program without dynamic_shapes"
-            )
-        args, kwargs = program.example_inputs if args is None else (args, kwargs)
+        given, by_name = program.example_inputs
+        args, kwargs = (given, by_name) if args is None else (args, kwargs)
+        sizes = exported_sizes(program)
         program = program.module()
     if args is None:
         raise TypeError("a module or a function is packaged with example arguments: give args")
-    named = (
-        {id(x): key for key, x in (*program.named_parameters(), *program.named_buffers())}
-        if hasattr(program, "named_parameters")
-        else {}
-    )
-    return build(
-        program,
-        args,
-        kwargs,
-        name=name,
-        levels=levels,
-        options=check_options(dict(options)) if options else None,
-        named=named,
-    )
+    named: dict[int, str] = {}
+    if isinstance(program, Module):
+        named = {id(x): key for key, x in (*program.named_parameters(), *program.named_buffers())}
+    checked = check_options(dict(options)) if options else None
+    return build(program, args, kwargs, name=name, levels=levels, options=checked, named=named, sizes=sizes)

@@ -45,10 +45,13 @@ class _Library:
     def __init__(self, data: mmap.mmap, index: Index) -> None:
         place, size, _ = index.library
         self.library = _opened(memoryview(data)[place : place + size])
-        self.name = name = index.name
-        self.run = self._function(
-            f"{name}_run", ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64]
-        )
+        (self.name, self.sized) = (name, sized) = index.name, bool(index.ranges)
+        pointers, sizes = [ctypes.c_void_p] * 2, [ctypes.c_void_p] * sized
+        self.run = self._function(f"{name}_run", ctypes.c_int32, [*sizes, *pointers, ctypes.c_char_p, ctypes.c_int64])
+        self.tensor = [
+            self._function(f"{name}_{kind}", ctypes.POINTER(_Tensor), [*sizes, ctypes.c_int64])
+            for kind in ("input", "output")
+        ]
         self.set_threads = self._function(f"{name}_set_threads", ctypes.c_int32, [ctypes.c_int64])
         self.processor = self._function(f"{name}_processor", ctypes.c_char_p, [])
         self.check(index)
@@ -67,8 +70,33 @@ class _Library:
         """PackageError where the library takes or gives something else than an index says."""
         if index.name != self.name:
             raise PackageError(f"the library of the package is called {self.name}, not {index.name}")
-        for kind, tensors in (("input", index.inputs), ("output", index.outputs)):
-            self._compare(self.name, kind, tensors)
+        for which, tensors in enumerate((index.inputs, index.outputs)):
+            kind = ("input", "output")[which]
+            count = self._function(f"{self.name}_{kind}_count", ctypes.c_int64, [])()
+            if count != len(tensors):
+                raise PackageError(f"the library of the package has {count} {kind}s, its index {len(tensors)}")
+            for choice in _corners(index.ranges):
+                named = dict(zip([name for name, _, _ in index.ranges], choice, strict=True))
+                for k, (_, dtype, shape) in enumerate(tensors):
+                    found = self.shape(which, choice, k, dtype)
+                    wanted = [named.get(n, -1) if isinstance(n, str) else n for n in shape]
+                    if len(found) != len(wanted) or any(n not in (-1, m) for n, m in zip(wanted, found, strict=True)):
+                        raise PackageError(f"{kind} {k} of the package's library is another one than its index says")
+
+    def shape(self, which: int, choice: Sequence[int], number: int, dtype: str) -> tuple[int, ...]:
+        """The shape of an input (0) or output (1) for a choice of sizes."""
+        found = self.tensor[which](*self.sizes(choice), number)
+        if not found:
+            raise PackageError("the library of the package has other sizes than its index says")
+        tensor = found.contents
+        shape = tuple(tensor.shape[: tensor.rank])
+        if tensor.dtype != dtype.encode() or tensor.nbytes != prod(shape) * DTYPES[dtype]:
+            raise PackageError("a tensor of the package's library is another one than its index says")
+        return shape
+
+    def sizes(self, choice: Sequence[int]) -> list[Any]:
+        """The argument that says sizes, where there is one."""
+        return [(ctypes.c_int64 * len(choice))(*choice)] if self.sized else []
 
     def _function(self, name: str, result: Any, arguments: list[Any]) -> Any:
         try:
@@ -78,20 +106,10 @@ class _Library:
         found.restype, found.argtypes = result, arguments
         return found
 
-    def _compare(self, name: str, kind: str, tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
-        """The same for inputs or outputs."""
-        count = self._function(f"{name}_{kind}_count", ctypes.c_int64, [])()
-        at = self._function(f"{name}_{kind}", ctypes.POINTER(_Tensor), [ctypes.c_int64])
-        if count != len(tensors):
-            raise PackageError(f"the library of the package has {count} {kind}s, its index {len(tensors)}")
-        for k, (_, dtype, shape) in enumerate(tensors):
-            found = at(k).contents
-            if (
-                found.dtype != dtype.encode()
-                or tuple(found.shape[: found.rank]) != shape
-                or found.nbytes != prod(shape) * DTYPES[dtype]
-            ):
-                raise PackageError(f"{kind} {k} of the package's library is another one than its index says")
+
+def _corners(ranges: Sequence[tuple[str, int, int]]) -> list[tuple[int, ...]]:
+    """The least sizes, and the greatest."""
+    return [tuple(least for _, least, _ in ranges), tuple(most for _, _, most in ranges)]
 
 
 def _opened(code: Any) -> Any:
@@ -142,11 +160,37 @@ class LoadedPackage:
             raise ValueError(f"a call runs on at least one thread, not on {count}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = self.arguments(args, kwargs)
-        arrays = [self._array(x, k) for k, x in enumerate(given)]
-        made = [np.empty(shape, dtype) for (_, _, shape), dtype in zip(self.outputs, self._dtypes, strict=True)]
-        self.run([x.ctypes.data for x in arrays], [x.ctypes.data for x in made])
+        arrays = [self._array(x, k) for k, x in enumerate(self.arguments(args, kwargs))]
+        choice = self.choice([x.shape for x in arrays])
+        made = [np.empty(shape, dtype) for shape, dtype in zip(self.out_shapes(choice), self._dtypes, strict=True)]
+        self.run([x.ctypes.data for x in arrays], [x.ctypes.data for x in made], choice)
         return built(self._index.out_tree, made)
+
+    def choice(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The sizes of a call, by the shapes of its inputs.  ValueError for shapes that the program does not take."""
+        found: dict[str, int] = {}
+        for (name, _, wanted), shape in zip(self.inputs, shapes, strict=True):
+            fits = len(shape) == len(wanted)
+            for n, m in zip(wanted, shape, strict=False):
+                fits = fits and (n == "" or m == (found.setdefault(n, m) if isinstance(n, str) else n))
+            if not fits:
+                raise ValueError(f"input {name!r} must have the shape {_shown(wanted, found)}, not {list(shape)}")
+        for name, least, most in self._index.ranges:
+            if not least <= found.get(name, least) <= most:
+                raise ValueError(f"the size {name} is from {least} to {most} in this package, not {found[name]}")
+        choice = tuple(found.get(name, least) for name, least, _ in self._index.ranges)
+        if choice:
+            for k, ((name, dtype, _), shape) in enumerate(zip(self.inputs, shapes, strict=True)):
+                wanted = self._library.shape(0, choice, k, dtype)
+                if tuple(shape) != wanted:
+                    raise ValueError(f"input {name!r} must have the shape {list(wanted)}, not {list(shape)}")
+        return choice
+
+    def out_shapes(self, choice: Sequence[int]) -> list[tuple[int, ...]]:
+        """The shapes of the outputs for a choice of sizes."""
+        if not choice:
+            return [shape for _, _, shape in self.outputs]  # type: ignore[misc]
+        return [self._library.shape(1, choice, k, dtype) for k, (_, dtype, _) in enumerate(self.outputs)]
 
     def arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """What stands in the places of tensors."""
@@ -160,10 +204,11 @@ class LoadedPackage:
         """What a call returns, with these in the places of tensors."""
         return built(self._index.out_tree, leaves)
 
-    def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Run the program over addresses of row-major memory."""
+    def run(self, inputs: Sequence[int], outputs: Sequence[int], choice: Sequence[int] = ()) -> None:
+        """Run the program over addresses of row-major memory, for a choice of sizes."""
         message = ctypes.create_string_buffer(_MESSAGE)
         code = self._library.run(
+            *self._library.sizes(choice),
             (ctypes.c_void_p * max(len(inputs), 1))(*inputs),
             (ctypes.c_void_p * max(len(outputs), 1))(*outputs),
             message,
@@ -174,13 +219,16 @@ class LoadedPackage:
 
     def _array(self, x: Any, number: int) -> Any:
         """An input as a row-major array."""
-        name, dtype, shape = self.inputs[number]
+        name, dtype, _ = self.inputs[number]
         array = np.asarray(x)
         if array.dtype != _numpy_dtype(dtype):
             raise TypeError(f"input {name!r} must be {dtype}, not {array.dtype}")
-        if array.shape != shape:
-            raise ValueError(f"input {name!r} must have the shape {list(shape)}, not {list(array.shape)}")
-        return np.ascontiguousarray(array).reshape(shape)
+        return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _shown(shape: Sequence[int | str], known: dict[str, int]) -> str:
+    """A shape for an error."""
+    return "[" + ", ".join(str(known.get(n, n) if isinstance(n, str) else n) or "?" for n in shape) + "]"
 
 
 def _numpy_dtype(name: str) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from hashlib import blake2b
 from math import prod
 from struct import Struct
@@ -35,11 +36,12 @@ DTYPES = {
 
 
 class Index:
-    """What a package says of itself: `inputs` and `outputs` are (name, dtype, shape), `in_trees` and `out_tree` how they
+    """What a package says of itself: `inputs` and `outputs` are (name, dtype, shape), where dims that vary are the name of
+    one of the `ranges` (name, least, most), or "" for a formula of them; `in_trees` and `out_tree` how they
     stand among arguments and results, `library` and `weights` (place, bytes, digest).
     """
 
-    __slots__ = ("in_trees", "inputs", "levels", "library", "name", "out_tree", "outputs", "weights")
+    __slots__ = ("in_trees", "inputs", "levels", "library", "name", "out_tree", "outputs", "ranges", "weights")
 
     def __init__(self, data: Any, size: int) -> None:
         if type(data) is not dict:
@@ -48,8 +50,10 @@ class Index:
         if not self.name.isidentifier() or not self.name.isascii():
             raise PackageError("the name of the program is no identifier")
         self.levels = [_word(x) for x in _list(data, "levels")]
-        self.inputs = [_tensor(row) for row in _list(data, "inputs")]
-        self.outputs = [_tensor(row) for row in _list(data, "outputs")]
+        self.ranges = [_range(row) for row in _list(data, "ranges")]
+        names = {name for name, _, _ in self.ranges}
+        self.inputs = [_tensor(row, names) for row in _list(data, "inputs")]
+        self.outputs = [_tensor(row, names) for row in _list(data, "outputs")]
         trees = _list(data, "in_trees")
         if len(trees) != 2:
             raise PackageError("the index does not say what a call takes")
@@ -85,13 +89,30 @@ def _text(data: dict[str, Any], name: str) -> str:
     return _word(data.get(name))
 
 
-def _tensor(row: Any) -> tuple[str, str, tuple[int, ...]]:
-    if type(row) is not list or len(row) != 3 or row[1] not in DTYPES or type(row[2]) is not list:
+def _range(row: Any) -> tuple[str, int, int]:
+    if type(row) is not list or [type(x) for x in row] != [str, int, int] or not row[0].isidentifier():
+        raise PackageError("the index has something else than a range of sizes")
+    if not 0 <= row[1] <= row[2] < 1 << 47:
+        raise PackageError("a range of sizes that is none")
+    return row[0], row[1], row[2]
+
+
+def _tensor(row: Any, names: Collection[str]) -> tuple[str, str, tuple[int | str, ...]]:
+    if (
+        type(row) is not list
+        or len(row) != 3
+        or type(row[1]) is not str
+        or row[1] not in DTYPES
+        or type(row[2]) is not list
+    ):
         raise PackageError("the index has something else than a tensor")
     shape = row[2]
-    if len(shape) > _MOST_RANK or any(type(n) is not int or n < 0 for n in shape):
+    plain = [n for n in shape if type(n) is int]
+    if len(shape) > _MOST_RANK or any(n < 0 for n in plain) or any(type(n) not in (int, str) for n in shape):
         raise PackageError("a tensor of the index has no shape")
-    if prod(shape) * DTYPES[row[1]] >= 1 << 47 or any(n >= 1 << 47 for n in shape):
+    if any(type(n) is str and n and n not in names for n in shape):
+        raise PackageError("a tensor of the index has a size that is not there")
+    if prod(plain) * DTYPES[row[1]] >= 1 << 47 or any(n >= 1 << 47 for n in plain):
         raise PackageError("a tensor of the index is larger than memory can be")
     return _word(row[0]), row[1], tuple(shape)
 
@@ -174,7 +195,8 @@ def write_package(path: str, table: dict[str, Any], library: bytes, weights: byt
     parts = {"library": library, "weights": weights}
     digests = {name: blake2b(part, digest_size=32).hexdigest() for name, part in parts.items()}
     room = len(json.dumps({**table, **{n: [1 << 50, 1 << 50, d] for n, d in digests.items()}})) + _HEAD.size
-    place, rows = -(-room // _PAGE) * _PAGE, {}
+    rows: dict[str, list[Any]] = {}
+    place = -(-room // _PAGE) * _PAGE
     for name, part in parts.items():
         rows[name] = [place, len(part), digests[name]]
         place += -(-len(part) // _PAGE) * _PAGE

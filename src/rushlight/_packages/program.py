@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rushlight._backends.ahead import Request, TensorInfo, CallLayout
+from rushlight._backends.ahead import CallLayout, Request, TensorInfo
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import PackageError
 from rushlight._capture.recording import Recording
@@ -14,31 +14,45 @@ from rushlight._graph.packing import UnpackableError, packed_graph
 from rushlight._types.device import CPU
 from rushlight._types.layout import contiguous_strides, extent
 
-__all__ = ["Program", "captured"]
+__all__ = ["Names", "WeightStore", "captured"]
 
 ALIGNMENT = 64  # bytes, of each weight
 
 
-class Program(NamedTuple):
-    """What is packaged: the program, what a call takes and gives, and the weights, each aligned."""
+class WeightStore:
+    """Weights one behind the other, each aligned; memory that was met before is not stored again."""
 
-    request: Request
-    call: CallLayout
-    weights: bytes
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._begins: dict[tuple[int, int], int] = {}
+
+    def place(self, address: int, nbytes: int) -> int:
+        """Where the bytes at an address begin among the weights."""
+        known = self._begins.get((address, nbytes))
+        if known is None:
+            self.data += bytes(-len(self.data) % ALIGNMENT)
+            known = self._begins[address, nbytes] = len(self.data)
+            self.data += backend_of(CPU).window(address, nbytes)
+        return known
+
+
+class Names(NamedTuple):
+    """Names of a program's inputs, and of weights by the identity of tensors."""
+
+    inputs: Sequence[str]
+    weights: Mapping[int, str]
 
 
 def captured(
     function: Callable[..., Sequence[Tensor]],
     tensors: Sequence[Tensor],
-    names: Sequence[str],
-    out_names: Sequence[str] | None = None,
-    named: Mapping[int, str] | None = None,
+    names: Names,
+    store: WeightStore,
     options: Mapping[str, Any] | None = None,
-) -> Program:
+) -> tuple[Request, CallLayout]:
     """The program of `function(*tensors)`, which returns a list of tensors.  What else it reads are weights.
 
-    `named` gives names of weights by the identity of tensors, for errors.  PackageError for a program that writes to
-    weights or inputs, draws random numbers, or asks for elements.
+    PackageError for a program that writes to weights or inputs, draws random numbers, or asks for elements.
     """
     tensors = [x if x._spec.contiguous else x.contiguous() for x in tensors]
     with Recording() as recording:
@@ -46,8 +60,7 @@ def captured(
         outputs = _apart(function(*standing), recording, standing)
         compiled = recording.finish(outputs, options=dict(options or {}))
     places = {id(x): k for k, x in enumerate(tensors)}
-    held = list(recording.inputs)
-    return _Gathered(compiled, held, places, names, out_names, named or {}, options or {}).program()
+    return _Gathered(compiled, list(recording.inputs), places, names, store).program(options or {})
 
 
 def _apart(outputs: Sequence[Tensor], recording: Any, standing: Sequence[Tensor]) -> list[Tensor]:
@@ -72,21 +85,11 @@ class _Gathered:
     """A compiled program taken apart."""
 
     def __init__(
-        self,
-        compiled: Any,
-        held: Sequence[Tensor],
-        places: Mapping[int, int],
-        names: Sequence[str],
-        out_names: Sequence[str] | None,
-        named: Mapping[int, str],
-        options: Mapping[str, Any],
+        self, compiled: Any, held: Sequence[Tensor], places: Mapping[int, int], names: Names, store: WeightStore
     ) -> None:
-        self.compiled, self.held, self.places, self.named, self.options = compiled, held, places, named, options
-        self.names, self.out_names = names, out_names
-        self.weights = bytearray()
-        self.begins: dict[tuple[int, int], int] = {}
+        self.compiled, self.held, self.places, self.names, self.store = compiled, held, places, names, store
 
-    def program(self) -> Program:
+    def program(self, options: Mapping[str, Any]) -> tuple[Request, CallLayout]:
         """See `captured`."""
         compiled = self.compiled
         self._refuse()
@@ -99,7 +102,7 @@ class _Gathered:
                 sources.append((self.places[id(tensor)], step))
                 weights.append(-1)
                 continue
-            begin = self._weight(tensor._ptr + step, extent(spec.shape, spec.strides) * spec.dtype.itemsize)
+            begin = self.store.place(tensor._ptr + step, extent(spec.shape, spec.strides) * spec.dtype.itemsize)
             sources.append((-1, begin))
             weights.append(begin)
         laid = compiled.laid()
@@ -107,10 +110,8 @@ class _Gathered:
             graph = packed_graph(compiled.graph)
         except UnpackableError as error:
             raise PackageError(f"the program cannot leave this process: {error}") from None
-        request = Request(
-            graph, laid.in_layouts, [strides for _, _, strides in laid.results], dict(self.options), weights
-        )
-        return Program(request, CallLayout(self._inputs(), self._outputs(), sources, self._results()), bytes(self.weights))
+        request = Request(graph, laid.in_layouts, [strides for _, _, strides in laid.results], dict(options), weights)
+        return request, CallLayout(self._inputs(), self._outputs(), sources, self._results())
 
     def _refuse(self) -> None:
         """PackageError for what a library cannot do."""
@@ -121,7 +122,7 @@ class _Gathered:
             what = (
                 f"input {self.places[id(tensor)]}"
                 if id(tensor) in self.places
-                else self.named.get(id(tensor), "a weight")
+                else self.names.weights.get(id(tensor), "a weight")
             )
             raise PackageError(
                 f"the program writes to {what}: a package holds weights that stay, and reads its inputs (module.eval() ends "
@@ -136,21 +137,12 @@ class _Gathered:
         if compiled._evaluation is not None:
             raise PackageError("the program computes Python numbers from elements of tensors, which a package cannot")
 
-    def _weight(self, address: int, nbytes: int) -> int:
-        """Where a weight begins among the weights."""
-        known = self.begins.get((address, nbytes))
-        if known is None:
-            self.weights += bytes(-len(self.weights) % ALIGNMENT)
-            known = self.begins[address, nbytes] = len(self.weights)
-            self.weights += backend_of(CPU).window(address, nbytes)
-        return known
-
     def _inputs(self) -> list[TensorInfo]:
         found: list[Any] = [None] * len(self.places)
         for x in self.held:
             k = self.places.get(id(x))
             if k is not None:
-                found[k] = _info(self.names[k], x._spec)
+                found[k] = _info(self.names.inputs[k], x._spec)
         return found
 
     def _results(self) -> list[int]:
@@ -159,11 +151,10 @@ class _Gathered:
 
     def _outputs(self) -> list[TensorInfo]:
         made = self.compiled.made
-        names = self.out_names or [f"output{k}" for k in range(len(made))]
         for each in made:
             if each.kind not in ("storage", "empty") or each.offset or not each.spec.contiguous:
                 raise PackageError("a result that is no memory of its own")
-        return [_info(name, each.spec) for name, each in zip(names, made, strict=True)]
+        return [_info(f"output{k}", each.spec) for k, each in enumerate(made)]
 
 
 def _info(name: str, spec: Any) -> TensorInfo:

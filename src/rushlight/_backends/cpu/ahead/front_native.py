@@ -56,7 +56,22 @@ from rushlight._native import (
 )
 from rushlight._types.layout import BELOW_ALL
 
-__all__ = ["CODES", "CPUID", "FUNCTIONS", "MODEL", "PIN", "SHARED", "SOURCE", "TABLE", "TENSOR", "VARIANT", "XGETBV"]
+__all__ = [
+    "CALL",
+    "CODES",
+    "CPUID",
+    "FUNCTIONS",
+    "MODEL",
+    "PIN",
+    "PLAIN",
+    "SHARED",
+    "SIZED",
+    "SOURCE",
+    "TABLE",
+    "TENSOR",
+    "VARIANT",
+    "XGETBV",
+]
 
 MODEL = Record(
     "model",
@@ -67,15 +82,21 @@ MODEL = Record(
     ("n_variants", i64, "sets of code"),
     ("variants", ptr, "for each: VARIANT, the best one first"),
     ("n_inputs", i64, "tensors of a call"),
-    ("inputs", ptr, "for each: TENSOR"),
     ("n_outputs", i64, "tensors that a call fills"),
+    ("n_sizes", i64, "sizes that a call chooses"),
+    ("ranges", ptr, "for each: the least and the greatest"),
+    ("calls", ptr, "for each choice of sizes, the last one fastest: the address of its CALL"),
+)
+CALL = Record(
+    "call",
+    ("inputs", ptr, "for each: TENSOR"),
     ("outputs", ptr, "for each: TENSOR"),
     ("sources", ptr, "for each word of the program: SOURCE"),
     ("results", ptr, "for each result of the program: the number of the output"),
 )
 VARIANT = Record(
     "variant",
-    ("linked", ptr, "the program, LINKED, of one phase"),
+    ("programs", ptr, "for each choice of sizes: the address of its LINKED, of one phase"),
     ("name", ptr, "what processor it is for"),
     ("features", i64, "bits that leaf 1 must have in ecx"),
     ("extended", i64, "bits that leaf 7 must have in ebx"),
@@ -99,10 +120,16 @@ VARIANT_BYTES, PIN_BYTES, SOURCE_BYTES, TENSOR_BYTES = 8 * len(VARIANT), 8 * len
 
 # What a call returns, and what it says.
 CODES = {
-    "OK": 0, "INDEX": 1, "DIVISION": 2, "MEMORY": 3, "VALUE": 4, "PROCESSOR": 5, "ARGUMENT": 6, "WEIGHTS": 7, "KERNEL": 8,
+    "OK": 0, "INDEX": 1, "DIVISION": 2, "MEMORY": 3, "VALUE": 4, "PROCESSOR": 5, "ARGUMENT": 6, "WEIGHTS": 7, "KERNEL": 8, "SIZES": 9,
 }  # fmt: skip
 INDEX, DIVISION, MEMORY, VALUE = CODES["INDEX"], CODES["DIVISION"], CODES["MEMORY"], CODES["VALUE"]
-PROCESSOR, ARGUMENT, WEIGHTS, KERNEL = CODES["PROCESSOR"], CODES["ARGUMENT"], CODES["WEIGHTS"], CODES["KERNEL"]
+PROCESSOR, ARGUMENT, WEIGHTS, KERNEL, SIZES = (
+    CODES["PROCESSOR"],
+    CODES["ARGUMENT"],
+    CODES["WEIGHTS"],
+    CODES["KERNEL"],
+    CODES["SIZES"],
+)
 
 TABLE = static("rlp_model", 8 * len(MODEL))
 snprintf = extern("snprintf", "i32(ptr, i64, ptr, ...)")
@@ -245,6 +272,8 @@ def told(code, message, size):
             snprintf(message, size, "%s", "this library has no code for the processor: it needs AVX2 and FMA at least")
         elif code == WEIGHTS:
             snprintf(message, size, "%s", "the weights were not given yet")
+        elif code == SIZES:
+            snprintf(message, size, "%s", "a size is out of its range")
         elif code == MEMORY:
             snprintf(message, size, "%s", "out of memory")
         else:
@@ -292,15 +321,15 @@ def missing(tensors, given, count):
     return -1
 
 
-@native("i32(ptr, ptr, ptr, i64)")
-def refused(inputs, outputs, message, size):
+@native("i32(ptr, ptr, ptr, ptr, i64)")
+def refused(call, inputs, outputs, message, size):
     """ARGUMENT where memory is missing, else 0."""
-    at = missing(TABLE[MODEL.inputs], inputs, TABLE[MODEL.n_inputs])
+    at = missing(call[CALL.inputs], inputs, TABLE[MODEL.n_inputs])
     if at >= 0:
         if message is not None:
             snprintf(message, size, "input %lld has no memory", at)
         return ARGUMENT
-    at = missing(TABLE[MODEL.outputs], outputs, TABLE[MODEL.n_outputs])
+    at = missing(call[CALL.outputs], outputs, TABLE[MODEL.n_outputs])
     if at >= 0:
         if message is not None:
             snprintf(message, size, "output %lld has no memory", at)
@@ -308,13 +337,26 @@ def refused(inputs, outputs, message, size):
     return 0
 
 
+@native("i64(ptr)")
+def choice(sizes):
+    """The number of a choice of sizes; -1 where one is out of its range."""
+    found: i64 = 0
+    bounds = TABLE[MODEL.ranges]
+    for k in range(TABLE[MODEL.n_sizes]):
+        least, most = bounds.i64[2 * k], bounds.i64[2 * k + 1]
+        if sizes is None or sizes.i64[k] < least or sizes.i64[k] > most:
+            return -1
+        found = found * (most - least + 1) + sizes.i64[k] - least
+    return found
+
+
 # ***** calls *****
 
 
-@native("void(ptr, ptr, ptr, ptr)")
-def place_words(linked, bases, inputs, outputs):
+@native("void(ptr, ptr, ptr, ptr, ptr)")
+def place_words(linked, call, bases, inputs, outputs):
     """Put where everything is: a zero, arguments, results."""
-    source = TABLE[MODEL.sources]
+    source = call[CALL.sources]
     weights = i64(TABLE[MODEL.weights])
     bases.i64[0] = 0
     count = linked[LINKED.n_words]
@@ -326,12 +368,14 @@ def place_words(linked, bases, inputs, outputs):
             bases.i64[1 + k] = inputs.i64[number] + source[SOURCE.offset]
         source += SOURCE_BYTES
     for k in range(linked[LINKED.n_results]):
-        bases.ptr[1 + count + k] = outputs.ptr[TABLE[MODEL.results].i64[k]]
+        bases.ptr[1 + count + k] = outputs.ptr[call[CALL.results].i64[k]]
 
 
-@native("i32(ptr, ptr, ptr, i64)")
-def run(inputs, outputs, message, size):
-    """Run the program: `inputs` and `outputs` are lists of addresses.  A code, and a text where it is not 0."""
+@native("i32(ptr, ptr, ptr, ptr, i64)")
+def run_sized(sizes, inputs, outputs, message, size):
+    """Run the program for some sizes: `inputs` and `outputs` are lists of addresses.  A code, and a text where it is not
+    0.
+    """
     if message is not None and size > 0:
         message.u8[0] = u8(0)
     code = prepare()
@@ -339,18 +383,22 @@ def run(inputs, outputs, message, size):
         code = WEIGHTS
     if code != 0:
         return told(code, message, size)
-    code = refused(inputs, outputs, message, size)
+    number = choice(sizes)
+    if number < 0:
+        return told(SIZES, message, size)
+    call = TABLE[MODEL.calls].ptr[number]
+    code = refused(call, inputs, outputs, message, size)
     if code != 0:
         return code
     notice_fork()
-    linked = TABLE[MODEL.chosen][VARIANT.linked]
+    linked = TABLE[MODEL.chosen][VARIANT.programs].ptr[number]
     words = 8 * (2 + linked[LINKED.n_words] + linked[LINKED.n_results])
     head = (words + 63) // 64 * 64
     slot = borrow(head + linked[LINKED.blocks].i64[0])
     if slot < 0:
         return told(MEMORY, message, size)
     bases = borrowed(slot)
-    place_words(linked, bases, inputs, outputs)
+    place_words(linked, call, bases, inputs, outputs)
     bases.ptr[words // 8 - 1] = bases + head
     phase = linked[LINKED.phases]
     table = fill_words(linked, phase, bases, bases + head)
@@ -360,6 +408,12 @@ def run(inputs, outputs, message, size):
         code = failure(failed.ptr[0], status, message, size)
     give_back(slot)
     return code
+
+
+@native("i32(ptr, ptr, ptr, i64)")
+def run(inputs, outputs, message, size):
+    """The same for a program that has one set of sizes."""
+    return run_sized(None, inputs, outputs, message, size)
 
 
 # ***** what programs ask *****
@@ -377,20 +431,34 @@ def output_count():
     return TABLE[MODEL.n_outputs]
 
 
+@native("ptr(ptr, i64)")
+def input_sized(sizes, number):
+    """What an input is for some sizes; null where there is none of that number, or a size is out of its range."""
+    at = choice(sizes)
+    if number < 0 or number >= TABLE[MODEL.n_inputs] or at < 0:
+        return None
+    return TABLE[MODEL.calls].ptr[at][CALL.inputs] + TENSOR_BYTES * number
+
+
+@native("ptr(ptr, i64)")
+def output_sized(sizes, number):
+    """What an output is for some sizes; null where there is none of that number, or a size is out of its range."""
+    at = choice(sizes)
+    if number < 0 or number >= TABLE[MODEL.n_outputs] or at < 0:
+        return None
+    return TABLE[MODEL.calls].ptr[at][CALL.outputs] + TENSOR_BYTES * number
+
+
 @native("ptr(i64)")
 def input_at(number):
     """What an input is; null where there is none of that number."""
-    if number < 0 or number >= TABLE[MODEL.n_inputs]:
-        return None
-    return TABLE[MODEL.inputs] + TENSOR_BYTES * number
+    return input_sized(None, number)
 
 
 @native("ptr(i64)")
 def output_at(number):
     """What an output is; null where there is none of that number."""
-    if number < 0 or number >= TABLE[MODEL.n_outputs]:
-        return None
-    return TABLE[MODEL.outputs] + TENSOR_BYTES * number
+    return output_sized(None, number)
 
 
 @native("ptr()")
@@ -429,9 +497,11 @@ def set_weights(weights):
     return 0
 
 
-# What a library exports, behind its prefix; and what its kernels call.
+# What a library exports, behind its prefix: of all programs, of those with one set of sizes, of those with several; and
+# what its kernels call.
 FUNCTIONS = {
-    "run": run, "input_count": input_count, "output_count": output_count, "input": input_at, "output": output_at, "processor": processor,
-    "set_threads": set_threads, "set_weights": set_weights,
+    "input_count": input_count, "output_count": output_count, "processor": processor, "set_threads": set_threads, "set_weights": set_weights,
 }  # fmt: skip
+PLAIN = {"run": run, "input": input_at, "output": output_at}
+SIZED = {"run": run_sized, "input": input_sized, "output": output_sized}
 SHARED = (rl_fail, rl_parallel_for)

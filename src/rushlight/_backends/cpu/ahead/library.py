@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._backends.ahead import CallLayout
+from rushlight._backends.ahead import CallLayout, SizeRange, TensorInfo
 from rushlight._backends.cpu.ahead import front_native
 from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros, make_variants
 from rushlight._base.errors import PackageError
@@ -64,7 +64,8 @@ def _masks(level: str) -> list[int]:
 
 def _front_object() -> bytes:
     """The object code of the front, for any x86-64 processor."""
-    functions = [*front_native.FUNCTIONS.values(), *front_native.SHARED]
+    front = front_native
+    functions = [*(f for named in (front.FUNCTIONS, front.PLAIN, front.SIZED) for f in named.values()), *front.SHARED]
     cache = default_cache()
     key = cache.key("front", repr(llvm.llvm_version_info), digest_of(functions))
     data = cache.get(key)
@@ -75,15 +76,22 @@ def _front_object() -> bytes:
     return data
 
 
-def linked_library(prefix: str, variants: Sequence[Variant], wiring: CallLayout, weights: bytes | None) -> bytes:
-    """The library, whose functions begin with `prefix`.  With `weights` these are part of it, else `PREFIX_set_weights` says where they are.
+def linked_library(
+    prefix: str,
+    variants: Sequence[Variant],
+    calls: Sequence[CallLayout],
+    ranges: Sequence[SizeRange],
+    weights: bytes | None,
+) -> bytes:
+    """The library, whose functions begin with `prefix`; `calls` are those of each choice of sizes within the
+    `ranges`.  With `weights` these are part of it, else `PREFIX_set_weights` says where they are.
 
     PackageError for code that needs what no library has.
     """
     library = SharedLibrary(f"lib{prefix}.so")
     try:
-        _link(library, prefix, variants, weights is not None)
-        _describe(library, wiring, len(variants), weights is not None)
+        _link(library, prefix, variants, weights is not None, bool(ranges))
+        _describe(library, calls, ranges, len(variants), weights is not None)
         if weights is not None:
             library.add_bytes("weights", weights or b"\0", 4096, "weights")
         return library.link()
@@ -91,14 +99,14 @@ def linked_library(prefix: str, variants: Sequence[Variant], wiring: CallLayout,
         raise PackageError(str(error)) from None
 
 
-def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embedded: bool) -> None:
+def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embedded: bool, sized: bool) -> None:
     """Put code and tables of all variants in."""
     front = front_native
     own = {"rlp_cpuid": "cpuid", "rlp_xgetbv": "xgetbv", front.TABLE.symbol: "model"}
     first = library.add_object(_front_object(), own)
     library.add_bytes("cpuid", front.CPUID, 16, "code")
     library.add_bytes("xgetbv", front.XGETBV, 16, "code")
-    for name, function in front.FUNCTIONS.items():
+    for name, function in {**front.FUNCTIONS, **(front.SIZED if sized else front.PLAIN)}.items():
         library.export(f"{prefix}_{name}", f"{first}:{function.symbol}")
     begin = first + 1
     for variant in variants:
@@ -132,30 +140,44 @@ def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embe
         begin += len(variant.objects)
     rows: list[int | Address] = []
     for v in variants:
-        head = Address(f"{v.level} table {v.linked}"), Address(f"{v.level} name")
+        library.add_words(f"{v.level} programs", [Address(f"{v.level} table {k}") for k in v.linked])
+        head = Address(f"{v.level} programs"), Address(f"{v.level} name")
         rows += [*head, *_masks(v.level), len(v.pins), Address(f"{v.level} pins")]
     library.add_words("variants", rows)
 
 
-def _describe(library: SharedLibrary, wiring: CallLayout, variants: int, embedded: bool) -> None:
+def _describe(
+    library: SharedLibrary, calls: Sequence[CallLayout], ranges: Sequence[SizeRange], variants: int, embedded: bool
+) -> None:
     """Put the table of the model in, and what its tensors are."""
-    inputs, outputs, sources, results = wiring
-    for kind, tensors in (("inputs", inputs), ("outputs", outputs)):
+    texts: dict[str, Address] = {}
+    tables: dict[tuple[Any, ...], Address] = {}
+
+    def text(content: str) -> Address:
+        if content not in texts:
+            texts[content] = Address(f"text {len(texts)}")
+            library.add_bytes(texts[content].reference, content.encode() + b"\0")
+        return texts[content]
+
+    def table(*words: int | Address) -> Address:
+        if words not in tables:
+            tables[words] = Address(f"described {len(tables)}")
+            library.add_words(tables[words].reference, words)
+        return tables[words]
+
+    def tensors(infos: Sequence[TensorInfo]) -> Address:
         rows: list[int | Address] = []
-        for k, tensor in enumerate(tensors):
-            library.add_bytes(f"{kind} {k} name", tensor.name.encode() + b"\0")
-            library.add_bytes(f"{kind} {k} dtype", tensor.dtype.encode() + b"\0")
-            library.add_words(f"{kind} {k} shape", tensor.shape)
-            rows += [
-                Address(f"{kind} {k} name"), Address(f"{kind} {k} dtype"), len(tensor.shape), Address(f"{kind} {k} shape"), tensor.nbytes,
-            ]  # fmt: skip
-        library.add_words(kind, rows)
-    library.add_words("sources", [word for source in sources for word in source])
-    library.add_words("results", results)
+        for t in infos:
+            rows += [text(t.name), text(t.dtype), len(t.shape), table(*t.shape), t.nbytes]
+        return table(*rows)
+
+    rows = [
+        table(tensors(call.inputs), tensors(call.outputs), table(*[w for s in call.sources for w in s]), table(*call.results)) for call in calls
+    ]  # fmt: skip
     words = {
         "state": 0, "process": 0, "chosen": 0, "weights": Address("weights") if embedded else 0, "n_variants": variants,
-        "variants": Address("variants"), "n_inputs": len(inputs), "inputs": Address("inputs"), "n_outputs": len(outputs),
-        "outputs": Address("outputs"), "sources": Address("sources"), "results": Address("results"),
+        "variants": Address("variants"), "n_inputs": len(calls[0].inputs), "n_outputs": len(calls[0].outputs), "n_sizes": len(ranges),
+        "ranges": table(*[n for r in ranges for n in (r.least, r.most)]), "calls": table(*rows),
     }  # fmt: skip
     library.add_words("model", [words[field.name] for field in front_native.MODEL], True)
 
@@ -183,10 +205,11 @@ _MEANINGS = {
     "ARGUMENT": "an address is missing, or a number is out of range",
     "WEIGHTS": "the weights were not given yet",
     "KERNEL": "a kernel failed otherwise",
+    "SIZES": "a size is out of its range",
 }
 
 
-def header_text(prefix: str, wiring: CallLayout) -> str:
+def header_text(prefix: str, calls: Sequence[CallLayout], ranges: Sequence[SizeRange]) -> str:
     """The header of a library for C and C++."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", prefix):
         raise PackageError(f"{prefix!r} is no name in C")
@@ -194,12 +217,16 @@ def header_text(prefix: str, wiring: CallLayout) -> str:
     codes = "\n".join(
         f"    {upper}_{name} = {number}, /* {_MEANINGS[name]} */" for name, number in front_native.CODES.items()
     )
-    listed = "".join(
-        f" *   {kind} {k}: {t.name}, {t.dtype}[{', '.join(map(str, t.shape))}], {t.nbytes} bytes\n"
-        for kind, tensors in (("input", wiring.inputs), ("output", wiring.outputs))
+    listed = "".join(f" *   size {k}: {r.name}, from {r.least} to {r.most}\n" for k, r in enumerate(ranges))
+    note = ", at the least sizes" if ranges else ""
+    listed += "".join(
+        f" *   {kind} {k}: {t.name}, {t.dtype}[{', '.join(map(str, t.shape))}], {t.nbytes} bytes{note}\n"
+        for kind, tensors in (("input", calls[0].inputs), ("output", calls[0].outputs))
         for k, t in enumerate(tensors)
     )
-    return _HEADER.format(prefix=prefix, upper=upper, codes=codes, listed=listed)
+    sizes = "const int64_t *sizes, " if ranges else ""
+    first = f" for {len(ranges)} sizes" if ranges else ""
+    return _HEADER.format(prefix=prefix, upper=upper, codes=codes, listed=listed, sizes=sizes, first=first)
 
 
 _HEADER = """\
@@ -231,16 +258,16 @@ typedef struct {{
     int64_t bytes;
 }} {prefix}_tensor;
 
-/* Runs the program on {prefix}_input_count() addresses of inputs, which it reads, and {prefix}_output_count() addresses
+/* Runs the program{first} on {prefix}_input_count() addresses of inputs, which it reads, and {prefix}_output_count() addresses
  * of outputs, which it fills.  Returns a code; where it is not {upper}_OK, the text at `message` (may be NULL) says why. */
-int32_t {prefix}_run(const void *const *inputs, void *const *outputs, char *message, int64_t message_size);
+int32_t {prefix}_run({sizes}const void *const *inputs, void *const *outputs, char *message, int64_t message_size);
 
 int64_t {prefix}_input_count(void);
 int64_t {prefix}_output_count(void);
 
 /* What an input or output is; NULL where there is none of that number. */
-const {prefix}_tensor *{prefix}_input(int64_t number);
-const {prefix}_tensor *{prefix}_output(int64_t number);
+const {prefix}_tensor *{prefix}_input({sizes}int64_t number);
+const {prefix}_tensor *{prefix}_output({sizes}int64_t number);
 
 /* The kind of processor whose code runs here; NULL where this library has none for it. */
 const char *{prefix}_processor(void);

@@ -10,7 +10,8 @@ import os
 import pickle
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rushlight._backends.ahead import Request
@@ -32,9 +33,9 @@ def main() -> None:
     """Answer one request from standard input on standard output."""
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is no answer
-    request = pickle.loads(sys.stdin.buffer.read())
+    requests = pickle.loads(sys.stdin.buffer.read())
     try:
-        answer: tuple[str, Any] = "made", _made(request)
+        answer: tuple[str, Any] = "made", _made(requests)
     except PackageError as error:
         answer = "refused", str(error)
     sink.write(pickle.dumps(answer))
@@ -60,16 +61,24 @@ class _Origins:
             self.code[address] = Code(number, name)
 
 
-def _made(request: Request) -> Variant:
+def _made(requests: Sequence[Request]) -> Variant:
     """The variant that this process is for."""
     origins = _Origins()
     jit.RECORD.append(origins)
-    graph = unpacked_graph(request.graph)
-    linked = linked_program(graph, request.in_layouts, request.out_layouts, target=host(), options=request.options)
-    wiring = wired(linked)._replace(phases=1)
-    executable = LinkedExecutable.kept(wiring, lambda: linked)
-    _check(executable)
-    return _Snapshot(request, executable, origins).variant()
+    snapshot = _Snapshot(origins)
+    for request in requests:
+        graph = unpacked_graph(request.graph)
+        # operands that stay packed would do so for each choice of sizes
+        options = request.options if len(requests) == 1 else {"packed_weights": False, **request.options}
+        linked = linked_program(graph, request.in_layouts, request.out_layouts, target=host(), options=options)
+        executable = LinkedExecutable.kept(wired(linked)._replace(phases=1), partial(_program_of, linked))
+        _check(executable)
+        snapshot.add(request, executable)
+    return snapshot.variant()
+
+
+def _program_of(linked: Any) -> Any:
+    return linked
 
 
 def _check(executable: Any) -> None:
@@ -83,10 +92,21 @@ def _check(executable: Any) -> None:
 
 
 class _Snapshot:
-    """Reads the tables of an executable from the word `LINKED` on."""
+    """Reads the tables of executables from the words `LINKED` on.  Equal tables are there once."""
 
-    def __init__(self, request: Request, executable: Any, origins: _Origins) -> None:
-        self.request, self.executable, self.origins = request, executable, origins
+    def __init__(self, origins: _Origins) -> None:
+        self.origins = origins
+        self.tables: list[tuple[list[Any], bool]] = []
+        self.known: dict[tuple[Any, ...], int] = {}
+        self.zeros: list[int] = []
+        self.pins: list[tuple[int, int]] = []
+        self.linked: list[int] = []
+        self.used: dict[int, int] = {}  # object -> its number in the variant
+        self.objects: list[tuple[bytes, dict[str, Any]]] = []
+
+    def add(self, request: Request, executable: Any) -> None:
+        """Take the tables of an executable."""
+        self.request, self.mapped = request, _mapped()
         self.arrays: dict[int, array[int]] = {}
         self.pinned: dict[int, Any] = {}
         for held in executable._keep:
@@ -95,30 +115,24 @@ class _Snapshot:
             elif hasattr(held, "place"):  # an operand that stays packed
                 self.arrays[held.words.buffer_info()[0]] = held.words
                 self.pinned[held.words.buffer_info()[0]] = held
-        self.tables: list[tuple[list[Any], bool]] = []
         self.numbers: dict[int, int] = {}  # address of an array -> number of its table
-        self.zeros: list[int] = []
-        self.pins: list[tuple[int, int]] = []
-        self.used: dict[int, int] = {}  # object -> its number in the variant
-        self.objects: list[tuple[bytes, dict[str, Any]]] = []
-        self.mapped = _mapped()
+        self.linked.append(self._table(executable.head.buffer_info()[0]))
 
     def variant(self) -> Variant:
-        """All that is reached."""
-        head = self.executable.head
-        linked = self._table(head.buffer_info()[0])
-        return Variant("", self.objects, self.tables, self.zeros, linked, self.pins, self.executable.peak)
+        """All that was reached."""
+        return Variant("", self.objects, self.tables, self.zeros, self.linked, self.pins)
 
     def _table(self, address: int) -> int:
         number = self.numbers.get(address)
         if number is None:
-            number = self.numbers[address] = len(self.tables)
             pin = self.pinned.get(address)
-            self.tables.append(([], pin is not None))
             words = [self._word(w) for w in self.arrays[address]]
+            number = len(self.tables) if pin is not None else self.known.setdefault(tuple(words), len(self.tables))
+            if number == len(self.tables):
+                self.tables.append((words, pin is not None))
             if pin is not None:
                 self._fix(number, pin, words)
-            self.tables[number] = words, pin is not None
+            self.numbers[address] = number
         return number
 
     def _fix(self, number: int, pin: Any, words: list[Any]) -> None:

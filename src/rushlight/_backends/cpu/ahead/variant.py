@@ -53,20 +53,20 @@ class Zeros(NamedTuple):
 
 class Variant(NamedTuple):
     """`objects` are (object code, what its undefined symbols are); `tables` (words or references, whether they are
-    written to); `zeros` sizes of memory; `linked` is the table LINKED, `pins` (table of a PINNED, offset of its weight).
+    written to); `zeros` sizes of memory; `linked` are the tables LINKED, for each choice of sizes, `pins` (table of a
+    PINNED, offset of its weight).
     """
 
     level: str
     objects: list[tuple[bytes, dict[str, Any]]]
     tables: list[tuple[list[Any], bool]]
     zeros: list[int]
-    linked: int
+    linked: list[int]
     pins: list[tuple[int, int]]
-    scratch: int
 
 
-def make_variants(request: Request, levels: Sequence[str]) -> list[Variant]:
-    """The variants for some levels, each made by a process of its own, side by side.
+def make_variants(requests: Sequence[Request], levels: Sequence[str]) -> list[Variant]:
+    """The variants for some levels of a program, which is given for each choice of sizes, each made by a process of its own, side by side.
 
     PackageError where a process cannot make one, with its reason.
     """
@@ -78,7 +78,7 @@ def make_variants(request: Request, levels: Sequence[str]) -> list[Variant]:
     }
     path = os.path.dirname(os.path.dirname(PACKAGE))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
-    data = pickle.dumps(request)
+    data = pickle.dumps(list(requests))
     running = []
     try:
         for level in levels:

@@ -1,0 +1,68 @@
+"""The sizes of an exported program that its calls choose: symbols with ranges, and the shapes of inputs by formulas."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rushlight._interface.packaging import PackageError, SizeRange, Sizes
+
+__all__ = ["exported_sizes"]
+
+_UNBOUNDED = 1 << 40
+_OPERATIONS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.FloorDiv: int.__floordiv__, ast.Mod: int.__mod__, ast.Pow: int.__pow__,
+}  # fmt: skip
+
+
+def exported_sizes(program: Any) -> Sizes | None:
+    """The sizes of an exported program; None where none varies.
+
+    RuntimeError for a symbol without a greatest value, and for formulas of inputs' sizes that are not arithmetic.
+    """
+    names = set(program.graph_signature.user_inputs)
+    inputs = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    shapes = [
+        [_formula(n) for n in node.meta["val"].shape] for node in inputs if hasattr(node.meta.get("val"), "shape")
+    ]
+    used = sorted({name for shape in shapes for n in shape if not isinstance(n, int) for name in _names(n)})
+    if not used:
+        return None
+    bounds = {str(symbol): bound for symbol, bound in program.range_constraints.items()}
+    ranges = []
+    for name in used:
+        least, most = bounds[name].lower, bounds[name].upper
+        if not most < _UNBOUNDED:
+            raise PackageError(
+                f"the size {name} has no greatest value, and a package is planned for each: give torch.export.Dim a max"
+            )
+        ranges.append(SizeRange(name, int(least), int(most)))
+
+    def shapes_at(choice: Sequence[int]) -> list[Sequence[int]]:
+        values = dict(zip(used, choice, strict=True))
+        return [[n if isinstance(n, int) else _value(n, values) for n in shape] for shape in shapes]
+
+    return Sizes(ranges, shapes_at)
+
+
+def _formula(size: Any) -> int | ast.expr:
+    """A size as a number, or as an expression over symbols."""
+    if type(size) is int:
+        return size
+    return ast.parse(str(size), mode="eval").body
+
+
+def _names(expression: ast.expr) -> list[str]:
+    return [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
+
+
+def _value(expression: ast.expr, values: Mapping[str, int]) -> int:
+    """The value of an expression."""
+    if isinstance(expression, ast.Constant) and type(expression.value) is int:
+        return expression.value
+    if isinstance(expression, ast.Name):
+        return values[expression.id]
+    if isinstance(expression, ast.BinOp) and type(expression.op) in _OPERATIONS:
+        return _OPERATIONS[type(expression.op)](_value(expression.left, values), _value(expression.right, values))
+    raise PackageError(f"the size {ast.unparse(expression)} of an input is no arithmetic of sizes")
