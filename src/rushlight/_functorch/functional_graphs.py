@@ -238,6 +238,9 @@ class _Rewrite:
             raise NotImplementedError(f"aot_function: {target} has no form that gives a new value")
         before = self.read(cell)
         self._map(node)
+        if target._opname == "copy_" and _same_kind(node.args[1], before):
+            self.write(cell, node.args[1])  # the other tensor is the new value
+            return
         made = self.call(found, *node.args, **node.kwargs)
         if made.meta["val"].dtype is not before.meta["val"].dtype:
             made = self.call(rushlight.ops.aten._to_copy.default, made, dtype=before.meta["val"].dtype)
@@ -288,6 +291,18 @@ class _Rewrite:
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         return Functional([self.inputs.index(p) for p in changed], looks, aliases)
+
+
+def _same_kind(value: Any, other: Node) -> bool:
+    """Whether a node gives a tensor of the same shape, dtype and device as another."""
+    one, two = value.meta.get("val") if isinstance(value, Node) else None, other.meta["val"]
+    return (
+        isinstance(one, Tensor)
+        and one.dtype is two.dtype
+        and one.device == two.device
+        and one.dim() == two.dim()
+        and all(a is b or not isinstance(a, SymInt) and a == b for a, b in zip(one.shape, two.shape, strict=True))
+    )
 
 
 def _value_of(node: Node) -> Any:

@@ -118,19 +118,33 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def default_rules() -> dict[Any, Rule]:
     """Operator -> rule, for all that have one."""
     found: dict[Any, Rule] = {}
-    for name in sorted(CORE):
+    for name in sorted({*CORE, *_OWN}):
         packet, _, overload = name.partition(".")
         form = find_form(packet, overload or "default")
         if form is None or packet.startswith("__"):
             continue
         op = getattr(getattr(aten, packet), form.overload)
         made = _OWN.get(name) or decomposition_table.get(op)
-        handler = functions.HANDLERS.get(packet)
-        if made is None and form.composite and handler is not None:
-            made = handler
-        if made is not None:
+        if made is not None and (name in CORE or name in _OWN):
             found[op] = made
     return found
+
+
+def composite(op: Any) -> Rule | None:
+    """The handler of an operator that is made of others; None for one that stands for itself."""
+    form = getattr(op, "form", None)
+    if form is None or not form.composite:
+        return None
+    found: Rule | None = functions.HANDLERS.get(form.name)
+    return found
+
+
+# Composites that may give an argument itself, or a view of it: no graph without changes in place has them.
+ALIASING = frozenset(
+    "reshape reshape_as contiguous flatten chunk unflatten view_as expand_as to type_as batch_norm dropout feature_dropout alpha_dropout movedim"
+    " moveaxis swapaxes swapdims unsafe_chunk tensor_split hsplit vsplit dsplit narrow ravel mT mH adjoint squeeze_ atleast_1d atleast_2d atleast_3d"
+    " _to_cpu float double half conj real imag resolve_conj resolve_neg matrix_H numpy_T instance_norm broadcast_to".split()
+)
 
 
 # ***** rules *****
@@ -148,3 +162,312 @@ def transpose(self: Any, dim0: int, dim1: int) -> Any:
         return aten.alias.default(self)
     dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
     return aten.permute.default(self, dims)
+
+
+@rule("split.Tensor")
+def split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    length = self.shape[dim]
+    sizes = [min(split_size, length - start) for start in range(0, length, split_size)] or [0]
+    return aten.split_with_sizes.default(self, sizes, dim)
+
+
+@rule("squeeze.dim")
+def squeeze_dim(self: Any, dim: int) -> Any:
+    return aten.squeeze.dims(self, [dim])
+
+
+@rule("squeeze")
+def squeeze(self: Any) -> Any:
+    return aten.squeeze.dims(self, [d for d, n in enumerate(self.shape) if n == 1])
+
+
+@rule("sum")
+def sum_all(self: Any, *, dtype: Any = None) -> Any:
+    return aten.sum.dim_IntList(self, [], dtype=dtype)
+
+
+@rule("hardswish")
+def hardswish(self: Any) -> Any:
+    low = aten.clamp.default(aten.add.Tensor(self, 3), 0)
+    return aten.div.Tensor(aten.mul.Tensor(self, aten.clamp.default(low, None, 6)), 6)
+
+
+@rule("hardsigmoid")
+def hardsigmoid(self: Any) -> Any:
+    low = aten.clamp.default(aten.add.Tensor(self, 3), 0)
+    return aten.div.Tensor(aten.clamp.default(low, None, 6), 6)
+
+
+@rule("relu6")
+def relu6(self: Any) -> Any:
+    return aten.hardtanh.default(self, 0, 6)
+
+
+@rule("softplus")
+def softplus(self: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    scaled = self if beta == 1 else aten.mul.Tensor(self, beta)
+    made = aten.log1p.default(aten.exp.default(scaled))
+    made = made if beta == 1 else aten.div.Tensor(made, beta)
+    return aten.where.self(aten.gt.Scalar(scaled, threshold), self, made)
+
+
+@rule("mish")
+def mish(self: Any) -> Any:
+    return aten.mul.Tensor(self, aten.tanh.default(softplus(self)))
+
+
+@rule("glu")
+def glu(self: Any, dim: int = -1) -> Any:
+    dim %= self.dim()
+    half = self.shape[dim] // 2
+    first, second = (aten.slice.Tensor(self, dim, k * half, (k + 1) * half) for k in range(2))
+    return aten.mul.Tensor(first, aten.sigmoid.default(second))
+
+
+@rule("batch_norm")
+def batch_norm(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float,
+    cudnn_enabled: bool = False,
+) -> Any:  # fmt: skip
+    if not training:
+        given = (input, weight, bias, running_mean, running_var, momentum, eps)
+        return aten._native_batch_norm_legit_no_training.default(*given)[0]
+    if running_mean is None:
+        return aten._native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps)[0]
+    given = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+    found = aten._native_batch_norm_legit_functional.default(*given)
+    aten.copy_.default(running_mean, found[3])
+    aten.copy_.default(running_var, found[4])
+    return found[0]
+
+
+@rule("max_pool2d")
+def max_pool2d(
+    self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    return aten.max_pool2d_with_indices.default(self, kernel_size, list(stride), padding, dilation, ceil_mode)[0]
+
+
+@rule("group_norm")
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> Any:
+    count = 1
+    for n in input.shape[2:]:
+        count = count * n
+    n, c = input.shape[:2]
+    return aten.native_group_norm.default(input, weight, bias, n, c, count, num_groups, eps)[0]
+
+
+@rule("layer_norm")
+def layer_norm(
+    input: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    return aten.native_layer_norm.default(input, list(normalized_shape), weight, bias, eps)[0]
+
+
+@rule("instance_norm")
+def instance_norm(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float,
+    eps: float, cudnn_enabled: bool,
+) -> Any:  # fmt: skip
+    if not use_input_stats or running_mean is not None:
+        return NotImplemented
+    shape = list(input.shape)
+    n, c = shape[:2]
+    plain = input if input.is_contiguous() else aten.clone.default(input, memory_format=rushlight.contiguous_format)
+    rows = aten.view.default(plain, [1, n * c, *shape[2:]])
+    weight = None if weight is None else aten.repeat.default(weight, [n])
+    bias = None if bias is None else aten.repeat.default(bias, [n])
+    made = aten._native_batch_norm_legit.no_stats(rows, weight, bias, True, momentum, eps)[0]
+    return aten.view.default(made, shape)
+
+
+@rule("rms_norm")
+def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    eps = rushlight.finfo(input.dtype).eps if eps is None else eps
+    dims = list(range(input.dim() - len(normalized_shape), input.dim()))
+    mean = aten.mean.dim(aten.pow.Tensor_Scalar(input, 2), dims, True)
+    made = aten.mul.Tensor(input, aten.rsqrt.default(aten.add.Scalar(mean, eps)))
+    return made if weight is None else aten.mul.Tensor(made, weight)
+
+
+@rule("masked_fill.Scalar")
+def masked_fill(self: Any, mask: Any, value: Any) -> Any:
+    number = aten.scalar_tensor.default(value, dtype=self.dtype, layout=rushlight.strided, device=self.device)
+    return aten.where.self(mask, number, self)
+
+
+@rule("masked_fill.Tensor")
+def masked_fill_tensor(self: Any, mask: Any, value: Any) -> Any:
+    return aten.where.self(
+        mask, aten._to_copy.default(value, dtype=self.dtype) if value.dtype != self.dtype else value, self
+    )
+
+
+@rule("fill.Tensor")
+def fill_tensor(self: Any, value: Any) -> Any:
+    return aten.copy.default(self, value)
+
+
+@rule("fill.Scalar", "zero")
+def fill(self: Any, value: Any = 0) -> Any:
+    return aten.full_like.default(self, value, pin_memory=False, memory_format=rushlight.preserve_format)
+
+
+@rule("zeros_like")
+def zeros_like(self: Any, *, pin_memory: Any = False, memory_format: Any = None, **kind: Any) -> Any:
+    form = rushlight.preserve_format if memory_format is None else memory_format
+    return aten.full_like.default(self, 0, pin_memory=False, memory_format=form, **kind)
+
+
+@rule("ones_like")
+def ones_like(self: Any, *, pin_memory: Any = False, memory_format: Any = None, **kind: Any) -> Any:
+    form = rushlight.preserve_format if memory_format is None else memory_format
+    return aten.full_like.default(self, 1, pin_memory=False, memory_format=form, **kind)
+
+
+def _full(size: Any, value: Any, kind: dict[str, Any], like: Any = None) -> Any:
+    dtype = kind.get("dtype") or (rushlight.get_default_dtype() if like is None else like.dtype)
+    device = kind.get("device") or (rushlight.get_default_device() if like is None else like.device)
+    layout = kind.get("layout") or rushlight.strided
+    return aten.full.default(list(size), value, dtype=dtype, layout=layout, device=device, pin_memory=False)
+
+
+@rule("zeros")
+def zeros(size: Any, **kind: Any) -> Any:
+    return _full(size, 0, kind)
+
+
+@rule("ones")
+def ones(size: Any, **kind: Any) -> Any:
+    return _full(size, 1, kind)
+
+
+@rule("new_zeros")
+def new_zeros(self: Any, size: Any, **kind: Any) -> Any:
+    return _full(size, 0, kind, self)
+
+
+@rule("new_ones")
+def new_ones(self: Any, size: Any, **kind: Any) -> Any:
+    return _full(size, 1, kind, self)
+
+
+@rule("new_full")
+def new_full(self: Any, size: Any, fill_value: Any, **kind: Any) -> Any:
+    return _full(size, fill_value, kind, self)
+
+
+@rule("arange")
+def arange(end: Any, **kind: Any) -> Any:
+    return _steps(0, end, kind)
+
+
+@rule("arange.start")
+def arange_start(start: Any, end: Any, **kind: Any) -> Any:
+    return _steps(start, end, kind)
+
+
+def _steps(start: Any, end: Any, kind: dict[str, Any]) -> Any:
+    named = {"layout": rushlight.strided, "device": rushlight.get_default_device(), "pin_memory": False}
+    named = {**({"dtype": kind["dtype"]} if kind.get("dtype") else {}), **named}
+    named["device"] = kind.get("device") or named["device"]
+    return aten.arange.start_step(start, end, **named)
+
+
+@rule("stack")
+def stack(tensors: Any, dim: int = 0) -> Any:
+    dim = dim if dim >= 0 else dim + tensors[0].dim() + 1
+    return aten.cat.default([aten.unsqueeze.default(t, dim) for t in tensors], dim)
+
+
+@rule("rsub.Scalar")
+def rsub_scalar(self: Any, other: Any, alpha: Any = 1) -> Any:
+    return (
+        aten.add.Tensor(aten.mul.Tensor(self, -alpha), other)
+        if alpha != 1
+        else aten.add.Tensor(aten.neg.default(self), other)
+    )
+
+
+@rule("square")
+def square(self: Any) -> Any:
+    return aten.pow.Tensor_Scalar(self, 2)
+
+
+@rule("max.other")
+def max_other(self: Any, other: Any) -> Any:
+    return aten.maximum.default(self, other)
+
+
+@rule("min.other")
+def min_other(self: Any, other: Any) -> Any:
+    return aten.minimum.default(self, other)
+
+
+@rule("var")
+def var(self: Any, unbiased: bool = True) -> Any:
+    return aten.var.correction(self, correction=1 if unbiased else 0)
+
+
+@rule("var.dim")
+def var_dim(self: Any, dim: Any, unbiased: bool = True, keepdim: bool = False) -> Any:
+    return aten.var.correction(self, dim, correction=1 if unbiased else 0, keepdim=keepdim)
+
+
+@rule("std.correction")
+def std(self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
+
+
+@rule("std", "std.dim")
+def std_dim(self: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
+    return std(self, dim, correction=1.0 if unbiased else 0.0, keepdim=keepdim)
+
+
+@rule("mse_loss")
+def mse_loss(self: Any, target: Any, reduction: int = 1) -> Any:
+    loss = aten.pow.Tensor_Scalar(aten.sub.Tensor(self, target), 2)
+    return loss if reduction == 0 else aten.mean.default(loss) if reduction == 1 else aten.sum.dim_IntList(loss, [])
+
+
+@rule("lift_fresh_copy")
+def lift_fresh_copy(self: Any) -> Any:
+    return aten.clone.default(self)
+
+
+@rule("select_scatter")
+def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
+    dim %= self.dim()
+    length = self.shape[dim]
+    places = aten.view.default(
+        _steps(0, length, {"device": self.device}), [-1 if d == dim else 1 for d in range(self.dim())]
+    )
+    mask = aten.eq.Scalar(places, index if index >= 0 else index + length)
+    spread = aten.expand.default(aten.unsqueeze.default(src, dim), list(self.shape))
+    return aten.where.self(mask, spread, self)
+
+
+@rule("detach", "detach_")
+def detach(self: Any) -> Any:
+    return self
+
+
+@rule("dropout")
+def dropout(input: Any, p: float, train: bool) -> Any:
+    return aten.native_dropout.default(input, p, True)[0] if train and p else input
+
+
+@rule("one_hot")
+def one_hot(self: Any, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        return NotImplemented
+    classes = _steps(0, num_classes, {"device": self.device, "dtype": rushlight.int64})
+    return aten._to_copy.default(aten.eq.Tensor(aten.unsqueeze.default(self, -1), classes), dtype=rushlight.int64)

@@ -9,9 +9,11 @@ import rushlight
 from rushlight import Tensor
 from rushlight._export.verifier import ATenDialectVerifier
 from rushlight._functorch.functional_graphs import functionalized
+from rushlight._interface.sizes import is_symbolic
 from rushlight._subclasses.fake_tensor import FakeTensorMode
-from rushlight.export._core_rules import CORE, default_rules
+from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._trace import argument_spec
+from rushlight.export._tracing import hoist
 from rushlight.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -41,14 +43,21 @@ def default_table() -> Any:
 
 def decomposed(program: Any, table: Table | None) -> Any:
     """See `ExportedProgram.run_decompositions`."""
-    rules = default_rules() if table is None else table
-    module, specs = _retraced(program, dict(rules.items()))
-    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+    rules = dict((default_rules() if table is None else table).items())
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    pairs = _ordered(program, placeholders)
+    module = _retraced(program.graph_module, placeholders, [n for n, _ in pairs], rules, table is not None)
+    specs = [spec for _, spec in pairs]
     found = functionalized(module)
+    if any(n.op == "call_function" and n.target in rules for n in module.graph.nodes):  # what changes in place became
+        again = [n for n in module.graph.nodes if n.op == "placeholder"]
+        module = _retraced(module, again, again, rules, table is not None)
+        functionalized(module)
     if found.looks:
         raise NotImplementedError("run_decompositions: an input is made to look otherwise in place (transpose_, ...)")
+    hoist(module.graph)
     _describe(module.graph)
-    signature = _signature(program, module.graph, inputs, specs, found.changed)
+    signature = _signature(module.graph, specs, found.changed)
     made = program._update(module, signature, verifiers=[ATenDialectVerifier])
     return made
 
@@ -70,10 +79,15 @@ class _Rules(ProxyTorchDispatchMode):
 
     source: Any = None
     pre_dispatch = True
+    whole = False  # whether composites stay that have no rule and cannot alias their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before = self.graph._root._prev
-        made = super().__torch_dispatch__(func, types, args, kwargs)
+        made = NotImplemented
+        if func not in self.decompositions and (not self.whole or func._opname in ALIASING):
+            made = self._decomposed(func, args, kwargs or {})
+        if made is NotImplemented:
+            made = super().__torch_dispatch__(func, types, args, kwargs)
         node = self.graph._root._prev
         while node is not before and node is not self.graph._root:
             for word in _KEPT:
@@ -81,6 +95,13 @@ class _Rules(ProxyTorchDispatchMode):
                     node.meta[word] = self.source.meta[word]
             node = node._prev
         return made
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        rule = batch_norm if func._opname == "batch_norm" else composite(func)
+        if rule is None:
+            return NotImplemented
+        with self:
+            return rule(*args, **kwargs)
 
 
 def _ordered(program: Any, placeholders: list[Node]) -> list[tuple[Node, Any]]:
@@ -103,34 +124,34 @@ def _ordered(program: Any, placeholders: list[Node]) -> list[tuple[Node, Any]]:
     return [*first, *sorted(held, key=place), *[p for p in pairs if p[1].kind is InputKind.USER_INPUT]]
 
 
-def _retraced(program: Any, rules: dict[Any, Any]) -> tuple[GraphModule, list[InputSpec]]:
-    """The graph of the program with rules applied, and the specs of its inputs in their new order."""
-    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
-    pairs = _ordered(program, placeholders)
+def _retraced(
+    source: Any, placeholders: list[Node], order: list[Node], rules: dict[Any, Any], whole: bool
+) -> GraphModule:
+    """The graph of a module with rules applied; its inputs in a new order."""
     graph, root = Graph(), Module()
     mode = _Rules(graph, root, rules)
     fake = _fake_mode(placeholders)
-    mode.shape_env = fake.shape_env
+    mode.shape_env, mode.whole = fake.shape_env, whole
     values: dict[Node, Any] = {}
-    for node, _ in pairs:
+    for node in order:
         made = graph.placeholder(node.name)
         value = node.meta["val"]
         if isinstance(value, Tensor):
             value = value.detach()
             mode.track(value, made)
-        elif value is not None and hasattr(value, "terms"):
+        elif is_symbolic(value):
             mode.numbers.stand(value, made)
         made.meta["val"] = values[node] = value
-    _same_memory(placeholders, values, mode)
-    for name, child in program.graph_module.named_children():
+    _same_memory(placeholders, values)
+    for name, child in source.named_children():
         root.add_module(name, child)
-    again = _Again(program.graph_module, mode)
+    again = _Again(source, mode)
     with rushlight.no_grad(), fake, mode, mode.watching():
         out = again.run(*[values[n] for n in placeholders])
     graph.output(tuple([mode.node_of(v) for v in out]))
     for tensor in mode.kept:
         tensor.__dict__.pop("_fx_node", None)
-    return GraphModule(root, graph), [spec for _, spec in pairs]
+    return GraphModule(root, graph)
 
 
 def _fake_mode(placeholders: list[Node]) -> Any:
@@ -138,7 +159,7 @@ def _fake_mode(placeholders: list[Node]) -> Any:
     return found[0].fake_mode if found else FakeTensorMode()
 
 
-def _same_memory(placeholders: list[Node], values: dict[Node, Any], mode: Any) -> None:
+def _same_memory(placeholders: list[Node], values: dict[Node, Any]) -> None:
     """Two names of one parameter are one value: the last one stands for it, as in the trace."""
     known: dict[int, Any] = {}
     for node in placeholders:
@@ -156,13 +177,9 @@ def _describe(graph: Graph) -> None:
             node.meta["tensor_meta"] = _extract_tensor_metadata(value)
 
 
-def _signature(
-    program: Any, graph: Graph, inputs: list[Node], specs: list[InputSpec], changed: list[int]
-) -> ExportGraphSignature:
+def _signature(graph: Graph, specs: list[InputSpec], changed: list[int]) -> ExportGraphSignature:
     """The signature: new values of buffers and inputs come before the results."""
-    named = [
-        InputSpec(s.kind, _renamed(s.arg, n.name), s.target, s.persistent) for n, s in zip(inputs, specs, strict=True)
-    ]
+    named = [InputSpec(s.kind, s.arg, s.target, s.persistent) for s in specs]
     results = graph.output_node().args[0]
     outs = []
     for value, place in zip(results, changed, strict=False):  # type: ignore[arg-type]
@@ -180,12 +197,3 @@ def _signature(
 
 
 _CHANGES = {InputKind.BUFFER: OutputKind.BUFFER_MUTATION, InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION}
-
-
-def _renamed(argument: Any, name: str) -> Any:
-    if isinstance(argument, ConstantArgument):
-        return ConstantArgument(name, argument.value)
-    return type(argument)(name) if len(argument.__dict__) == 1 else argument
-
-
-__all__ += ["CORE"]

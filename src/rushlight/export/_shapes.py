@@ -112,19 +112,26 @@ class ExportShapeEnv(ShapeEnv):
         terms = self.resolved(terms)
         low, high = self.bounds(terms)
         for other, (lo, hi) in self._ranges.items():
-            rest, const, flip = apart(self.resolved(other)) if self.resolved(other) != (((), 0),) else ((), 0, False)
-            mine, offset, turned = apart(terms)
+            rest, const, flip = _apart(self.resolved(other))
+            mine, offset, turned = _apart(terms)
             if rest and rest == mine:
                 lo, hi = (const - hi, const - lo) if flip else (lo - const, hi - const)
                 lo, hi = (offset - hi, offset - lo) if turned else (lo + offset, hi + offset)
                 low, high = max(low, lo), min(high, hi)
         for atom, held in self.replacements.items():  # bounds of a symbol that is shown as this formula
-            rest, const, _ = apart(held)
-            mine, offset, _ = apart(terms)
+            rest, const, _ = _apart(held)
+            mine, offset, _ = _apart(terms)
             if rest == mine:
                 lo, hi = self._bounds[atom]
                 low, high = max(low, lo - const + offset), min(high, hi - const + offset)
         return ValueRanges(int(low), int_oo if high >= MOST else int(high))
+
+
+def _apart(terms: Terms) -> tuple[Terms, int, bool]:
+    """As `apart`; no formula for a constant."""
+    if not any(atoms for atoms, _ in terms):
+        return (), sum(c for _, c in terms), False
+    return apart(terms)
 
 
 def _times(product: dict[tuple[int, ...], int], parts: Terms) -> dict[tuple[int, ...], int]:

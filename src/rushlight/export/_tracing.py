@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import keyword
 import linecache
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +14,7 @@ from rushlight import SymBool, SymFloat, SymInt, Tensor, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight._functorch.functional_graphs import is_number
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.export._names import identifier, keyword_free
 from rushlight.export._shapes import ExportShapeEnv, InputSizes
 from rushlight.export.dynamic_shapes import LeafSpec
 from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
@@ -33,10 +31,14 @@ from rushlight.fx.passes.shape_prop import _extract_tensor_metadata
 from rushlight.nn.modules.module import Module
 from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-__all__ = ["Traced", "trace_module"]
+__all__ = ["Traced", "hoist", "trace_module"]
 
 _OWN = __file__.rpartition("export")[0]  # the folder of the package
 _SHOWN = ("nn", "functional", "distributions")  # whose lines are shown beside those of users
+_READING = frozenset(
+    ("item", "is_nonzero", "allclose", "tensor_split", "repeat_interleave")
+)  # composites that ask for elements
+_DETACHING = frozenset(("detach", "detach_"))
 _CONSTANTS = (type(None), bool, int, float, str, complex)
 
 
@@ -155,6 +157,8 @@ class ExportMode(ProxyTorchDispatchMode):
     fake_mode: Any = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._opname == "contiguous" and isinstance(args[0], Tensor) and args[0].is_contiguous(**(kwargs or {})):
+            return args[0]  # no operator is called
         before = self.graph._root._prev
         made = super().__torch_dispatch__(func, types, args, kwargs)
         trace, stack = stack_trace(2), self.stack
@@ -165,6 +169,20 @@ class ExportMode(ProxyTorchDispatchMode):
                 if trace is not None:
                     node.meta["stack_trace"] = trace
             node = node._prev
+        return made
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The fake result: whole operators run below autograd, which is told by `requires_grad` alone."""
+        if getattr(func, "form", None) is None or func._opname in _READING:
+            return func(*args, **kwargs)
+        made = self.fake_mode.__torch_dispatch__(func, (), args, kwargs)
+        if func._opname not in _DETACHING and rushlight.is_grad_enabled():
+            leaves = [*args, *kwargs.values()]
+            leaves += [v for each in leaves if isinstance(each, (list, tuple)) for v in each]
+            if any(isinstance(v, Tensor) and v.requires_grad for v in leaves):
+                for each in made if isinstance(made, (list, tuple)) else (made,):
+                    if isinstance(each, Tensor) and (each.is_floating_point() or each.is_complex()):
+                        each.requires_grad_()
         return made
 
     @contextlib.contextmanager
@@ -178,16 +196,6 @@ class ExportMode(ProxyTorchDispatchMode):
             yield
         finally:
             self.stack = before
-
-
-def keyword_free(name: str) -> bool:
-    """Whether a name is taken only because it is a builtin's: inputs keep theirs."""
-    return name in builtins.__dict__ and not keyword.iskeyword(name)
-
-
-def identifier(name: str) -> str:
-    """A name of a node: letters, digits and underscores."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
 def class_name(module: Any) -> str:
@@ -338,7 +346,7 @@ def _state_inputs(mode: ExportMode, state: State) -> tuple[list[Input], dict[int
     rows = [("p", "parameter", state.parameters), ("b", "buffer", state.buffers)]
     for letter, kind, table in rows:
         for name, value in table.items():
-            node = mode.graph.placeholder(f"{letter}_{identifier(name)}")
+            node = mode.graph.placeholder(f"{letter}_{identifier(name).removeprefix('self_')}")
             fake = values.get(id(value))
             if fake is None:
                 fake = values[id(value)] = mode.fake_mode.from_tensor(value, static_shapes=True)
@@ -413,6 +421,7 @@ def _copy_assigned(mode: ExportMode, module: Module, state: State, values: dict[
             if before is not None and now is not None and now is not before and id(before) not in done:
                 done.add(id(before))
                 rushlight.ops.aten.copy_.default(before, now)
+                mode.graph._root._prev.name = mode.graph._graph_namespace.create_name("copy__default", None)
 
 
 def _result(mode: ExportMode, value: Any) -> Any:
@@ -429,8 +438,37 @@ def _result(mode: ExportMode, value: Any) -> Any:
     )
 
 
+def hoist(graph: Graph) -> None:
+    """Let sizes of inputs be read at once behind the inputs, one node for each symbol, named after those of the trace."""
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    asked = [n for n in graph.nodes if n.target is rushlight.ops.aten.sym_size.int and n.args[0] in inputs]
+    traced = {(n.args[0], n.args[1]): n for n in asked}
+    if not traced:
+        return
+    number, spot, seen = len(traced), inputs[-1], set[str]()
+    for node in inputs:
+        value = node.meta.get("val")
+        for d, size in enumerate(value.shape if isinstance(value, Tensor) else ()):
+            text = str(size) if is_symbolic(size) else ""
+            if not text.isidentifier() or text in seen:
+                continue
+            seen.add(text)
+            name, number = f"sym_size_int_{number}", number + 1
+            same = [n for n in asked if str(n.meta["val"]) == text]
+            if not same:
+                continue
+            with graph.inserting_after(spot):
+                made = graph.create_node("call_function", rushlight.ops.aten.sym_size.int, (node, d), {}, name=name)
+            made.meta["val"] = size
+            spot = made
+            for each in same:
+                each.replace_all_uses_with(made)
+                graph.erase_node(each)
+
+
 def _finish(graph: Graph, state: State, mode: ExportMode) -> None:
     """Drop what nobody reads, and describe tensors."""
+    hoist(graph)
     for node in reversed(graph.nodes):
         if node.op == "call_function" and not node.users and is_number(node):
             graph.erase_node(node)

@@ -71,9 +71,25 @@ def unlifted(program: Any, check_guards: bool) -> GraphModule:
         names = entry.forward_arg_names or [n.name for n in users]
         graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names), entry.in_spec, entry.out_spec)))
     made = GraphModule(root, graph)
+    for spec in signature.input_specs:
+        if spec.kind is InputKind.CONSTANT_TENSOR:  # copied as buffers, which they are not
+            _plain(made, spec.target)
+        elif spec.kind is InputKind.BUFFER and not spec.persistent:
+            assign(made, spec.target, program._held(spec), spec.kind, False)
     made.__dict__["_in_spec"], made.__dict__["_out_spec"] = entry.in_spec, entry.out_spec
     made.meta.update(program.graph_module.meta)
     return made
+
+
+def _plain(root: Any, path: str) -> None:
+    """Let a buffer be a plain attribute."""
+    *prefix, name = path.split(".")
+    for part in prefix:
+        root = getattr(root, part)
+    value = root._buffers.pop(name, None)
+    root._non_persistent_buffers_set.discard(name)
+    if value is not None:
+        root.__dict__[name] = value
 
 
 def _name(path: str) -> str:

@@ -11,6 +11,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._export.verifier import TrainingIRVerifier
 from rushlight._interface.base import LazyModule
+from rushlight.export._names import keyword_free
 from rushlight.export.graph_signature import ArgumentSpec, ExportGraphSignature, InputKind
 from rushlight.fx.codegen import CodeGen
 from rushlight.fx.graph import Graph
@@ -103,6 +104,11 @@ class ExportedProgram:
     ) -> None:
         graph.set_codegen(CodeGen())
         self._graph_module = GraphModule(root, graph)
+        inputs = (n for n in self._graph_module.graph.nodes if n.op == "placeholder")
+        for node, spec in zip(inputs, graph_signature.input_specs, strict=False):
+            if keyword_free(spec.arg.name):  # a copy of a graph calls `input` otherwise
+                node.name = node.target = spec.arg.name
+        self._graph_module.recompile()
         if isinstance(root, GraphModule):
             self._graph_module.meta.update(root.meta)
         self._graph_signature, self._state_dict = graph_signature, state_dict

@@ -17,7 +17,7 @@ from rushlight.library.operators import OpNamespace, OpOverloadPacket, find
 from rushlight.library.schema import FunctionSchema, parse
 
 calls: Any = LazyModule("rushlight.library.aten.calls")
-kernels: Any = LazyModule("rushlight.library.aten.kernels")
+kernels: Any = LazyModule("rushlight.library.aten.whole")
 
 __all__ = ["BuiltinNamespace"]
 

@@ -280,6 +280,9 @@ def _get_node_type(tree: Any) -> Any:
     kind = type(tree)
     if kind not in SUPPORTED_NODES and is_namedtuple_instance(tree):
         return namedtuple
+    if kind not in SUPPORTED_NODES and is_structseq_instance(tree):
+        name = f"torch.return_types.{kind.__name__}"
+        register_pytree_node(kind, lambda t: (list(t), None), lambda values, _: kind(values), serialized_type_name=name)
     return kind
 
 

@@ -140,12 +140,16 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         if func._opname in _LOOKS:
             self._keep_look(args[0])
         with self.watching(False):
-            made = func(*args, **kwargs)
+            made = self.run(func, args, kwargs)
         if func._opname == "lift_fresh_copy" and isinstance(made, Tensor) and any(made is leaf for leaf in leaves):
             made = made.detach()
         node.meta["val"] = made
         self._spread(made, node)
         return made
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The value of a call that is written down."""
+        return func(*args, **kwargs)
 
     def _keep_look(self, tensor: Any) -> None:
         """Let the node of a tensor that is about to look otherwise show it as it was."""

@@ -106,11 +106,12 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         }
     if state.dispatch_modes and state.dispatch_modes[-1].pre_dispatch and name not in _PLAIN:
         front = fronts.FRONTS.get(name)
-        native, given = (name, args) if front is None else front(*args, **kwargs)
-        found = choose(native, given, kwargs if front is None else {})
+        native, given, *named = (name, args, kwargs) if front is None else front(*args, **kwargs)
+        found = choose(native, given, named[0] if named else {})
         if found is not None:
             form, values = found
-            return True, finish(function, above(overload_of(form), *shown(form, values)))
+            made = above(overload_of(form), *shown(form, values))
+            return True, finish(function, named[1](made) if len(named) > 1 else made)
     handler = functions.HANDLERS.get(name)
     if handler is not None:
         made = handler(*args, **kwargs)

@@ -7,9 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import rushlight
+from rushlight._interface.base import LazyModule
+
 __all__ = ["FRONTS"]
 
-Front = Callable[..., tuple[str, tuple[Any, ...]]]
+compiler: Any = LazyModule("rushlight.compiler")
+
+Front = Callable[..., tuple[Any, ...]]
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -28,6 +33,113 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> tuple[str, tuple[Any, ...]]:
     return "cross_entropy_loss", (input, target, weight, _REDUCTIONS[reduction], ignore_index, label_smoothing)
+
+
+def cudnn() -> bool:
+    """The flag of normalisations for a library of another device: off in exported programs."""
+    return not compiler.is_exporting()
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> tuple[str, tuple[Any, ...]]:
+    return "elu_" if inplace else "elu", (input, alpha)
+
+
+def _pool(dims: int) -> Front:
+    def front(
+        input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[str, tuple[Any, ...]]:  # fmt: skip
+        name = f"max_pool{dims}d" + ("_with_indices" if return_indices else "")
+        return name, (input, kernel_size, [] if stride is None else stride, padding, dilation, ceil_mode)
+
+    return front
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: Any = None
+) -> tuple[str, tuple[Any, ...]]:
+    return "layer_norm", (
+        input,
+        list(normalized_shape),
+        weight,
+        bias,
+        eps,
+        cudnn() if cudnn_enable is None else cudnn_enable,
+    )
+
+
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: Any = None
+) -> tuple[str, tuple[Any, ...]]:
+    return "group_norm", (input, num_groups, weight, bias, eps, cudnn() if cudnn_enabled is None else cudnn_enabled)
+
+
+def nll_loss(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+    reduction: str = "mean",
+) -> tuple[str, tuple[Any, ...]]:  # fmt: skip
+    return "nll_loss_nd", (input, target, weight, _REDUCTIONS[reduction], ignore_index)
+
+
+def split(input: Any, split_size: Any, dim: int = 0) -> tuple[str, tuple[Any, ...]]:
+    return "split_with_sizes" if isinstance(split_size, (list, tuple)) else "split", (input, split_size, dim)
+
+
+def embedding_bag(
+    input: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    if not compiler.is_exporting() or max_norm is not None or input.is_floating_point():
+        return "", ()
+    if input.dim() == 2:
+        count = input.numel()
+        kind = {"dtype": rushlight.int64, "device": input.device, "pin_memory": False}
+        offsets = rushlight.ops.aten.arange.start_step(0, count, input.shape[1], **kind)
+        input = input.reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    number = ("sum", "mean", "max").index(mode)
+    given = (weight, input, offsets, scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset)
+    return "embedding_bag", (*given, padding_idx), {}, lambda made: made[0]
+
+
+def norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
+) -> tuple[Any, ...]:
+    if out is not None or p == "nuc" or isinstance(dim, (tuple, list)) and len(dim) > 2:
+        return "", ()
+    dims = [dim] if isinstance(dim, int) else dim
+    named = {} if dtype is None else {"dtype": dtype}
+    return "linalg_vector_norm", (input, 2 if p in ("fro", None) else p, dims, keepdim), named
+
+
+def einsum(equation: str, *operands: Any) -> tuple[str, tuple[Any, ...]]:
+    if not isinstance(equation, str):
+        return "", ()
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    return "einsum", (equation, list(given))
+
+
+def _unpinned(name: str) -> Any:
+    def front(self: Any, *args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        if len(args) > 1:  # new_zeros(2, 3)
+            args = (list(args),)
+        elif args and isinstance(args[0], int):
+            args = ([args[0]],)
+        named = {k: v for k, v in kwargs.items() if v is not None and k != "requires_grad"}
+        if "size" in named:
+            args = (named.pop("size"),)
+        return name, (self, *args), {"pin_memory": False, **named}
+
+    return front
+
+
+def _like(name: str) -> Any:
+    def front(input: Any, *args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+        named = {k: v for k, v in kwargs.items() if v is not None and k != "requires_grad"}
+        return name, (input, *args), {"pin_memory": False, **named}
+
+    return front
 
 
 def batch_norm(input: Any, *args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...]]:
@@ -51,7 +163,7 @@ def _statistics(flag: tuple[str, bool], args: Any, kwargs: Any) -> tuple[Any, ..
         | kwargs
     )
     order = ("weight", "bias", "running_mean", "running_var", flag[0], "momentum", "eps")
-    return (*[given[n] for n in order], True)
+    return (*[given[n] for n in order], cudnn())
 
 
 def embedding(
@@ -72,12 +184,10 @@ def embedding(
     return "embedding", (weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq, sparse)
 
 
-def refused(*args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...]]:
-    """Functions that are shown as the operators they are made of."""
-    return "", ()
-
-
 FRONTS: dict[str, Front] = {
     "dropout": dropout, "cross_entropy": cross_entropy, "batch_norm": batch_norm, "instance_norm": instance_norm, "embedding": embedding,
-    "embedding_bag": refused,
+    "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm,
+    **{f"max_pool{n}d": _pool(n) for n in (1, 2, 3)},
+    **{name: _unpinned(name) for name in ("new_zeros", "new_ones", "new_full", "new_empty")},
+    **{name: _like(name) for name in ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")},
 }  # fmt: skip

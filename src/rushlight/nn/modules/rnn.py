@@ -207,6 +207,11 @@ class RNNBase(Module):
         if not batched:
             input = input.unsqueeze(batch_dim)
         state = self._state(input, hx, None, batched)
+        if rushlight.compiler.is_exporting():
+            output, *last = self._as_operator(input, state)
+            if not batched:
+                output, last = output.squeeze(batch_dim), [part.squeeze(1) for part in last]
+            return output, tuple(last) if self.mode == "LSTM" else last[0]
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
         data, last = self._run(
@@ -217,6 +222,16 @@ class RNNBase(Module):
         if not batched:
             output, last = output.squeeze(batch_dim), tuple(part.squeeze(1) for part in last)
         return output, last if self.mode == "LSTM" else last[0]
+
+    def _as_operator(self, input: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All layers as one aten operator, as exported graphs have them."""
+        params = [w for row in self._weights() for w in row if w is not None]
+        operator = getattr(rushlight.ops.aten, self.mode.lower()).input
+        hx = list(state) if self.mode == "LSTM" else state[0]
+        found: tuple[Any, ...] = operator(
+            input, hx, params, self.bias, self.num_layers, float(self.dropout), self.training, self.bidirectional, self.batch_first
+        )  # fmt: skip
+        return found
 
     def _forward_packed(self, input: PackedSequence, hx: Any) -> tuple[Any, Any]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
@@ -393,6 +408,11 @@ class RNNCellBase(Module):
             shape = (input.size(0), self.hidden_size) if batched else (self.hidden_size,)
             zeros = rushlight.zeros(shape, dtype=input.dtype, device=input.device)
             state = (zeros,) * (2 if mode == "LSTM" else 1)
+        if rushlight.compiler.is_exporting() and batched:
+            operator = getattr(rushlight.ops.aten, f"{mode.lower()}_cell").default
+            hx = list(state) if mode == "LSTM" else state[0]
+            made = operator(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+            return tuple(made) if mode == "LSTM" else (made,)
         return run_cell(mode, input, state, [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh])
 
     def _check_state(self, input: Any, part: Any, what: str) -> None:

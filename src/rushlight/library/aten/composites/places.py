@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import LazyModule
 from rushlight.library.aten.composites import aten, unseen
 from rushlight.library.aten.handlers import handles
 
 __all__: list[str] = []
 
+compiler: Any = LazyModule("rushlight.compiler")
 Tensor = rushlight.Tensor
 
 
@@ -94,8 +96,16 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
 
 @handles("__setitem__")
 def setitem(self: Any, index: Any, value: Any) -> None:
+    number = compiler.is_exporting() and isinstance(value, (int, float, complex))
+    if number:  # as PyTorch's tracer sees it
+        with unseen():
+            value = rushlight.tensor(value, dtype=self.dtype, device=self.device)
+        value = aten("lift_fresh")(value)
     shown, left = _indexed(self, index)
     if left is None:
+        if number:
+            aten("fill_.Tensor")(shown, value)
+            return
         if not isinstance(value, Tensor):
             aten("fill_.Scalar")(shown, value) if not isinstance(value, (list, tuple)) else aten("copy_")(
                 shown, _as_index(value, self)
@@ -121,4 +131,6 @@ def tensor(
     with unseen():
         made = rushlight.tensor(data, dtype=dtype, device=device)
     made = aten("lift_fresh")(made)
+    if compiler.is_exporting():  # as PyTorch, whose literals are detached in place
+        made = aten("detach_")(made)
     return made.requires_grad_() if requires_grad else made
