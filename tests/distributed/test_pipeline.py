@@ -23,6 +23,7 @@ from rushlight.distributed.pipelining import (
     pipeline,
 )
 from rushlight.distributed.pipelining.actions import Action, ComputationType, flat, read_table
+from rushlight.distributed.pipelining.headers import Meta, Spread, packed, unpacked
 from rushlight.distributed.pipelining.lowering import check, in_steps, merged, shown, with_late_receives, with_messages
 from rushlight.distributed.pipelining.microbatch import (
     TensorChunkSpec,
@@ -32,6 +33,8 @@ from rushlight.distributed.pipelining.microbatch import (
     sum_reducer,
 )
 from rushlight.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from rushlight.distributed.tensor import Partial, Replicate, Shard
+from rushlight.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 STORED: Any = json.loads(pipeline_runs.FILE.read_text())
 
@@ -157,6 +160,20 @@ def test_modules_that_are_divided(four: Ranks) -> None:
     shape, names = four.run(programs.pipes)[0]
     assert shape == (6, 6) and len(names) == 3
     assert names[1][0] == "middle.block.scale" and "norm.running_mean" in names[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "gives"),
+    [
+        ("1F1B", 2, None),
+        pytest.param("GPipe", 2, Replicate(), marks=pytest.mark.distributed),
+        pytest.param("1F1B", 2, Shard(0), marks=pytest.mark.distributed),
+        pytest.param("Interleaved1F1B", 4, None, marks=pytest.mark.distributed),
+        ("ZBVZeroBubble", 4, None),  # with neighbours on one rank, backward in halves, terms of a sum on the way
+    ],
+)
+def test_stages_exchange_dtensors(four: Ranks, name: str, stages: int, gives: Any) -> None:
+    four.run(programs.spread, name, stages, gives)
 
 
 def test_errors_have_names(four: Ranks) -> None:
@@ -320,3 +337,18 @@ def test_a_policy_and_constants() -> None:
         assert torch.equal(a, b)
     with pytest.raises(ValueError, match="made for times=2, got 3"):
         pipe(x, 3, y, y)
+
+
+def test_headers_of_dtensors(alone: None) -> None:
+    """What a header says is what it was told; a mesh that a stage does not know is named."""
+    spread = Spread(("dp", "tp"), (2, 3), (4, 9, 5), (45, 5, 1), (Shard(1), Partial("max")))
+    metas = (Meta((4, 5), torch.bfloat16, True), Meta((4, 5, 5), torch.float32, False, spread))
+    assert unpacked(packed(metas)) == metas and "of [4, 9, 5] over (dp=2, tp=3)" in str(metas[1])
+    stage = PipelineStage(torch.nn.Linear(2, 2), 0, 1, "cpu")
+    with pytest.raises(RuntimeError, match=r"a DTensor of \[4, 9, 5\] over \(dp=2, tp=3\).* get_mesh="):
+        stage._mesh_of(spread)
+    mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
+    one = Spread(("tp",), (1,), (2, 2), (2, 1), (Replicate(),))
+    assert PipelineStage(stage.submod, 0, 1, "cpu", get_mesh=lambda names, layout: mesh[names])._mesh_of(one) == mesh
+    parallelize_module(stage.submod, mesh, ColwiseParallel())
+    assert stage._mesh_of(one) == mesh  # that of its parameters

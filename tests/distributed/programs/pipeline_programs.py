@@ -10,8 +10,10 @@ import rushlight.distributed as dist
 from rushlight.distributed.pipelining import PipelineStage, SplitPoint, orders, pipe_split, pipeline
 from rushlight.distributed.pipelining.lowering import flat
 from rushlight.distributed.pipelining.schedules import get_schedule_class
+from rushlight.distributed.tensor import DTensor, Partial, Shard
+from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-GROUPS: dict[int, Any] = {}
+GROUPS: dict[Any, Any] = {}
 V = ("ZBVZeroBubble", "DualPipeV")
 SINGLE = ("GPipe", "1F1B")
 
@@ -195,6 +197,62 @@ def pipes(rank: int, size: int) -> Any:
     assert torch.allclose(total, named["front.a.weight"].grad / 2, atol=1e-6)
     assert torch.equal(net.norm.running_mean, one.norm.running_mean) or not rank % 2
     return [tuple(expected.shape), [list(pipe.get_stage_module(k).state_dict()) for k in range(3)]]
+
+
+class Passes(torch.nn.Module):
+    """A layer that takes and gives DTensors: columns divided, then rows, by turns; the result lies as `gives`."""
+
+    def __init__(self, layer: Any, rows: bool, gives: Any, last: bool) -> None:
+        super().__init__()
+        self.layer, self.rows, self.gives, self.last = layer, rows, gives, last
+
+    def forward(self, x: Any) -> Any:
+        if self.rows and isinstance(x, DTensor):
+            x = x.redistribute(placements=[Shard(1)])
+        y = self.layer(x).tanh() if not self.rows else self.layer(x)
+        if not isinstance(y, DTensor) or self.last:
+            return y.full_tensor() if isinstance(y, DTensor) else y
+        if self.rows:
+            return DTensor.from_local(y.to_local(grad_placements=[Partial()]) / 2, y.device_mesh, [Partial()])
+        return y.redistribute(placements=[self.gives]) if self.gives is not None else y
+
+
+def spread(rank: int, size: int, name: str, stages: int, gives: Any) -> None:
+    """Stages of a pipeline exchange DTensors over the tensor parallel axis of a mesh of 2 x 2: one process's gradients."""
+    if "mesh" not in GROUPS:
+        GROUPS["mesh"] = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+    mesh = GROUPS["mesh"]
+    torch.manual_seed(3)
+    whole = [torch.nn.Linear(6, 6) for _ in range(stages)]
+    one = copy.deepcopy(whole)
+    parts: list[Any] = []
+    for k, layer in enumerate(whole):
+        rows = bool(k % 2)
+        style = RowwiseParallel if rows else ColwiseParallel
+        parallelize_module(layer, mesh["tp"], style(use_local_output=False))
+        parts.append(Passes(layer, rows, gives, k == stages - 1))
+    schedule, held = schedule_of(name, parts, mesh["pp"].get_group(), stages, 2)
+    for stage in held:
+        stage._find_mesh = lambda names, layout: mesh[names]
+    x, target = batch(4)
+
+    def alone(y: Any) -> Any:
+        for k, layer in enumerate(one):
+            y = layer(y) if k % 2 else layer(y).tanh()
+        return y
+
+    expected = [torch.nn.functional.mse_loss(alone(a), b) for a, b in zip(x.chunk(2), target.chunk(2), strict=True)]
+    for loss in expected:
+        (loss / 2).backward()
+    losses: list[Any] = []
+    args = (x,) if any(stage.is_first for stage in held) else ()
+    last = any(stage.is_last for stage in held)
+    schedule.step(*args, target=target if last else None, losses=losses)
+    if last:
+        assert torch.allclose(torch.stack(losses), torch.stack(expected).detach(), rtol=1e-5, atol=1e-6)
+    for stage in held:
+        for p, q in zip(stage.submod.parameters(), one[stage.stage_index].parameters(), strict=True):
+            assert torch.allclose(p.grad.full_tensor(), q.grad, rtol=1e-4, atol=1e-6), (name, stage.stage_index)
 
 
 def messages_of_errors(rank: int, size: int) -> list[str]:

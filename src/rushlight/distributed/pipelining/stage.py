@@ -10,7 +10,8 @@ from rushlight import Tensor
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.fsdp import FSDPModule
 from rushlight.distributed.pipelining._backward import stage_backward, stage_backward_input
-from rushlight.distributed.pipelining.headers import Meta, meta_of, packed, unpacked
+from rushlight.distributed.pipelining.headers import Meta, Spread, joined, local_of, meta_of, packed, settled, unpacked
+from rushlight.distributed.tensor import DTensor
 from rushlight.nn.parallel import DistributedDataParallel
 from rushlight.utils._pytree import tree_flatten, tree_map
 
@@ -48,6 +49,8 @@ class _PipelineStageBase:
         self.stage_index_to_group_rank = {k: k % self.group_size for k in range(num_stages)}
         self.expected_inputs: tuple[Meta, ...] | None = None
         self.expected_outputs: tuple[Meta, ...] | None = None
+        self._find_mesh: Callable[..., Any] | None = None
+        self._meshes: dict[tuple[Any, ...], Any] = {}  # by names and sizes of their dims
         self.clear_runtime_states()
 
     # ***** where it stands *****
@@ -128,7 +131,7 @@ class _PipelineStageBase:
         """Sends of a micro-batch's outputs to the next stage."""
         if self.is_last or self._is_here(self.stage_index + 1):
             return []
-        outputs = [x.detach().contiguous() for x in self.fwd_cache[fwd_chunk_id][0]]
+        outputs = [local_of(x) for x in self.fwd_cache[fwd_chunk_id][0]]
         if not self.has_backward:
             del self.fwd_cache[fwd_chunk_id]
         return self._messages(dist.isend, outputs, self.stage_index + 1, False)
@@ -138,9 +141,10 @@ class _PipelineStageBase:
         if not self.has_backward or self.is_last or self._is_here(self.stage_index + 1):
             return []
         outputs = self.fwd_cache[bwd_chunk_id][0]
-        made = [
-            rushlight.empty(x.shape, dtype=x.dtype, device=self.device) if x.requires_grad else None for x in outputs
-        ]
+        made: list[Tensor | None] = []
+        for x in outputs:  # a gradient's part has the shape of the tensor's own
+            shape = x._local_tensor.shape if isinstance(x, DTensor) else x.shape
+            made.append(rushlight.empty(shape, dtype=x.dtype, device=self.device) if x.requires_grad else None)
         self._arrived_grads[bwd_chunk_id] = made
         return self._messages(dist.irecv, [g for g in made if g is not None], self.stage_index + 1, True)
 
@@ -154,10 +158,32 @@ class _PipelineStageBase:
         assert self._inputs is not None
         grads = self.bwd_cache.pop(m)
         return [
-            rushlight.zeros(meta.shape, dtype=meta.dtype, device=self.device) if grad is None else grad.contiguous()
+            rushlight.zeros(meta.shape, dtype=meta.dtype, device=self.device)
+            if grad is None
+            else local_of(_as_input(grad, meta))
             for meta, grad in zip(self._inputs, grads, strict=True)
             if meta.requires_grad
         ]
+
+    def _mesh_of(self, spread: Spread | None) -> Any:
+        """The mesh of this stage over which an input lies: `get_mesh`'s, or one of its parameters with the same dims."""
+        if spread is None:
+            return None
+        key = spread.names, spread.sizes
+        if key not in self._meshes and self._find_mesh is not None:
+            self._meshes[key] = self._find_mesh(spread.names, None)
+        if key not in self._meshes:
+            for x in (*self.submod.parameters(), *self.submod.buffers()):
+                if isinstance(x, DTensor):
+                    mesh = x.device_mesh
+                    self._meshes.setdefault((mesh.mesh_dim_names or ("",) * mesh.ndim, tuple(mesh.shape)), mesh)
+        found = self._meshes.get(key)
+        if found is None or tuple(found.shape) != spread.sizes:
+            raise PipeliningMetadataError(
+                f"[Stage {self.stage_index}] the stage before sends a DTensor{spread}, and no mesh with these dims is known here: give "
+                "PipelineStage get_mesh=lambda names, layout: mesh[names]"
+            )
+        return found
 
     # ***** neighbours on the same rank *****
 
@@ -243,7 +269,11 @@ class _PipelineStageBase:
             inputs = tuple(args)
         else:
             assert self._inputs is not None
-            inputs = tuple(self._arrived.pop(fwd_chunk_id))
+            arrived = zip(self._arrived.pop(fwd_chunk_id), self._inputs, strict=True)
+            inputs = tuple(
+                x if isinstance(x, DTensor) else joined(x, meta.spread, self._mesh_of(meta.spread))
+                for x, meta in arrived
+            )
             if self.has_backward:
                 for x, meta in zip(inputs, self._inputs, strict=True):
                     x.requires_grad_(meta.requires_grad)
@@ -281,7 +311,7 @@ class _PipelineStageBase:
         self._check(f"outputs of micro-batch {m}", self._outputs, metas)
 
     def _check(self, what: str, expected: tuple[Meta, ...] | None, found: tuple[Meta, ...]) -> None:
-        if expected is not None and [m[:2] for m in expected] != [m[:2] for m in found]:
+        if expected is not None and [_known(m) for m in expected] != [_known(m) for m in found]:
             raise PipeliningMetadataError(
                 f"[Stage {self.stage_index}] {what}: {', '.join(map(str, found))}, expected {', '.join(map(str, expected))};"
                 " all micro-batches of a step must give the same shapes and dtypes"
@@ -298,7 +328,8 @@ class _PipelineStageBase:
         if self.is_last:
             roots, grads = (loss,) if loss is not None else tuple(x for x in outputs if isinstance(x, Tensor)), None
         else:
-            roots, grads = outputs, self._arrived_grads.pop(bwd_chunk_id)
+            roots = outputs
+            grads = [_as_output(g, x) for g, x in zip(self._arrived_grads.pop(bwd_chunk_id), outputs, strict=True)]
         call = {"stage_output": roots, "output_grads": grads, "input_values": inputs}
         if self.dw_builder is not None:
             found, _ = self.backward_maybe_with_nosync("full", call, last_backward)
@@ -344,6 +375,26 @@ class _PipelineStageBase:
         self.scale_grads(grad_scale_factor)
 
 
+def _known(meta: Meta) -> tuple[Any, ...]:
+    """What must be the same for all micro-batches."""
+    return meta.shape, meta.dtype, meta.spread
+
+
+def _as_input(grad: Tensor, meta: Meta) -> Tensor:
+    """The gradient of an input, as the stage before expects it."""
+    if meta.spread is None or not isinstance(grad, DTensor):
+        return grad
+    placed = settled(meta.spread.placements)
+    return grad if grad.placements == placed else grad.redistribute(placements=placed)
+
+
+def _as_output(grad: Tensor | None, x: Tensor) -> Tensor | None:
+    """The gradient of an output, of which a part has come."""
+    if grad is None or isinstance(grad, DTensor) or not isinstance(x, DTensor):
+        return grad
+    return DTensor._wrapped(grad, x.device_mesh, settled(x.placements), x.shape, x.stride())
+
+
 def _detached(x: Any) -> Any:
     return x.detach() if isinstance(x, Tensor) else x
 
@@ -370,6 +421,8 @@ class PipelineStage(_PipelineStageBase):
     - `input_args`, `output_args`: examples of its inputs and outputs for one micro-batch; they are only checked, since
       stages tell each other in each step what comes
     - `group`: the ranks of the pipeline, by default all; `num_stages` is a multiple of their number
+    - `get_mesh`: where stages exchange DTensors, gives this stage's mesh for the names of its dims (and None); without it
+      the meshes of its parameters are searched
     - `dw_builder`: for modules that compute the gradients of their parameters by themselves: after a backward it gives
       the function that does it
 
@@ -401,6 +454,7 @@ class PipelineStage(_PipelineStageBase):
     ) -> None:
         super().__init__(submodule, stage_index, num_stages, device, group, dw_builder)
         self.expected_inputs, self.expected_outputs = _metas(input_args), _metas(output_args)
+        self._find_mesh = get_mesh
 
 
 class _PipelineStage(_PipelineStageBase):
