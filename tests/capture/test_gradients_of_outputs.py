@@ -310,3 +310,28 @@ def test_retained_gradients_are_those_after_a_change_in_place(hooked: bool) -> N
         found.append((x.grad, a.grad, w.grad))
     for eager, compiled in zip(*found, strict=True):
         assert torch.equal(eager, compiled)
+
+
+def chosen(u: Any, v: Any) -> Any:
+    """The first result saves a mask, the second one the first argument."""
+    w = torch.where(u > u.sum(), v, v * 2)
+    return w, w @ u.t()
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_changed_input_is_an_error_where_eager_nodes_hold_it(wanted: tuple[int, ...], changed: bool) -> None:
+    found = []
+    for function in (chosen, torch.compile(chosen)):
+        u, v = torch.arange(12.0).reshape(3, 4), torch.ones(3, 4, requires_grad=True)
+        results = function(u, v)
+        if changed:
+            u.clamp_(-1, 1)
+        try:
+            found.append(torch.autograd.grad([results[k].sum() for k in wanted], v)[0])
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            found.append(None)
+    assert (found[0] is None) is (found[1] is None) is (changed and 1 in wanted)
+    if found[0] is not None:
+        assert torch.equal(*found)

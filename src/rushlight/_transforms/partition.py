@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from rushlight._graph.core import Graph, Node, Value, call_key, live_nodes
 from rushlight._types.layout import numel
 
-__all__ = ["Joint", "behind", "is_expensive", "lacking", "partition"]
+__all__ = ["Joint", "behind", "is_expensive", "lacking", "partition", "readers_of"]
 
 EXPENSIVE_FAMILIES = frozenset(("heavy", "scan", "reduce", "collective"))
 EXPENSIVE = frozenset(("scatter", "index_put", "unwindow"))
@@ -119,6 +119,29 @@ def _read(needed: Sequence[Node], late: set[Value], cotangents: Sequence[Value],
     read = {v for node in needed if _is_late(node, late) for v in node.inputs if v not in late and v not in cotangents}
     read.update(g for g in grads if g not in late and g not in cotangents)
     return read
+
+
+def readers_of(joint: Joint) -> dict[Value, int]:
+    """For each value of the forward a bit for each cotangent whose gradients read it, or something computed from it."""
+    behind_of = {value: 1 << k for k, value in enumerate(joint.cotangents)}
+    found: dict[Value, int] = {}
+    for node in joint.nodes:
+        bits = 0
+        for value in node.inputs:
+            bits |= behind_of.get(value, 0)
+        if not bits:
+            continue
+        behind_of.update(dict.fromkeys(node.outputs, bits))
+        for value in node.inputs:
+            if value not in behind_of:
+                found[value] = found.get(value, 0) | bits
+    for node in reversed(joint.nodes):
+        bits = 0
+        for value in node.outputs:
+            bits |= found.get(value, 0) if value not in behind_of else 0
+        for value in node.inputs if bits else ():
+            found[value] = found.get(value, 0) | bits
+    return found
 
 
 def _late(nodes: Sequence[Node], cotangents: Sequence[Value]) -> set[Value]:

@@ -20,7 +20,7 @@ from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
-from rushlight._transforms.partition import Joint, partition
+from rushlight._transforms.partition import Joint, partition, readers_of
 from rushlight._types.spec import Spec
 
 __all__ = ["compiled_program"]
@@ -335,12 +335,14 @@ class _Build:
         cotangents = [self._cotangent(k, ends) for k in chosen]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
+        held = self._held_by([self.wanting[k] for k in chosen])
+        inputs = [i for i in self._inputs_held(logical.inputs, assembler.given, held) if ("input", i) in sources]
         only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
+        only = [(kind, i) for kind, i in only if kind != "input" or held is None or i in inputs]
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
         _, graph, saved = partition(joint, only=only)
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
-        held = self._held_by([self.wanting[k] for k in chosen])
-        graph, saved = self._with_held(graph, saved, logical.outputs, held, sources)
+        graph, saved = self._with_held(graph, saved, (logical.inputs, logical.outputs), held, inputs, sources)
         number = count_from(0)
         return graph, saved, [tuple(next(number) for _ in each) for each in parts]
 
@@ -441,8 +443,10 @@ class _Build:
         physical = [*[s.value for s in storages], *[c.value for c in changed]]
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
+        overwritten += self._held_by_others(joint, given)
         logical, backward, saved = partition(joint, overwritten, unheld=unheld)
-        backward, saved = self._with_held(backward, saved, values, self._held_by(self.wanting))
+        still = [i for i in self._inputs_held(inputs, given, held) if given[inputs[i]] not in written]
+        backward, saved = self._with_held(backward, saved, (inputs, values), held, still)
         residuals = list(logical.outputs[len(values) :])
         used = _used(builder, [*values, *physical, *residuals])  # `values`: outputs that are inputs, or views of such
         used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
@@ -468,12 +472,13 @@ class _Build:
         self,
         backward: Graph,
         saved: list[tuple[str, int]],
-        values: Sequence[Value],
+        values: tuple[Sequence[Value], Sequence[Value]],
         held: set[int] | None,
+        inputs: Sequence[int],
         among: Collection[Any] | None = None,
     ) -> tuple[Graph, list[tuple[str, int]]]:
-        """Save outputs that an eager program saves, too, where backward computes them anew: a change of one in place has
-        to be an error.  `among` lists what can be saved, if that is known.
+        """Save `inputs`, and outputs, that an eager program saves, too, where backward reads something else: a change of
+        one in place has to be an error.  `among` lists what can be saved, if that is known.
         """
         known = {self._address(self.outputs[i]) for kind, i in saved if kind == "output" and i < len(self.outputs)}
         more: dict[int, int] = {}
@@ -481,11 +486,21 @@ class _Build:
             if held is not None and x._spec.numel and self._address(x) in held and self._address(x) not in known:
                 if id(x) not in self.numbers and (among is None or ("output", j) in among):
                     more.setdefault(self._address(x), j)
-        if not more:
+        places = [("output", j) for j in more.values()] + [("input", i) for i in inputs if ("input", i) not in saved]
+        if not places:
             return backward, saved
-        fresh = [Value(values[j].shape, values[j].dtype) for j in more.values()]
-        inputs = [*backward.inputs[: len(saved)], *fresh, *backward.inputs[len(saved) :]]
-        return Graph(inputs, backward.nodes, backward.outputs), [*saved, *[("output", j) for j in more.values()]]
+        like = [values[kind == "output"][k] for kind, k in places]
+        fresh = [Value(v.shape, v.dtype) for v in like]
+        given = [*backward.inputs[: len(saved)], *fresh, *backward.inputs[len(saved) :]]
+        return Graph(given, backward.nodes, backward.outputs), [*saved, *places]
+
+    def _inputs_held(self, inputs: Sequence[Value], given: dict[Value, Given], held: set[int] | None) -> list[int]:
+        """The inputs that an eager program saves."""
+        return [
+            i
+            for i, v in enumerate(inputs)
+            if held and v in given and given[v].kind == "input" and self._stays(given[v], held)
+        ]
 
     def _held(self) -> set[int] | None:
         """The memory that the recorded history holds: what an eager program has saved may not be changed before backward,
@@ -505,6 +520,21 @@ class _Build:
             if not isinstance(node, OpNode) and not isinstance(node, (AccumulateGrad, InputBackward)):
                 found.update(self._address(x) for x in _saved_by_user(node))
         return found
+
+    def _held_by_others(self, joint: Joint, given: dict[Value, Given]) -> list[int]:
+        """Inputs from which the backward of an output is computed though its history does not hold them, that of another
+        output does: they may be changed before it runs.
+        """
+        if not 1 < len(self.wanting) <= _MOST_HISTORIES:
+            return []
+        readers = readers_of(joint)
+        held = [self._held_by([j]) for j in self.wanting]
+        return [
+            i
+            for i, v in enumerate(joint.inputs)
+            if v in given and given[v].kind == "input"
+            if not all(self._stays(given[v], each) for k, each in enumerate(held) if readers.get(v, 0) >> k & 1)
+        ]
 
     def _address(self, x: Tensor) -> int:
         return int(self.recording.memory_at(x._ptr).address) if x._spec.numel else 0
@@ -590,6 +620,9 @@ class _Build:
             if value is not stretch.first:
                 changed.append(Changed(root, value))
         return changed
+
+
+_MOST_HISTORIES = 16  # of outputs whose histories are told apart
 
 
 def _is_released(x: Tensor) -> bool:
