@@ -242,6 +242,11 @@ LAZY = {
     "rushlight._capture.recording.trial": "only who looks inside runs a program by itself",
     "rushlight.export._decompose": "only who asks for other operators rewrites a program",
     "rushlight.export._trace": "most programs are not exported; `torch.export.Dim` needs no tracer",
+    "rushlight.onnx.exporting.capture": "the package is a page of names for programs that export nothing",
+    "rushlight.onnx.exporting.custom": "likewise",
+    "rushlight.onnx.exporting.exportable": "likewise",
+    "rushlight.onnx.exporting.exporter": "likewise",
+    "rushlight.onnx.exporting.operators": "likewise",
     "rushlight.export._unlift": "an exported program is made into a module on request",
     "rushlight.fx.passes.fake_tensor_prop": "of `ShapeProp` in a fake mode",
     "rushlight.library.aten.calls": "nobody looks below autograd, mostly",
@@ -467,7 +472,12 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
-CODE_FROM_TEXT = {"_types/shape_env.py", "export/_guards.py", "fx/graph_module.py", "_capture/trace/segments/generated.py"}
+CODE_FROM_TEXT = {
+    "_types/shape_env.py",
+    "export/_guards.py",
+    "fx/graph_module.py",
+    "_capture/trace/segments/generated.py",
+}
 
 
 @for_each_file(path for path in FILES if label(path) not in CODE_FROM_TEXT)

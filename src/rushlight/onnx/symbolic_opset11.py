@@ -1,14 +1,5 @@
-"""`torch.onnx.symbolic_opset11` for packages that build their own descriptions on it: calling one raises
-NotImplementedError.
-"""
+"""`torch.onnx.symbolic_opset11`: translations of operators as symbolic functions, for those who build on them."""
 
-from __future__ import annotations
+from rushlight.onnx.exporting.symbolics import symbolic_named as __getattr__
 
-from rushlight._interface.base import absent_function
-
-__all__ = ["select", "squeeze", "unsqueeze"]
-
-_WHY = "models are not exported to ONNX yet"
-select, squeeze, unsqueeze = (
-    absent_function(f"torch.onnx.symbolic_opset11.{name}", _WHY) for name in ("select", "squeeze", "unsqueeze")
-)
+__all__ = ["__getattr__"]

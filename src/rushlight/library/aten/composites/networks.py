@@ -229,22 +229,24 @@ def batch_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @handles("instance_norm")
-def instance_norm(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
+def instance_norm(input: Any, *args: Any, **kwargs: Any) -> Any:
+    names = ("running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
+    if len(args) == 8:  # the order of the native function
+        names = ("weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps", "cudnn_enabled")
+    given = dict.fromkeys(names[:4]) | dict(zip(names, args, strict=False)) | kwargs
     n, c = input.shape[:2]
 
-    def repeated(x: Any) -> Any:
-        return None if x is None else aten("repeat")(x, [n])
+    def repeated(name: str) -> Any:
+        return None if given[name] is None else aten("repeat")(given[name], [n])
 
-    w, b, mean, var = repeated(weight), repeated(bias), repeated(running_mean), repeated(running_var)
+    kept = {name: repeated(name) for name in ("running_mean", "running_var", "weight", "bias")}
     flat = aten("view")(contiguous(input), [1, n * c, *input.shape[2:]])
-    out = batch_norm(flat, mean, var, w, b, use_input_stats, momentum, eps)
-    for running, kept in ((running_mean, mean), (running_var, var)):
-        if running is not None:
-            target = aten("alias")(running)
-            aten("copy_")(target, aten("mean.dim")(aten("view")(kept, [n, c]), [0]))
+    training, momentum, eps = given.get("use_input_stats", True), given.get("momentum", 0.1), given.get("eps", 1e-5)
+    out = batch_norm(flat, *kept.values(), training, momentum, eps)
+    for name in ("running_mean", "running_var"):
+        if given[name] is not None:
+            target = aten("alias")(given[name])
+            aten("copy_")(target, aten("mean.dim")(aten("view")(kept[name], [n, c]), [0]))
     return aten("view")(out, list(input.shape))
 
 

@@ -1,0 +1,1 @@
+"""From a captured program (a graph of aten operators) to an ONNX model: capture, translate, optimize, serialize."""
