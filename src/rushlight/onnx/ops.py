@@ -24,7 +24,7 @@ _operators: Any = LazyModule("rushlight.onnx.exporting.operators")
 
 def aten_decompositions() -> dict[Any, Callable[..., Any]]:
     """The operators of `torch.ops.onnx` as functions of aten operators."""
-    return _operators.decompositions()  # type: ignore[no-any-return]
+    return _operators.decompositions()
 
 
 def symbolic(
@@ -42,7 +42,7 @@ def symbolic(
 
     Attributes are numbers, texts, and lists of them.  ValueError for others, and for a name without `::`.
     """
-    return _operators.symbolic(domain_op, inputs, attrs or {}, [dtype], [shape], version, metadata_props or {})[0]  # type: ignore[no-any-return]
+    return _operators.symbolic(domain_op, inputs, attrs or {}, [dtype], [shape], version, metadata_props or {})[0]
 
 
 def symbolic_multi_out(
@@ -59,7 +59,7 @@ def symbolic_multi_out(
     """`symbolic` with several results."""
     if len(dtypes) != len(shapes):
         raise ValueError(f"{len(dtypes)} dtypes and {len(shapes)} shapes: one of each for each result")
-    return _operators.symbolic(domain_op, inputs, attrs or {}, dtypes, shapes, version, metadata_props or {}, True)  # type: ignore[no-any-return]
+    return _operators.symbolic(domain_op, inputs, attrs or {}, dtypes, shapes, version, metadata_props or {}, True)
 
 
 def rotary_embedding(
@@ -76,7 +76,7 @@ def rotary_embedding(
 
     The caches are (positions, size / 2) where `position_ids` (batch, length) are given, else (batch, length, size / 2).
     """
-    return _operators.rotary(X, cos_cache, sin_cache, position_ids, interleaved, num_heads, rotary_embedding_dim)  # type: ignore[no-any-return]
+    return _operators.rotary(X, cos_cache, sin_cache, position_ids, interleaved, num_heads, rotary_embedding_dim)
 
 
 def attention(
@@ -100,4 +100,4 @@ def attention(
     Tensors are (batch, heads, length, size), or (batch, length, heads * size) with the numbers of heads.
     """
     how = (is_causal, kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap, softmax_precision)
-    return _operators.attention(Q, K, V, attn_mask, past_key, past_value, how)  # type: ignore[no-any-return]
+    return _operators.attention(Q, K, V, attn_mask, past_key, past_value, how)

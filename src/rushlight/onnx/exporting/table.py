@@ -62,7 +62,8 @@ class Call:
     def __init__(self, writer: Writer, name: str, results: list[tuple[Any, Any]]) -> None:
         self.writer, self.name, self.results = writer, name, results
         self.opset = writer.opset
-        self.dtype, self.shape = results[0] if results else (None, None)
+        self.dtype: Any = results[0][0] if results else None
+        self.shape: Any = results[0][1] if results else None
         self.op, self.ops, self.cast, self.const, self.ints = (
             writer.op,
             writer.ops,

@@ -292,7 +292,7 @@ class Writer:
 
     def expand(self, x: Value, dims: Sequence[Any] | Value, shape: Any = None) -> Value:
         """The value repeated along dims of size 1."""
-        if not isinstance(dims, Value) and x.shape is not None and tuple(dims) == x.shape:
+        if not isinstance(dims, Value) and x.shape is not None and tuple(list(dims)) == x.shape:
             return x
         return self.op("Expand", x, self.ints(dims), shape=shape)
 
@@ -301,8 +301,8 @@ class Writer:
         if isinstance(number, Value):
             return self.op("Expand", self.scalar(number, dtype), self.ints(dims), dtype=dtype, shape=shape)
         fixed = not isinstance(dims, Value) and all(isinstance(d, int) for d in dims)
-        if fixed and math.prod(dims) <= 64:  # type: ignore[arg-type]
-            return self.array(np.full(tuple(dims), number, numpy_dtype(dtype)), dtype)
+        if fixed and math.prod(dims) <= 1024:  # type: ignore[arg-type]
+            return self.array(np.full(tuple(list(dims)), number, numpy_dtype(dtype)), dtype)
         value = np.array([number]).astype(numpy_dtype(dtype))
         return self.op("ConstantOfShape", self.ints(dims), value=value, dtype=dtype, shape=shape)
 

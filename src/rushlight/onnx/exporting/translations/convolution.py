@@ -121,7 +121,7 @@ def im2col(call: Call, x: Value, kernel: Sizes, dilation: Sizes, padding: Sizes,
         starts = np.arange(0, span, stride[axis], dtype=np.int64)
         places = np.arange(kernel[axis], dtype=np.int64)[:, None] * dilation[axis] + starts
         x = call.op("Gather", x, call.array(places), axis=2 + 2 * axis)
-    count = (call.shape or ())[-1]
+    count = call.shape[-1]
     return _finished(
         call,
         call.reshape(x, [n, c * kernel[0] * kernel[1] if isinstance(c, int) else -1, count], shape=("n", "c", "l")),

@@ -106,7 +106,7 @@ def eye(call: Call, n: Any, m: Any = None, *, dtype: Any = None) -> Value:
             for s in (n, n if m is None else m)
         ]
         return call.cast(call.op("Equal", call.unsqueeze(rows, [1]), columns, shape=call.shape), call.dtype)
-    return call.array(np.eye(*call.shape).astype(numpy_dtype(call.dtype)), call.dtype)  # type: ignore[misc]
+    return call.array(np.eye(*call.shape).astype(numpy_dtype(call.dtype)), call.dtype)
 
 
 @translates("aten::tril", "aten::triu")

@@ -197,7 +197,8 @@ def _raised(call: Call, *tensors: Value) -> list[Value]:
 
 def _scattered(call: Call, x: Value, dim: int, index_: Value, source: Value, reduction: str | None) -> Value:
     if not x.ndim:
-        made = _scattered(call, *_raised(call, x), 0, *_raised(call, index_, source), reduction)
+        vector, places, values = _raised(call, x, index_, source)
+        made = _scattered(call, vector, 0, places, values, reduction)
         return call.reshape(made, [])
     if 0 in (index_.shape or ()):
         return x

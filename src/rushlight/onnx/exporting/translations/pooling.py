@@ -136,7 +136,7 @@ def _adaptive(call: Call, x: Value, sizes: Sequence[Any], kind: str) -> list[Val
         raise call.refuse("an image of symbolic size that is pooled to more than one element")
     if all(i % s == 0 for i, s in zip(image, sizes, strict=True)):
         kernel = [i // s for i, s in zip(image, sizes, strict=True)]
-        attrs = {"kernel_shape": kernel, "strides": kernel}
+        attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": kernel}
         if kind == "Average":
             return [_ending(call, call.op("AveragePool", x, **attrs), alone, call.shape)]
         made, places = call.ops("MaxPool", x, results=[(x.dtype, None), (rushlight.int64, None)], **attrs)

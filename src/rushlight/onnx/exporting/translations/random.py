@@ -9,7 +9,7 @@ from rushlight.onnx.exporting.table import Call, translates
 from rushlight.onnx.exporting.values import Value, element_type
 
 
-def _drawn(call: Call, kind: str, sizes: Any, dtype: Any, **attrs: float) -> Value:
+def _drawn(call: Call, kind: str, sizes: Any, dtype: Any, **attrs: Any) -> Value:
     """A tensor of draws; of symbolic sizes by way of a tensor that has them."""
     known = isinstance(sizes, list) and all(isinstance(s, int) for s in sizes)
     if known:

@@ -18,18 +18,18 @@ _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "ci
 
 def padded(call: Call, x: Value, pad: Sequence[Any], mode: str, value: Any = None) -> Value:
     """`pad` as PyTorch has it: pairs from the last dim on."""
-    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    pairs: list[tuple[Any, ...]] = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     for d, pair in enumerate(pairs):
         for side, amount in enumerate(pair):
             if isinstance(amount, int) and amount < 0:  # cut first: runtimes differ on negative pads
                 axis = x.ndim - 1 - d
                 start, end = (-amount, 2**63 - 1) if side == 0 else (0, amount)
                 x = call.slice(x, axis, start, end, shape=tuple(f"p{i}" for i in range(x.ndim)))
-    pairs = [tuple([0 if isinstance(p, int) and p < 0 else p for p in pair]) for pair in pairs]  # type: ignore[misc]
+    pairs = [tuple([0 if isinstance(p, int) and p < 0 else p for p in pair]) for pair in pairs]
     if all(isinstance(p, int) and p == 0 for pair in pairs for p in pair):
         x.shape = call.shape if x.shape is None else x.shape
         return x
-    wide = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    wide: list[Any] = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
     if mode == "circular" and call.opset < 19:
         return _wrapped(call, x, wide)
     pads = call.ints([p[0] for p in wide] + [p[1] for p in wide])

@@ -112,7 +112,7 @@ def expand(call: Call, x: Value, sizes: Sequence[Any], *, implicit: bool = False
     if call.shape == x.shape:
         return x
     if all(type(s) is int for s in call.shape or ("",)):
-        return call.expand(x, list(call.shape), shape=call.shape)  # type: ignore[arg-type]
+        return call.expand(x, list(call.shape), shape=call.shape)
     # ONNX's Expand keeps a dim where it is asked for 1.
     return call.expand(x, [1 if isinstance(s, int) and s == -1 else s for s in sizes], shape=call.shape)
 
@@ -292,7 +292,7 @@ def diagonal(call: Call, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     a, b = dim1 % x.ndim, dim2 % x.ndim
     rest = [d for d in range(x.ndim) if d not in (a, b)]
     last = call.transpose(x, [*rest, a, b])
-    count, width = (call.shape or ())[-1], (x.shape or ())[b]
+    count, width = call.shape[-1], (x.shape or ())[b]
     if not isinstance(count, int) or not isinstance(width, int):
         raise call.refuse("a diagonal of symbolic size")
     first = offset if offset >= 0 else -offset * width

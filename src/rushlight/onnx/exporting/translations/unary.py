@@ -160,7 +160,7 @@ def _infinite(call: Call, x: Value, negative: int, positive: int) -> Value:
         return call.expand(call.const(False, rushlight.bool), call.shape_vector(x), shape=x.shape)
     if x.dtype not in (rushlight.float32, rushlight.float64):
         x = call.cast(x, rushlight.float32)
-    attrs = {} if negative and positive else {"detect_negative": negative, "detect_positive": positive}
+    attrs: dict[str, Any] = {} if negative and positive else {"detect_negative": negative, "detect_positive": positive}
     return call.op("IsInf", x, shape=x.shape, **attrs)
 
 
