@@ -19,6 +19,7 @@ from rushlight.serialization.options import get_default_load_endianness as get_d
 from rushlight.serialization.options import get_default_mmap_options as get_default_mmap_options
 from rushlight.serialization.allowed import get_safe_globals as get_safe_globals
 from rushlight.serialization.loading import get_unsafe_globals_in_checkpoint as get_unsafe_globals_in_checkpoint
+from rushlight.serialization import gguf as gguf
 from rushlight.serialization import legacy as legacy
 from rushlight.serialization.loading import load as load
 from rushlight.serialization import loading as loading

@@ -9,6 +9,7 @@ from rushlight._engine.dispatch.plans.bind import only_tensors
 from rushlight._engine.dispatch.plans.native_lookup import spoil
 from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
+from rushlight._ops.nn.gguf_blocks import BLOCK_TYPES
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.composites.attention import ALLOWED, INSTEAD
 from rushlight._surface.registry import SPACES, asking, composite, function_of, inplace_of, row_of
@@ -36,6 +37,7 @@ __all__ = [
     "spoil",  # keep no plan of the call that runs
     "refuse_dtype",  # raise what PyTorch raises for a dtype
     # Settings that other pages share.
+    "BLOCK_TYPES",  # the types of blocks of GGUF files
     "ALLOWED",  # which ways of computing attention are on
     "INSTEAD",  # functions that compute attention instead
     "FP32_PRECISION",  # precision of float32 products, by backend and operator

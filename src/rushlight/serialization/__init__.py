@@ -31,7 +31,7 @@ _PLACES["_get_layout"] = "rebuild"  # what pickles of layouts name
 DEFAULT_PROTOCOL = 2  # of the pickles in files
 
 
-_MODULES = ("safetensors", "sharded")
+_MODULES = ("gguf", "safetensors", "sharded")
 
 
 __getattr__ = lazy_files(__name__, _PLACES, _MODULES)

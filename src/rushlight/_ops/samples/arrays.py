@@ -446,3 +446,10 @@ give(
     Call(Draw(6, 64, dtype=FLOAT32), PACKED, 32, SCALES),
 )
 give("_convert_weight_to_int4pack_for_cpu", Call(Draw(16, 64, dtype=INT32, low=0, high=16), 1))
+BLOCKS = Draw(3, 2, 144, dtype=UINT8, low=0, high=60)  # the scales are small numbers
+FOURS = Draw(3, 2, 18, dtype=UINT8, low=0, high=60)
+SIXTEEN = Draw(16, dtype=FLOAT32)
+give(
+    "gguf_numbers", Call(BLOCKS, None, kind="Q4_K"), Call(FOURS, None, kind="Q4_0"), Call(FOURS, SIXTEEN, kind="IQ4_NL")
+)
+give("gguf_linear", Call(Draw(2, 512), BLOCKS, None, kind="Q4_K"), Call(Draw(5, 64), FOURS, None, kind="Q4_0"))
