@@ -49,4 +49,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         import_module("rushlight.distributed._ops")
+    if name == "quantized":
+        from importlib import import_module
+
+        return import_module("rushlight.ao.operators").QuantizedNamespace.instance()
     return _namespace(name)

@@ -14,18 +14,9 @@ from rushlight.ao import quantization as ao
 
 def test_quantization() -> None:
     assert len(torch.quantization.__all__) > 150 and torch.quantization.prepare is ao.prepare
-    for use in (
-        lambda: ao.QConfig(1, 2), ao.MinMaxObserver, lambda: ao.prepare(1), lambda: ao.default_qconfig.activation, lambda: ao.default_observer(),
-        lambda: torch.quantization.quantize_dynamic(torch.nn.Linear(1, 1)), lambda: ao.get_default_qconfig("x86"),
-    ):  # fmt: skip
-        with pytest.raises(
-            NotImplementedError,
-            match=r"rushlight has no torch\.ao\.quantization\.\w+(\(\))? yet: models are not quantized",
-        ):
-            use()
+    with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.ao\.quantization\.convert_jit\(\) yet"):
+        ao.convert_jit(None)
     assert issubclass(ao.FakeQuantize, ao.FakeQuantizeBase) and not isinstance(torch.nn.ReLU(), ao.ObserverBase)
-    model = ao.QuantWrapper(torch.nn.Linear(2, 3))
-    assert model(torch.ones(1, 2)).shape == (1, 3) and "default_qconfig" in repr(ao.default_qconfig)
 
 
 def test_package() -> None:

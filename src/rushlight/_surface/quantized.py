@@ -509,8 +509,9 @@ def _(function: Any, self: Any, other: Any) -> bool:
 # Functions of the numbers whose result is quantized with the same scale: they choose among numbers, or cut and average
 # them.
 @QuantTensor.implements(
-    "relu", "relu6", "clamp", "hardtanh", "max", "min", "amax", "amin", "sort", "topk", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool2d",
-    "avg_pool3d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "interpolate", "leaky_relu", "pixel_shuffle", "pad",
+    "relu6", "clamp", "hardtanh", "max", "min", "amax", "amin", "sort", "topk", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "interpolate", "leaky_relu", "pixel_shuffle", "pad", "gelu", "threshold", "masked_fill", "std", "clamp_min",
+    "clamp_max",
 )  # fmt: skip
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     if self._quantizer.axis is not None:
@@ -519,6 +520,37 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(found, tuple):
         return type(found)(_like(self, f) if f.is_floating_point() else f for f in found)
     return _like(self, found)
+
+
+# Functions whose range is known: the scale of their result.
+FIXED = {"sigmoid": (1.0 / 256, 0), "hardsigmoid": (1.0 / 256, 0), "tanh": (2.0 / 256, 128)}
+
+
+@QuantTensor.implements(*FIXED)
+def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    scale, zero_point = FIXED[function.__name__]
+    if self.dtype is BY_NAME["qint8"]:
+        zero_point -= 128
+    return quantize_per_tensor(function(dequantize(self), *args, **kwargs), scale, zero_point, self.dtype)
+
+
+@QuantTensor.implements("relu")
+def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    if self._quantizer.axis is not None:
+        raise RuntimeError("relu: only per-tensor quantization is supported")
+    return make_quantized(self._ints.clamp(min=self._quantizer.zero_point), self.dtype, self._quantizer)
+
+
+@QuantTensor.implements("relu_")
+def _(function: Any, self: Any) -> Any:
+    self._ints.copy_(self._ints.clamp(min=self._quantizer.zero_point))
+    return self
+
+
+# integers are in the order of their numbers
+@QuantTensor.implements("max_pool1d", "max_pool2d", "max_pool3d")
+def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    return seen_through(function, self, *args, **kwargs)
 
 
 @QuantTensor.implements("mean")

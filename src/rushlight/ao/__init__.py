@@ -1,12 +1,9 @@
-"""`torch.ao`: of the tools that make quantized models, what models in floats hold."""
+"""`torch.ao`: quantized and pruned models: the tools that make them, and the modules that they are made of."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from rushlight._interface.base import lazy_files
 
-__all__ = ["quantization"]
-
+__all__ = ["nn", "operators", "pruning", "quantization"]
 
 __getattr__ = lazy_files(__name__, {}, __all__)

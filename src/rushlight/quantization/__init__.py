@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight.ao import quantization as _page
-from rushlight.ao.quantization import *
 
 __all__ = list(_page.__all__)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_page, name)

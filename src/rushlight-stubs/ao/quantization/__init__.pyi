@@ -1,175 +1,172 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight._base.absent import _Absent as _Absent
-from rushlight.ao.quantization import FakeQuantizeBase as _FakeQuantizeBase, ObserverBase as _ObserverBase, QuantStub as _QuantStub
-from rushlight.nn.modules.module import Module as _Module
+from builtins import dict as _dict, str as _str
+from rushlight.ao.quantization.observer import PlaceholderObserver as _PlaceholderObserver, RecordingObserver as _RecordingObserver, ReuseInputObserver as _ReuseInputObserver, _PartialWrapper as _PartialWrapper
+from types import UnionType as _UnionType
 from typing import Any as _Any, NoReturn as _NoReturn
 
-class AffineQuantizedObserverBase(_ObserverBase): ...
-DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS: _Absent
-DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS: _Absent
-DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS: _Absent
-DEFAULT_MODULE_TO_ACT_POST_PROCESS: _Absent
-DEFAULT_QAT_MODULE_MAPPINGS: _Absent
-DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS: _Absent
-DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: _Absent
-DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS: _Absent
-class DeQuantStub(_QuantStub):
-    ...
-class FakeQuantize(_FakeQuantizeBase): ...
-class FakeQuantizeBase(_Module): ...
-class FixedQParamsFakeQuantize(_FakeQuantizeBase): ...
-class FixedQParamsObserver(_ObserverBase): ...
-class FusedMovingAvgObsFakeQuantize(_FakeQuantizeBase): ...
-class Granularity: ...
-class HistogramObserver(_ObserverBase): ...
-class MappingType: ...
-class MinMaxObserver(_ObserverBase): ...
-from rushlight.nn.modules.module import Module as Module
-class MovingAverageMinMaxObserver(_ObserverBase): ...
-class MovingAveragePerChannelMinMaxObserver(_ObserverBase): ...
-class NoopObserver(_ObserverBase): ...
-class ObserverBase(_Module): ...
-class PerAxis: ...
-class PerBlock: ...
-class PerChannelMinMaxObserver(_ObserverBase): ...
-class PerGroup: ...
-class PerRow: ...
-class PerTensor: ...
-class PerToken: ...
-class PlaceholderObserver(_ObserverBase): ...
-class QConfig: ...
-QConfigAny: _Absent
-class QConfigDynamic: ...
-class QConfigMapping: ...
-class QuantStub(_Module):
-
-    def __init__(self, qconfig: _Any=...) -> None:
-        ...
-
-    def forward(self, x: _Any) -> _Any:
-        ...
-class QuantType: ...
-class QuantWrapper(_Module):
-
-    def __init__(self, module: _Module) -> None:
-        ...
-
-    def forward(self, X: _Any) -> _Any:
-        ...
-class RecordingObserver(_ObserverBase): ...
-class ReuseInputObserver(_ObserverBase): ...
-class TorchAODType: ...
-class UniformQuantizationObserverBase(_ObserverBase): ...
-class ZeroPointDomain: ...
-def add_quant_dequant(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def convert(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.ao.quantization.observer import AffineQuantizedObserverBase as AffineQuantizedObserverBase
+DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS: _dict[_str, _Any]
+DEFAULT_DYNAMIC_SPARSE_QUANT_MODULE_MAPPINGS: _dict[_str, _Any]
+DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS: _dict[_str, _Any]
+DEFAULT_MODULE_TO_ACT_POST_PROCESS: _dict[_str, _Any]
+DEFAULT_QAT_MODULE_MAPPINGS: _dict[_str, _Any]
+DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS: _dict[_str, _Any]
+DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: _dict[_str, _Any]
+DEFAULT_STATIC_SPARSE_QUANT_MODULE_MAPPINGS: _dict[_str, _Any]
+from rushlight.ao.quantization.stubs import DeQuantStub as DeQuantStub
+from rushlight.ao.quantization.fake_quantize import FakeQuantize as FakeQuantize
+from rushlight.ao.quantization.fake_quantize import FakeQuantizeBase as FakeQuantizeBase
+from rushlight.ao.quantization.fake_quantize import FixedQParamsFakeQuantize as FixedQParamsFakeQuantize
+from rushlight.ao.quantization.observer import FixedQParamsObserver as FixedQParamsObserver
+from rushlight.ao.quantization.fake_quantize import FusedMovingAvgObsFakeQuantize as FusedMovingAvgObsFakeQuantize
+from rushlight.ao.quantization.granularity import Granularity as Granularity
+from rushlight.ao.quantization.observer import HistogramObserver as HistogramObserver
+from rushlight.ao.quantization.granularity import MappingType as MappingType
+from rushlight.ao.quantization.observer import MinMaxObserver as MinMaxObserver
+from rushlight.ao.quantization.observer import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
+from rushlight.ao.quantization.observer import MovingAveragePerChannelMinMaxObserver as MovingAveragePerChannelMinMaxObserver
+from rushlight.ao.quantization.observer import NoopObserver as NoopObserver
+from rushlight.ao.quantization.observer import ObserverBase as ObserverBase
+ObserverOrFakeQuantize: _UnionType
+from rushlight.ao.quantization.granularity import PerAxis as PerAxis
+from rushlight.ao.quantization.granularity import PerBlock as PerBlock
+from rushlight.ao.quantization.observer import PerChannelMinMaxObserver as PerChannelMinMaxObserver
+from rushlight.ao.quantization.granularity import PerGroup as PerGroup
+from rushlight.ao.quantization.granularity import PerRow as PerRow
+from rushlight.ao.quantization.granularity import PerTensor as PerTensor
+from rushlight.ao.quantization.granularity import PerToken as PerToken
+from rushlight.ao.quantization.observer import PlaceholderObserver as PlaceholderObserver
+from rushlight.ao.quantization.qconfig import QConfig as QConfig
+QConfigAny: _UnionType
+from rushlight.ao.quantization.qconfig import QConfigDynamic as QConfigDynamic
+from rushlight.ao.quantization.qconfig_mapping import QConfigMapping as QConfigMapping
+from rushlight.ao.quantization.stubs import QuantStub as QuantStub
+from rushlight.ao.quantization.quant_type import QuantType as QuantType
+from rushlight.ao.quantization.stubs import QuantWrapper as QuantWrapper
+from rushlight.ao.quantization.observer import RecordingObserver as RecordingObserver
+from rushlight.ao.quantization.observer import ReuseInputObserver as ReuseInputObserver
+from rushlight.ao.quantization.granularity import TorchAODType as TorchAODType
+from rushlight.ao.quantization.observer import UniformQuantizationObserverBase as UniformQuantizationObserverBase
+from rushlight.ao.quantization.granularity import ZeroPointDomain as ZeroPointDomain
+from rushlight.ao.quantization.quantize import add_quant_dequant as add_quant_dequant
+from rushlight.ao.quantization.quantize import convert as convert
 def convert_dynamic_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def convert_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-default_activation_only_qconfig: _Absent
-default_affine_fixed_qparams_fake_quant: _Absent
-default_affine_fixed_qparams_observer: _Absent
-class default_debug_observer(_ObserverBase): ...
-default_debug_qconfig: _Absent
-default_dynamic_fake_quant: _Absent
-default_dynamic_qat_qconfig: _Absent
-default_dynamic_qconfig: _Absent
-default_dynamic_quant_observer: _Absent
-default_embedding_fake_quant: _Absent
-default_embedding_fake_quant_4bit: _Absent
-default_embedding_qat_qconfig: _Absent
-default_embedding_qat_qconfig_4bit: _Absent
-def default_eval_fn(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-default_fake_quant: _Absent
-default_fixed_qparams_range_0to1_fake_quant: _Absent
-default_fixed_qparams_range_0to1_observer: _Absent
-default_fixed_qparams_range_neg1to1_fake_quant: _Absent
-default_fixed_qparams_range_neg1to1_observer: _Absent
-default_float_qparams_observer: _Absent
-default_float_qparams_observer_4bit: _Absent
-default_fused_act_fake_quant: _Absent
-default_fused_per_channel_wt_fake_quant: _Absent
-default_fused_wt_fake_quant: _Absent
-default_histogram_fake_quant: _Absent
-default_histogram_observer: _Absent
-default_observer: _Absent
-default_per_channel_qconfig: _Absent
-default_per_channel_symmetric_qnnpack_qat_qconfig: _Absent
-default_per_channel_symmetric_qnnpack_qconfig: _Absent
-default_per_channel_weight_fake_quant: _Absent
-default_per_channel_weight_observer: _Absent
-class default_placeholder_observer(_ObserverBase): ...
-default_qat_qconfig: _Absent
-default_qat_qconfig_v2: _Absent
-default_qconfig: _Absent
-default_quint8_weight_qconfig: _Absent
-class default_reuse_input_observer(_ObserverBase): ...
-default_reuse_input_qconfig: _Absent
-default_symmetric_fixed_qparams_fake_quant: _Absent
-default_symmetric_fixed_qparams_observer: _Absent
-default_symmetric_qnnpack_qat_qconfig: _Absent
-default_symmetric_qnnpack_qconfig: _Absent
-default_weight_fake_quant: _Absent
-default_weight_observer: _Absent
-default_weight_only_qconfig: _Absent
-def disable_fake_quant(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def disable_observer(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def enable_fake_quant(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def enable_observer(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-float16_dynamic_qconfig: _Absent
-float16_static_qconfig: _Absent
-float_qparams_weight_only_qconfig: _Absent
-float_qparams_weight_only_qconfig_4bit: _Absent
-def fuse_conv_bn(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+default_activation_only_qconfig: _Any
+default_affine_fixed_qparams_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_affine_fixed_qparams_observer as default_affine_fixed_qparams_observer
+default_debug_observer = _RecordingObserver
+default_debug_qconfig: _Any
+default_dynamic_fake_quant: _PartialWrapper
+default_dynamic_qat_qconfig: _Any
+default_dynamic_qconfig: _Any
+from rushlight.ao.quantization.observer import default_dynamic_quant_observer as default_dynamic_quant_observer
+default_embedding_fake_quant: _PartialWrapper
+default_embedding_fake_quant_4bit: _PartialWrapper
+default_embedding_qat_qconfig: _Any
+default_embedding_qat_qconfig_4bit: _Any
+from rushlight.ao.quantization.quantize import default_eval_fn as default_eval_fn
+default_fake_quant: _PartialWrapper
+default_fixed_qparams_range_0to1_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_fixed_qparams_range_0to1_observer as default_fixed_qparams_range_0to1_observer
+default_fixed_qparams_range_neg1to1_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_fixed_qparams_range_neg1to1_observer as default_fixed_qparams_range_neg1to1_observer
+from rushlight.ao.quantization.observer import default_float_qparams_observer as default_float_qparams_observer
+from rushlight.ao.quantization.observer import default_float_qparams_observer_4bit as default_float_qparams_observer_4bit
+default_fused_act_fake_quant: _PartialWrapper
+default_fused_per_channel_wt_fake_quant: _PartialWrapper
+default_fused_wt_fake_quant: _PartialWrapper
+default_histogram_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_histogram_observer as default_histogram_observer
+from rushlight.ao.quantization.observer import default_observer as default_observer
+default_per_channel_qconfig: _Any
+default_per_channel_symmetric_qnnpack_qat_qconfig: _Any
+default_per_channel_symmetric_qnnpack_qconfig: _Any
+default_per_channel_weight_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_per_channel_weight_observer as default_per_channel_weight_observer
+default_placeholder_observer = _PlaceholderObserver
+default_qat_qconfig: _Any
+default_qat_qconfig_v2: _Any
+default_qconfig: _Any
+default_quint8_weight_qconfig: _Any
+default_reuse_input_observer = _ReuseInputObserver
+default_reuse_input_qconfig: _Any
+default_symmetric_fixed_qparams_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_symmetric_fixed_qparams_observer as default_symmetric_fixed_qparams_observer
+default_symmetric_qnnpack_qat_qconfig: _Any
+default_symmetric_qnnpack_qconfig: _Any
+default_weight_fake_quant: _PartialWrapper
+from rushlight.ao.quantization.observer import default_weight_observer as default_weight_observer
+default_weight_only_qconfig: _Any
+from rushlight.ao.quantization.fake_quantize import disable_fake_quant as disable_fake_quant
+from rushlight.ao.quantization.fake_quantize import disable_observer as disable_observer
+from rushlight.ao.quantization.fake_quantize import enable_fake_quant as enable_fake_quant
+from rushlight.ao.quantization.fake_quantize import enable_observer as enable_observer
+from rushlight.ao.quantization import fake_quantize as fake_quantize
+float16_dynamic_qconfig: _Any
+float16_static_qconfig: _Any
+float_qparams_weight_only_qconfig: _Any
+float_qparams_weight_only_qconfig_4bit: _Any
+from rushlight.ao.quantization.fuser_method_mappings import fuse_conv_bn as fuse_conv_bn
 def fuse_conv_bn_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def fuse_conv_bn_relu(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def fuse_convtranspose_bn(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def fuse_linear_bn(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def fuse_modules(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def fuse_modules_qat(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-fused_per_channel_wt_fake_quant_range_neg_127_to_127: _Absent
-fused_wt_fake_quant_range_neg_127_to_127: _Absent
-def get_block_size(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_compare_output_module_list(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_custom_config_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_dynamic_quant_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_dynamic_sparse_quant_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_float_to_quantized_operator_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qat_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qat_qconfig(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qat_qconfig_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qat_qconfig_mapping(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qconfig(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qconfig_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qconfig_mapping(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_qconfig_propagation_list(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_static_quant_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_static_quant_reference_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_default_static_sparse_quant_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_dynamic_quant_module_class(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_embedding_qat_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_embedding_static_quant_module_mappings(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_fuser_method(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_fuser_method_new(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_observer_state_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_quantized_operator(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def get_static_quant_module_class(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def load_observer_state_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def no_observer_set(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-per_channel_dynamic_qconfig: _Absent
-per_channel_weight_observer_range_neg_127_to_127: _Absent
-def prepare(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.ao.quantization.fuser_method_mappings import fuse_conv_bn_relu as fuse_conv_bn_relu
+from rushlight.ao.quantization.fuser_method_mappings import fuse_convtranspose_bn as fuse_convtranspose_bn
+from rushlight.ao.quantization.fuser_method_mappings import fuse_linear_bn as fuse_linear_bn
+from rushlight.ao.quantization.fuse_modules import fuse_modules as fuse_modules
+from rushlight.ao.quantization.fuse_modules import fuse_modules_qat as fuse_modules_qat
+fused_per_channel_wt_fake_quant_range_neg_127_to_127: _PartialWrapper
+fused_wt_fake_quant_range_neg_127_to_127: _PartialWrapper
+from rushlight.ao.quantization import fuser_method_mappings as fuser_method_mappings
+from rushlight.ao.quantization.granularity import get_block_size as get_block_size
+from rushlight.ao.quantization.quantization_mappings import get_default_compare_output_module_list as get_default_compare_output_module_list
+from rushlight.ao.quantization.quantize import get_default_custom_config_dict as get_default_custom_config_dict
+from rushlight.ao.quantization.quantization_mappings import get_default_dynamic_quant_module_mappings as get_default_dynamic_quant_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_default_dynamic_sparse_quant_module_mappings as get_default_dynamic_sparse_quant_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_default_float_to_quantized_operator_mappings as get_default_float_to_quantized_operator_mappings
+from rushlight.ao.quantization.quantization_mappings import get_default_qat_module_mappings as get_default_qat_module_mappings
+from rushlight.ao.quantization.qconfig import get_default_qat_qconfig as get_default_qat_qconfig
+from rushlight.ao.quantization.qconfig import get_default_qat_qconfig_dict as get_default_qat_qconfig_dict
+from rushlight.ao.quantization.qconfig_mapping import get_default_qat_qconfig_mapping as get_default_qat_qconfig_mapping
+from rushlight.ao.quantization.qconfig import get_default_qconfig as get_default_qconfig
+from rushlight.ao.quantization.qconfig import get_default_qconfig_dict as get_default_qconfig_dict
+from rushlight.ao.quantization.qconfig_mapping import get_default_qconfig_mapping as get_default_qconfig_mapping
+from rushlight.ao.quantization.quantization_mappings import get_default_qconfig_propagation_list as get_default_qconfig_propagation_list
+from rushlight.ao.quantization.quantization_mappings import get_default_static_quant_module_mappings as get_default_static_quant_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_default_static_quant_reference_module_mappings as get_default_static_quant_reference_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_default_static_sparse_quant_module_mappings as get_default_static_sparse_quant_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_dynamic_quant_module_class as get_dynamic_quant_module_class
+from rushlight.ao.quantization.quantization_mappings import get_embedding_qat_module_mappings as get_embedding_qat_module_mappings
+from rushlight.ao.quantization.quantization_mappings import get_embedding_static_quant_module_mappings as get_embedding_static_quant_module_mappings
+from rushlight.ao.quantization.fuser_method_mappings import get_fuser_method as get_fuser_method
+from rushlight.ao.quantization.fuser_method_mappings import get_fuser_method_new as get_fuser_method_new
+from rushlight.ao.quantization.observer import get_observer_state_dict as get_observer_state_dict
+from rushlight.ao.quantization.quantization_mappings import get_quantized_operator as get_quantized_operator
+from rushlight.ao.quantization.quantization_mappings import get_static_quant_module_class as get_static_quant_module_class
+from rushlight.ao.quantization import granularity as granularity
+from rushlight.ao.quantization import histograms as histograms
+from rushlight.ao.quantization.observer import load_observer_state_dict as load_observer_state_dict
+from rushlight.ao.quantization.quantization_mappings import no_observer_set as no_observer_set
+from rushlight.ao.quantization import observer as observer
+per_channel_dynamic_qconfig: _Any
+from rushlight.ao.quantization.observer import per_channel_weight_observer_range_neg_127_to_127 as per_channel_weight_observer_range_neg_127_to_127
+from rushlight.ao.quantization.quantize import prepare as prepare
 def prepare_dynamic_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def prepare_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def prepare_qat(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def propagate_qconfig_(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def qconfig_equals(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def quantize(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def quantize_dynamic(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.ao.quantization.quantize import prepare_qat as prepare_qat
+from rushlight.ao.quantization.quantize import propagate_qconfig_ as propagate_qconfig_
+from rushlight.ao.quantization import qconfig as qconfig
+from rushlight.ao.quantization.qconfig import qconfig_equals as qconfig_equals
+from rushlight.ao.quantization import qconfig_mapping as qconfig_mapping
+from rushlight.ao.quantization import quant_type as quant_type
+from rushlight.ao.quantization import quantization_mappings as quantization_mappings
+from rushlight.ao.quantization.quantize import quantize as quantize
+from rushlight.ao.quantization.quantize import quantize_dynamic as quantize_dynamic
 def quantize_dynamic_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def quantize_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def quantize_qat(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.ao.quantization.quantize import quantize_qat as quantize_qat
 def script_qconfig(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def script_qconfig_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-def swap_module(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
-weight_observer_range_neg_127_to_127: _Absent
+from rushlight.ao.quantization import stubs as stubs
+from rushlight.ao.quantization.quantize import swap_module as swap_module
+from rushlight.ao.quantization.observer import weight_observer_range_neg_127_to_127 as weight_observer_range_neg_127_to_127

@@ -18,6 +18,7 @@ from rushlight._ops.bodies import number_value
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, UINT8, DType
+from rushlight._types.layout import broadcast_shapes
 
 __all__: list[str] = []
 
@@ -286,6 +287,24 @@ def quantized_numbers(x: Any, scale: Any, zero_point: Any) -> Any:
     scale = build.convert(number_value(scale, FLOAT32), FLOAT32)
     y = build.convert(x, FLOAT32) - build.broadcast_to(_zero(zero_point), x.shape)
     return y * build.broadcast_to(scale, x.shape)
+
+
+@operator("quantized_pair(Tensor input, Tensor other, Scalar scale, Scalar zero, Scalar other_scale, Scalar other_zero, Scalar result_scale, "
+          "Scalar result_zero, *, str how='add', str result='uint8', bool relu=False) -> Tensor", spaces=(), method=False, like="operands",
+          underivable="integers have no derivative")  # fmt: skip
+def quantized_pair(
+    x: Any, other: Any, scale: Any, zero: Any, other_scale: Any, other_zero: Any, result_scale: Any, result_zero: Any,
+    *, how: str, result: str, relu: bool,
+) -> Any:  # fmt: skip
+    """The sum or the product (`how`: "add", "mul") of two tensors of integers, broadcast, as integers of the dtype `result`."""
+    shape = broadcast_shapes(x.shape, other.shape)
+    a, b = (
+        build.broadcast_to(quantized_numbers.body(v, s, z), shape)
+        for v, s, z in ((x, scale, zero), (other, other_scale, other_zero))
+    )
+    y = a + b if how == "add" else a * b
+    y = build.select(y > 0.0, y, 0.0) if relu else y
+    return quantized_steps.body(y, result_scale, result_zero, result=result)
 
 
 # ***** weights of few bits, numbers in floats *****

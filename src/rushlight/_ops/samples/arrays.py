@@ -437,6 +437,9 @@ give(
 )
 give("quantized_steps", Call(Draw(3, 4, dtype=FLOAT32), 0.1, 3), Call(Draw(3, 4, dtype=FLOAT32), 0.1, 3, result="int8"))
 give("quantized_numbers", Call(BYTES, 0.1, 3))
+give(
+    "quantized_pair", Call(BYTES, BYTES, 0.1, 3, 0.2, 4, 0.3, 5), Call(BYTES, BYTES, 0.1, 3, 0.2, 4, 2.0, 5, how="mul")
+)
 give("_weight_int8pack_mm", Call(Draw(3, 8, dtype=FLOAT32), Draw(4, 8, dtype=INT8), Draw(4, dtype=FLOAT32)))
 PACKED = Draw(16, 32, dtype=UINT8, low=0, high=255)
 SCALES = Draw(2, 16, 2, dtype=FLOAT32)

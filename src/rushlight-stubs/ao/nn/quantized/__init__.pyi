@@ -1,0 +1,47 @@
+"""Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
+
+
+from rushlight.ao.nn.quantized.normalization import BatchNorm2d as BatchNorm2d
+from rushlight.ao.nn.quantized.normalization import BatchNorm3d as BatchNorm3d
+from rushlight.ao.nn.quantized.conv import Conv1d as Conv1d
+from rushlight.ao.nn.quantized.conv import Conv2d as Conv2d
+from rushlight.ao.nn.quantized.conv import Conv3d as Conv3d
+from rushlight.ao.nn.quantized.conv import ConvTranspose1d as ConvTranspose1d
+from rushlight.ao.nn.quantized.conv import ConvTranspose2d as ConvTranspose2d
+from rushlight.ao.nn.quantized.conv import ConvTranspose3d as ConvTranspose3d
+from rushlight.ao.nn.quantized.stubs import DeQuantize as DeQuantize
+from rushlight.ao.nn.quantized.stubs import Dropout as Dropout
+from rushlight.ao.nn.quantized.activation import ELU as ELU
+from rushlight.ao.nn.quantized.embedding import Embedding as Embedding
+from rushlight.ao.nn.quantized.embedding import EmbeddingBag as EmbeddingBag
+from rushlight.ao.nn.quantized.functional_modules import FXFloatFunctional as FXFloatFunctional
+from rushlight.ao.nn.quantized.functional_modules import FloatFunctional as FloatFunctional
+from rushlight.ao.nn.quantized.normalization import GroupNorm as GroupNorm
+from rushlight.ao.nn.quantized.activation import Hardswish as Hardswish
+from rushlight.ao.nn.quantized.normalization import InstanceNorm1d as InstanceNorm1d
+from rushlight.ao.nn.quantized.normalization import InstanceNorm2d as InstanceNorm2d
+from rushlight.ao.nn.quantized.normalization import InstanceNorm3d as InstanceNorm3d
+from rushlight.ao.nn.quantized.recurrent import LSTM as LSTM
+from rushlight.ao.nn.quantized.normalization import LayerNorm as LayerNorm
+from rushlight.ao.nn.quantized.activation import LeakyReLU as LeakyReLU
+from rushlight.ao.nn.quantized.linear import Linear as Linear
+from rushlight.ao.nn.quantized.stubs import MaxPool2d as MaxPool2d
+from rushlight.ao.nn.quantized.activation import MultiheadAttention as MultiheadAttention
+from rushlight.ao.nn.quantized.activation import PReLU as PReLU
+from rushlight.ao.nn.quantized.functional_modules import QFunctional as QFunctional
+from rushlight.ao.nn.quantized.stubs import Quantize as Quantize
+from rushlight.ao.nn.quantized.activation import ReLU6 as ReLU6
+from rushlight.ao.nn.quantized.activation import Sigmoid as Sigmoid
+from rushlight.ao.nn.quantized.activation import Softmax as Softmax
+from rushlight.ao.nn.quantized import activation as activation
+from rushlight.ao.nn.quantized import conv as conv
+from rushlight.ao.nn.quantized import dynamic as dynamic
+from rushlight.ao.nn.quantized import embedding as embedding
+from rushlight.ao.nn.quantized import functional as functional
+from rushlight.ao.nn.quantized import functional_modules as functional_modules
+from rushlight.ao.nn.quantized import linear as linear
+from rushlight.ao.nn.quantized import normalization as normalization
+from rushlight.ao.nn.quantized import recurrent as recurrent
+from rushlight.ao.nn.quantized import reference as reference
+from rushlight.ao.nn.quantized import sources as sources
+from rushlight.ao.nn.quantized import stubs as stubs

@@ -1,0 +1,11 @@
+"""Quantized tensors: integers with a scale and a zero point."""
+
+from __future__ import annotations
+
+from rushlight._engine.kinds.quantized import Quantizer, QuantTensor, make_quantized
+
+__all__ = [
+    "QuantTensor",  # the class
+    "Quantizer",  # scale and zero point
+    "make_quantized",  # a tensor over given integers
+]
