@@ -8,7 +8,7 @@ from importlib import import_module
 
 __all__ = ["main"]
 
-COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "package", "stubs")
+COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "onnx", "package", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
@@ -17,6 +17,7 @@ usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchang
        python -m rushlight demo [--out FOLDER]     train two small models and look at the results
        python -m rushlight compile-report SCRIPT [ARGUMENTS]  run a program; list graphs, breaks and times of what it compiles
        python -m rushlight kernel install           a Jupyter kernel whose notebooks' `import torch` finds rushlight
+       python -m rushlight onnx run|info|bench MODEL  run an ONNX model, look into it, time it
        python -m rushlight info                    versions, CPU, threads, cache, settings
        python -m rushlight package MODEL.pt2 -o MODEL.rlp  compile an exported program ahead of time
        python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date

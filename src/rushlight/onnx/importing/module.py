@@ -15,7 +15,7 @@ from rushlight.onnx.importing.values import DTYPES, Host, from_numpy, tensor
 __all__ = ["OnnxModule", "load"]
 
 
-def load(source: Any, *, folder: Any = None) -> OnnxModule:
+def load(source: Any, *, folder: Any = None, trainable: bool = True) -> OnnxModule:
     """An ONNX model as a module.
 
     `source` is a path, the bytes of a file, or an `onnx.ModelProto`; `folder` is where data outside of bytes or a
@@ -24,6 +24,9 @@ def load(source: Any, *, folder: Any = None) -> OnnxModule:
 
     Floating-point initializers become parameters (means and variances of batch normalisation: buffers), large integer
     ones buffers, under the names that the file gives them; the module can be trained, and its `state_dict` loaded.
+    With `trainable=False` all of them are constants: what depends on nothing else is computed once, while the model is
+    loaded, and tensors that are still needed then are buffers.
+
     The forward takes the graph's inputs, in order or by name, as tensors or NumPy arrays, and returns its output, or a
     tuple of them.
 
@@ -43,7 +46,7 @@ def load(source: Any, *, folder: Any = None) -> OnnxModule:
     """
     proto, own = read_model(source)
     place = own if folder is None else Path(folder)
-    return OnnxModule(proto, Initializers(place))
+    return OnnxModule(proto, Initializers(place), trainable)
 
 
 class _Holder(nn.Module):
@@ -56,7 +59,7 @@ class OnnxModule(nn.Module):
     `input_names` and `output_names` are the graph's; `graph_lines()` is the program as text, one node a line.
     """
 
-    def __init__(self, proto: Any, initializers: Initializers) -> None:
+    def __init__(self, proto: Any, initializers: Initializers, trainable: bool = True) -> None:
         super().__init__()
         graph = proto.graph
         opsets: dict[str, int] = {}
@@ -78,10 +81,12 @@ class OnnxModule(nn.Module):
         if len({one.name for one in graph.input}) != len(graph.input):
             raise InvalidModelError("two inputs of the graph have one name")
         self._bindings: list[tuple[str, Any, str]] = []
-        constants = self._distribute(graph, given)
+        constants = self._distribute(graph, given) if trainable else self._all_but_defaults(given)
         names = [*self.input_names, *[name for name, _, _ in self._bindings], *self.defaulted]
         model = Model(opsets, proto.functions)
         self.graph = Graph(model, graph.node, list(dict.fromkeys(names)), self.output_names, constants=constants)
+        if not trainable:
+            self._keep(self.graph.constants)
 
     def _distribute(self, graph: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Register initializers as parameters and buffers; return those that are constants of the graph."""
@@ -93,11 +98,28 @@ class OnnxModule(nn.Module):
                 constants[name] = value
             elif data.is_floating_point() and name not in plain:
                 self._bind(name, data, trained=name not in statistics)
-            elif isinstance(value, Host) and name not in self.defaulted:
+            elif name not in self.defaulted and (
+                isinstance(value, Host) or (data.is_floating_point() and data.ndim > 0)
+            ):
                 constants[name] = value
             else:
                 self._bind(name, data, trained=False)
         return constants
+
+    def _all_but_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All initializers as constants, except those that a call may replace."""
+        for name in self.defaulted:
+            self._bind(name, tensor(given[name]), trained=False)
+        return {name: value for name, value in given.items() if name not in self.defaulted}
+
+    def _keep(self, constants: dict[str, Any]) -> None:
+        """Register the tensors among the constants that the graph still reads; drop those that it does not."""
+        read = {name for step in self.graph.steps for name in step.reads} | set(self.output_names)
+        for name in [name for name in constants if name not in read]:
+            del constants[name]
+        for name, value in list(constants.items()):
+            if isinstance(value, torch.Tensor):
+                self._bind(name, constants.pop(name), trained=False)
 
     def _bind(self, name: str, data: Any, trained: bool) -> None:
         """Register a tensor under the file's name; parts between dots are modules, as in PyTorch's names."""
@@ -156,11 +178,22 @@ class OnnxModule(nn.Module):
         if dtype is not None and value.dtype != dtype:
             raise TypeError(f"input {name!r} is {dtype} in the model, and {value.dtype} was given")
         if sizes is not None and (
-            len(sizes) != value.ndim or any(want is not None and want != size for want, size in zip(sizes, value.shape))
+            len(sizes) != value.ndim
+            or any(isinstance(want, int) and want != size for want, size in zip(sizes, value.shape))
         ):
             shown = ", ".join("?" if size is None else str(size) for size in sizes)
             raise ValueError(f"input {name!r} has the shape ({shown}) in the model, and {tuple(value.shape)} was given")
         return value
+
+    def declared(self, name: str) -> Any:
+        """(dtype, sizes) of an input as the model declares it: sizes are numbers, names, or None; None if nothing is
+        said.
+        """
+        return self._types[name]
+
+    def described(self, name: str) -> str:
+        """An input as text, as in `x: float32[batch, 3]`."""
+        return f"{name}: {_shown(self._types[name])}"
 
     def graph_lines(self) -> list[str]:
         """The graph as text: parameters, then one node a line."""
@@ -175,7 +208,7 @@ class OnnxModule(nn.Module):
         return lines + self.graph.lines()
 
     def extra_repr(self) -> str:
-        inputs = ", ".join(f"{name}: {_shown(self._types[name])}" for name in self.input_names)
+        inputs = ", ".join(map(self.described, self.input_names))
         lines = [f"({inputs}) -> ({', '.join(self.output_names)})"]
         steps = self.graph.lines()
         return "\n".join(
@@ -198,7 +231,13 @@ def _declared(proto: Any) -> Any:
     if not proto.tensor_type.HasField("shape"):
         return dtype, None
     dims = proto.tensor_type.shape.dim
-    return dtype, [dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims]
+    return dtype, [_size(dim) for dim in dims]
+
+
+def _size(dim: Any) -> Any:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
 
 
 def _shown(declared: Any) -> str:
@@ -209,25 +248,48 @@ def _shown(declared: Any) -> str:
     return name if sizes is None else f"{name}[{', '.join('?' if size is None else str(size) for size in sizes)}]"
 
 
-# Inputs that are settings of an operator: numbers that no gradient reaches.
+# Inputs that are settings of an operator, or conditions: no gradient reaches them.
 _SETTINGS = {
     ("Clip", 1), ("Clip", 2), ("Resize", 1), ("Resize", 2), ("Upsample", 1), ("Dropout", 1), ("Pad", 2), ("NonMaxSuppression", 3),
-    ("NonMaxSuppression", 4), ("Range", 0), ("Range", 1), ("Range", 2), ("OneHot", 2),
+    ("NonMaxSuppression", 4), ("Where", 0), ("Gather", 1), ("Expand", 1), ("Reshape", 1), ("ScatterND", 1), ("ScatterElements", 1), ("GatherElements", 1),
+    ("QuantizeLinear", 1), ("QuantizeLinear", 2), ("DequantizeLinear", 2),
+}  # fmt: skip
+# Operators through which no gradient flows.
+_FLAT = {
+    "And", "ArgMax", "ArgMin", "Ceil", "ConstantOfShape", "Equal", "EyeLike", "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less",
+    "LessOrEqual", "NonMaxSuppression", "NonZero", "Not", "OneHot", "Or", "Range", "Round", "Shape", "Sign", "Size", "Xor", "QLinearConv", "QLinearMatMul",
+    "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial",
 }  # fmt: skip
 _STATISTICS = {("BatchNormalization", 3), ("BatchNormalization", 4)}
 
 
 def _uses(graph: Any) -> tuple[set[str], set[str]]:
-    """Names that are only settings of operators, and names that are only statistics."""
+    """Names that no gradient reaches from the outputs, and names that are only statistics."""
     every: dict[str, set[tuple[str, int]]] = {}
-    waiting = [graph]
+    reached = {one.name for one in graph.output}
+    for node in reversed(graph.node):
+        kind = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+        live = kind not in _FLAT and (kind == "Gradient" or any(name in reached for name in node.output))
+        bodies = [a.g for a in node.attribute if a.HasField("g")]
+        for i, name in enumerate(node.input):
+            every.setdefault(name, set()).add((kind, i))
+            if live and (kind, i) not in _SETTINGS:
+                reached.add(name)
+        # What a body uses counts as reached, whatever it does with it.
+        for name in _names_within(bodies):
+            every.setdefault(name, set()).add(("", 0))
+            reached.add(name)
+    statistics = {name for name, uses in every.items() if uses <= _STATISTICS}
+    return {one.name for one in graph.initializer} - reached, statistics
+
+
+def _names_within(bodies: list[Any]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(bodies)
     while waiting:
-        current = waiting.pop()
-        for one in current.output:
-            every.setdefault(one.name, set()).add(("", 0))
-        for node in current.node:
-            for i, name in enumerate(node.input):
-                every.setdefault(name, set()).add((node.op_type if node.domain in ("", "ai.onnx") else "", i))
+        body = waiting.pop()
+        found.update(one.name for one in body.output)
+        for node in body.node:
+            found.update(node.input)
             waiting.extend(a.g for a in node.attribute if a.HasField("g"))
-    plain = {name for name, uses in every.items() if uses <= _SETTINGS}
-    return plain, {name for name, uses in every.items() if uses <= _STATISTICS}
+    return found

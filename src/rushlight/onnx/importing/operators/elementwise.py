@@ -9,7 +9,7 @@ from typing import Any
 import rushlight as torch
 import rushlight.nn.functional as F
 from rushlight.onnx.importing.table import MICROSOFT, Value, operator
-from rushlight.onnx.importing.values import numpy, tensor
+from rushlight.onnx.importing.values import Host, numpy, tensor
 
 __all__ = ["aligned"]
 
@@ -142,8 +142,11 @@ def _enter_binary(name: str, function: Any) -> None:
     def old(x: Any, y: Any, *, broadcast: int = 0, axis: Any = None, consumed_inputs: Any = None) -> Any:
         return function(x, aligned(x, y, broadcast, axis))
 
-    def two(x: Any, y: Any) -> Any:
-        return function(x, y)
+    def two(x: Value, y: Value) -> Any:
+        # A constant as a number, where one will do: it needs no memory, and fuses with what is around it.
+        if isinstance(y, Host) and y.scalar and isinstance(x, torch.Tensor) and x.is_floating_point():
+            return function(x, y.items[0])
+        return function(tensor(x), tensor(y))
 
     operator(name)(old)
     operator(name, since=7)(two)
@@ -156,6 +159,8 @@ def divide(x: Any, y: Any) -> Any:
 
 def power(x: Any, y: Any) -> Any:
     """x ** y in the type of x, whatever y's is."""
+    if not isinstance(y, torch.Tensor):
+        return torch.pow(x, y)
     if x.dtype == y.dtype:
         return torch.pow(x, y)
     if not x.is_floating_point() and y.is_floating_point():
@@ -236,13 +241,14 @@ def clip_by_attributes(
 
 
 @operator("Clip", since=11)
-def clip(x: Any, low: Any = None, high: Any = None) -> Any:
+def clip(x: Any, low: Value = None, high: Value = None) -> Any:
     """Bounds are scalars or absent; where they cross, the upper one counts."""
-    if low is None and high is None:
-        return x
+    if all(bound is None or isinstance(bound, Host) for bound in (low, high)):
+        bounds = [None if bound is None else bound.items[0] for bound in (low, high)]
+        return x if bounds == [None, None] else torch.clamp(x, *bounds)
     if low is not None:
-        x = torch.maximum(x, low)
-    return x if high is None else torch.minimum(x, high)
+        x = torch.maximum(x, tensor(low))
+    return x if high is None else torch.minimum(x, tensor(high))
 
 
 @operator("SwiGLU", since=28)

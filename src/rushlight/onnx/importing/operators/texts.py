@@ -55,7 +55,8 @@ def string_normalizer(
     """Remove stop words, then change case; rules of case are Unicode's, whatever the locale."""
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise ValueError(f"StringNormalizer takes (C) or (1, C), not {x.shape}")
-    change: Callable[[str], str] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[case_change_action]
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    change = changes[case_change_action]
     fold: Callable[[str], str] = str if is_case_sensitive else str.lower
     stops = {fold(word) for word in stopwords or ()}
     kept = [change(_without_accents(text)) for text in x.ravel() if fold(text) not in stops]
