@@ -16,6 +16,8 @@ import pytest
 
 import rushlight as torch
 from rushlight._capture.trace.document import Document
+from rushlight._higher_order_ops import associative_scan, scan
+from rushlight._higher_order_ops import map as map_
 from rushlight.fx._document import graph_module
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -192,3 +194,61 @@ def test_inputs_that_nobody_reads_are_left_out_and_strangers_refused() -> None:
     document.function(operator.add, (torch.ones(2), 1), {}, torch.ones(2))
     with pytest.raises(RuntimeError, match=r"a tensor of shape \(2,\) is used in a graph that has no record"):
         graph_module(document.calls)
+
+
+W = torch.linspace(-1, 1, 4).reshape(2, 2)
+
+
+def _looped(x: Any) -> Any:
+    i, y = torch.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y @ W), (torch.tensor(0), x))
+    return y * 2 + i
+
+
+def _scanned(x: Any) -> Any:
+    (total, sums), out = scan(
+        lambda c, a: ((c[0] + a["x"], c[1] * 0.5 + W[0]), {"p": c[0] * a["y"] + c[1]}),
+        (torch.zeros(3), x.sum() * torch.ones(2).sum() + torch.zeros(2)),
+        {"x": x.T.reshape(2, 3), "y": x.new_ones(2, 3)},
+    )  # fmt: skip
+    return total.sum() + sums.sum() + out["p"].sum()
+
+
+# name: (program, names of the nodes that PyTorch makes of the call)
+HIGHER = {
+    "while_loop": (_looped, "while_loop"),
+    "scan": (lambda x: scan(lambda c, a: (c + a, c * a), x[0] * 2, x)[1], "scan"),
+    "scan of another dim, from the end": (lambda x: scan(lambda c, a: (c + a, c * a), x[:, 0] * 2, x, dim=1, reverse=True)[1], "scan"),
+    "map": (lambda x: map_(lambda a, b: a * b.sum() + W[0], x, x), "map_impl"),
+    "map of several": (lambda x: map_(lambda a: {"s": a["x"] + a["y"], "p": a["x"] * a["y"]}, {"x": x, "y": x * 2})["p"], "map_impl"),
+    "associative_scan": (lambda x: associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic"), "associative_scan"),
+    "associative_scan from the end": (lambda x: associative_scan(lambda a, b: a + b, x, 1, reverse=True), "associative_scan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIGHER)
+def test_functions_of_functions_are_nodes_of_other_backends(name: str) -> None:
+    program, target = HIGHER[name]
+    found: list[Any] = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        found.append([node.target.__name__ for node in graph_module.graph.nodes if node.op == "call_function"])
+        return graph_module.forward
+
+    compiled = torch.compile(program, backend=backend, fullgraph=True)
+    x, y = (torch.linspace(0.5, 2, 6).reshape(3, 2).requires_grad_() for _ in range(2))
+    for _ in range(2):
+        wanted, got = program(x), compiled(y)
+        assert torch.equal(wanted, got)
+    assert len(found) == 1 and found[0].count(target) == 1
+    left, right = (torch.autograd.grad((r * r).sum(), v)[0] for r, v in ((wanted, x), (got, y)))
+    assert torch.equal(left, right)
+
+
+def test_what_no_node_stands_for_breaks() -> None:
+    def program(x: Any) -> Any:
+        return torch.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (0, x))[1]
+
+    x = torch.ones(3)
+    assert torch.equal(torch.compile(program, backend="eager")(x), program(x))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="something else than tensors"):
+        torch.compile(program, backend="eager", fullgraph=True)(x)

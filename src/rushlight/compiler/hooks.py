@@ -130,7 +130,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.compiling.extend(compiling)
     HOOKS.unsupported = Unsupported
     HOOKS.fatal = (*HOOKS.fatal, Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
-    HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in ("cond", "while_loop")}
+    functions = ("associative_scan", "cond", "map", "scan", "while_loop")
+    HOOKS.handled |= {(f"rushlight._higher_order_ops.{name}", name): name for name in functions}
     HOOKS.handled["rushlight._higher_order_ops.operators", "cond"] = "cond"
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.world = _world

@@ -34,6 +34,7 @@ class _Builder:
         self.outer = outer
         self.captured: dict[int, tuple[Any, Node]] = {}  # of a part: tensors that it takes from outside of it
         self.conds: Iterator[int] = itertools.count() if outer is None else outer.conds
+        self.counts: dict[str, Iterator[int]] = {} if outer is None else outer.counts  # graphs of functions, by name
         self.graph = Graph()
         self.root = Module()
         self.nodes: dict[int, Node] = {}
@@ -173,6 +174,36 @@ class _Builder:
         node = self.graph.call_function(operator_of_cond, (self.argument(pred), *graphs, (*outer, *more)))
         self.bind(record.result, node)
 
+    def higher(self, record: CallRecord) -> None:
+        """A graph as an attribute for each function, and a node; what they take from outside are further operands."""
+        parts, groups = record.args
+        outer = [type(group)(self.argument(x) for x in group) for group in groups]
+        built = []
+        for _, part in parts:
+            inner = _Builder(self)
+            for k, x in enumerate(part.inputs):
+                node = inner.graph.placeholder(f"child_{k + 1}")
+                inner.named.add(node)
+                inner.bind(x, node)
+            inner.records(part.calls)
+            if record.target == "while_loop" and part is parts[0][1]:
+                inner.graph.output(inner.argument(part.results[0]))
+            else:
+                inner.output(part.results)
+            built.append(inner)
+        taken = {key: value for inner in built for key, (value, _) in inner.captured.items()}
+        captured = [(value, self.argument(value).name) for value in taken.values()]
+        graphs = []
+        for (stem, _), inner in zip(parts, built, strict=True):
+            inner.close(captured)
+            name = f"{stem}_{next(self.counts.setdefault(stem, itertools.count()))}"
+            setattr(self.root, name, GraphModule(inner.root, inner.graph))
+            graphs.append(self.graph.get_attr(name))
+        more = [self.argument(value) for value, _ in captured]
+        further = tuple(more) if record.target == "while_loop" else more
+        target = getattr(higher_order, record.target)
+        self.bind(record.result, self.graph.call_function(target, (*graphs, *outer, further)))
+
     def operands(self, values: Iterable[Any], nodes: Iterable[Node]) -> None:
         """The first inputs of a part."""
         for value, outer in zip(values, nodes, strict=True):
@@ -242,7 +273,7 @@ class _Builder:
     def maker(self, kind: str) -> Callable[[CallRecord], None]:
         """What makes a node of a record of this kind."""
         made: dict[str, Callable[[CallRecord], None]] = {
-            "placeholder": self.placeholder, "get_attr": self.attribute, "cond": self.cond,
+            "placeholder": self.placeholder, "get_attr": self.attribute, "cond": self.cond, "higher": self.higher,
         }  # fmt: skip
         return made.get(kind, self.call)
 

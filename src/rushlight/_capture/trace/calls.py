@@ -24,7 +24,15 @@ from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace import classes, control_flow, element_checks, library, process_groups, schedules
+from rushlight._capture.trace import (
+    classes,
+    control_flow,
+    element_checks,
+    higher_order,
+    library,
+    process_groups,
+    schedules,
+)
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -185,7 +193,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
-    if name is not None and (tracer.settings.backend is None or name == "cond"):
+    if name is not None and (tracer.settings.backend is None or name in _IN_DOCUMENTS):
         found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
         if found is not ABSENT:
             return found
@@ -939,8 +947,10 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
 
 _HANDLED: dict[str, Callable[..., Any]] = {
     "check": element_checks.check, "check_with": element_checks.check_with, "check_is_size": element_checks.check_is_size,
-    "cond": control_flow.cond, "while_loop": control_flow.while_loop, "scheduler_step": schedules.scheduler_step,
+    "cond": control_flow.cond, "while_loop": higher_order.while_loop, "scheduler_step": schedules.scheduler_step,
+    "scan": higher_order.scan, "map": higher_order.map_slices, "associative_scan": higher_order.associative_scan,
 }  # fmt: skip
+_IN_DOCUMENTS = frozenset(("associative_scan", "cond", "map", "scan", "while_loop"))  # of graphs for other backends
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
     id: _id, len: length, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,

@@ -23,7 +23,7 @@ from rushlight._types.spec import Spec
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["cond", "while_loop"]
+__all__ = ["cond", "recorded_part", "while_loop"]
 
 
 def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, operands: Any = (), **rest: Any) -> Any:
@@ -34,7 +34,7 @@ def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, o
         return ABSENT
     condition = tracer.native(_as_bool, pred)
     before = next_sequence()
-    first, second = [_recorded(tracer, "cond", function, tuple(operands)) for function in (true_fn, false_fn)]
+    first, second = [recorded_part(tracer, "cond", function, tuple(operands)) for function in (true_fn, false_fn)]
     if first.tree != second.tree or first.constants != second.constants:
         raise Break("the functions of cond give other structures, or other constants")
     kinds = [[(x._spec.dtype, tuple(x._spec.shape)) for x in each.tensors] for each in (first, second)]
@@ -67,8 +67,8 @@ def while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any = None, carried_inputs
         raise Break("gradients of while_loop go through the iterations that ran")
     held = [tracer.rec.cotangent(Spec.of(x._spec.dtype, x._spec.device, x._spec.shape)) for x in leaves]
     given = tree_unflatten(held, tree)
-    ahead = _recorded(tracer, "while_loop", cond_fn, given, as_bool=True)
-    body = _recorded(tracer, "while_loop", body_fn, given)
+    ahead = recorded_part(tracer, "while_loop", cond_fn, given, as_bool=True)
+    body = recorded_part(tracer, "while_loop", body_fn, given)
     if body.constants or [(x._spec.dtype, x._spec.shape) for x in body.tensors] != [
         (x._spec.dtype, x._spec.shape) for x in held
     ]:
@@ -114,7 +114,7 @@ def _as_bool(x: Tensor) -> Tensor:
         STATE.word = word
 
 
-def _recorded(
+def recorded_part(
     tracer: Tracer, name: str, function: Callable[..., Any], args: tuple[Any, ...], as_bool: bool = False
 ) -> _Recorded:
     """Follow a function as a part of control flow."""

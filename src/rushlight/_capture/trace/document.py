@@ -15,13 +15,14 @@ graph of them.
 | `dropped` | | the result of the call before, which the program does not keep: `x.add_(1)` as a statement | |
 | `grad_mode` | | whether gradients are recorded from here on | |
 | `cond` | | the predicate, the operands, a `Part` for each of the two functions | a tuple |
+| `higher` | `while_loop`, `scan`, ... | (name, `Part`) of each function, groups of operands | a tuple |
 | `output` | | the tensors that the rest of the program needs | |
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 __all__ = ["CallRecord", "Document", "Part", "placeholder_name"]
@@ -39,10 +40,13 @@ class CallRecord(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A function of `cond`: its records, and the tensors that it gives."""
+    """A function of `cond` or the like: its records, the tensors that it gives, and those that it takes where these are
+    its own.
+    """
 
     calls: list[CallRecord]
     results: tuple[Any, ...]
+    inputs: Sequence[Any] = ()
 
 
 class Document:
@@ -60,7 +64,7 @@ class Document:
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
-        return any(record.kind.startswith(("call_", "cond")) for record in self.calls)
+        return any(record.kind.startswith(("call_", "cond", "higher")) for record in self.calls)
 
     def placeholder(self, source: str, tensor: Any) -> Any:
         """An input, when the program first uses it."""
@@ -88,6 +92,10 @@ class Document:
     def cond(self, pred: Any, operands: Iterable[Any], parts: Iterable[Part], result: tuple[Any, ...]) -> None:
         """A choice between two parts."""
         self.calls.append(CallRecord("cond", "cond", (pred, tuple(operands), *parts), {}, result))
+
+    def higher(self, target: str, parts: Iterable[tuple[str, Part]], groups: Iterable[Any], result: Any) -> None:
+        """A function of functions: each part with what its attribute's name begins with, and groups of operands."""
+        self.calls.append(CallRecord("higher", target, (tuple(parts), tuple(groups)), {}, tuple(result)))
 
     def attribute(self, path: str, value: Any) -> Any:
         """A tensor or another object that the graph holds as an attribute."""

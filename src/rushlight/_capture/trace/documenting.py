@@ -230,6 +230,13 @@ class DocumentingTracer(Tracer):
             self.use(part.results)
         self.document.cond(pred, operands, parts, tuple(made))
 
+    def note_higher(self, target: str, parts: Any, groups: Any, made: Any) -> None:
+        """Write a function of functions down."""
+        if self.outside.varying.sizes:
+            raise Break(f"{target} in a graph with symbolic sizes", kind="sizes")
+        self.use([list(group) for group in groups])
+        self.document.higher(target, parts, groups, made)
+
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
         made = None if HOOKS.fake is None else self.native(HOOKS.fake, operator, args, kwargs)

@@ -313,6 +313,9 @@ class Tracer(Operations):
     def note_cond(self, pred: Any, operands: Any, branches: Any, made: Any) -> None:
         """Write a `cond` down, where somebody wants a document: of each branch its document and its results."""
 
+    def note_higher(self, target: str, parts: Any, groups: Any, made: Any) -> None:
+        """The same for another function of functions: its parts with their names, its operands, its results."""
+
     # ***** names *****
 
     def load_global(self, frame: Any, name: str) -> Any:
