@@ -24,17 +24,17 @@ __all__ = [
     "draft_export", "export", "load", "register_dataclass", "save", "unflatten",
 ]  # fmt: skip
 
+_archives: Any = LazyModule("rushlight.export.pt2_archive")
 _exporting: Any = LazyModule("rushlight.export._trace")
 
 _WHY = "that part of torch.export is not there yet"
 CustomDecompTable, FlatArgsAdapter, UnflattenedModule = (
     absent_class(f"torch.export.{name}", _WHY) for name in ("CustomDecompTable", "FlatArgsAdapter", "UnflattenedModule")
 )
-draft_export, load, register_dataclass, save, unflatten = (
-    absent_function(f"torch.export.{name}", _WHY)
-    for name in ("draft_export", "load", "register_dataclass", "save", "unflatten")
+draft_export, register_dataclass, unflatten = (
+    absent_function(f"torch.export.{name}", _WHY) for name in ("draft_export", "register_dataclass", "unflatten")
 )
-_MODULES = ("dynamic_shapes", "exported_program", "graph_signature")
+_MODULES = ("dynamic_shapes", "exported_program", "graph_signature", "pt2_archive")
 __getattr__ = lazy_files(
     "rushlight.export",
     {
@@ -68,3 +68,46 @@ def export(
     does not hold for all sizes that were promised.
     """
     return _exporting.exported(mod, args, kwargs, dynamic_shapes, strict, preserve_module_call_signature)
+
+
+def save(
+    ep: Any,
+    f: Any,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    opset_version: dict[str, int] | None = None,
+    pickle_protocol: int = 2,
+) -> None:
+    """Write a program to a file (`.pt2`): its graph as JSON, its tensors as their bytes; PyTorch 2.13 reads it.
+
+    - `f`: a path, or what can be written to
+    - `extra_files`: further records, by name
+
+    TypeError for another object than an `ExportedProgram`.
+
+    >>> import io
+    >>> import rushlight as torch
+    >>> file = io.BytesIO()
+    >>> torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(3),)), file)
+    >>> _ = file.seek(0)
+    >>> torch.export.load(file).module()(torch.tensor([-1.0, 0.0, 2.0]))
+    tensor([0., 0., 2.])
+    """
+    _archives.package_pt2(f, exported_programs={"model": ep}, extra_files=extra_files, opset_version=opset_version)
+
+
+def load(
+    f: Any, *, extra_files: dict[str, Any] | None = None, expected_opset_version: dict[str, int] | None = None
+) -> Any:
+    """The program of a file that `save` wrote, here or in PyTorch 2.13.
+
+    `extra_files` gets the records of the names it has.  Nothing of the file is run: RuntimeError for a file that is
+    damaged, or calls what is no operator.
+    """
+    found = _archives.load_pt2(f, expected_opset_version=expected_opset_version)
+    if "model" not in found.exported_programs:
+        raise RuntimeError(f"torch.export.load: there are the programs {list(found.exported_programs)}, and no 'model'")
+    for name in extra_files or {}:
+        if name in found.extra_files:
+            extra_files[name] = found.extra_files[name].decode()  # type: ignore[index]
+    return found.exported_programs["model"]

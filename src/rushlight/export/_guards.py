@@ -10,6 +10,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.sizes import Integer, as_double, double_bits, single, truncated
+from rushlight.export.graph_signature import InputKind
 from rushlight.nn.modules.module import Module
 
 __all__ = ["GuardsFn", "InputGuards", "computed", "holds"]
@@ -23,29 +24,52 @@ class InputGuards:
     code: list[str] = field(default_factory=list)  # the same in terms of `L['x']`
 
     @classmethod
-    def of(cls, traced: Any, leaves: Sequence[Any]) -> InputGuards:
+    def of(cls, traced: Any) -> InputGuards:
         """Those of a trace."""
         names = [i.node.name for i in traced.inputs if i.kind == "user"]
         made = cls()
         sources: dict[str, str] = {}
-        for name, leaf, each in zip(names, leaves, [i for i in traced.inputs if i.kind == "user"], strict=True):
-            made._leaf(name, leaf, each.value, sources)
+        for name, each in zip(names, [i for i in traced.inputs if i.kind == "user"], strict=True):
+            made._leaf(name, each.value, sources)
         made._sizes(traced.sizes.env, sources)
         return made
 
-    def _leaf(self, name: str, leaf: Any, value: Any, sources: dict[str, str]) -> None:
+    @classmethod
+    def of_program(cls, program: Any) -> InputGuards:
+        """Those that the inputs of a graph and the ranges of their sizes tell."""
+        made = cls()
+        sources: dict[str, str] = {}
+        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                made._leaf(node.name, node.meta.get("val"), sources)
+        if program._shape_env is not None:
+            made._sizes(program._shape_env, sources)
+        return made
+
+    def _leaf(self, name: str, value: Any, sources: dict[str, str]) -> None:
         if isinstance(value, Tensor):
             for d, size in enumerate(value.shape):
-                if isinstance(size, Integer) and type(size) is Integer:
-                    sources.setdefault(size.shape_env.text(size.terms), f"{name}.size()[{d}]")
+                if type(size) is Integer:
+                    self._size(size, f"{name}.size()[{d}]", sources)
                 else:
                     self.conditions.append(f"{name}.size()[{d}] == {size}")
         elif type(value) is Integer:
-            sources.setdefault(value.shape_env.text(value.terms), name)
+            self._size(value, name, sources)
         elif value is None or isinstance(value, (bool, str)):
             self.conditions.append(f"{name} is {value}" if not isinstance(value, str) else f"{name} == {value!r}")
         else:
             self.conditions.append(f"{name} == {value!r}")
+
+    def _size(self, size: Any, text: str, sources: dict[str, str]) -> None:
+        """A size that varies: the first place of a symbol tells it, others must be equal."""
+        shown = size.shape_env.text(size.terms)
+        if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+            formula = _in_terms_of(size.shape_env, shown, sources)
+            if formula is not None:
+                self.conditions.append(f"{text} == {formula}")
+        elif sources.setdefault(shown, text) != text:
+            self.conditions.append(f"{text} == {sources[shown]}")
 
     def _sizes(self, env: Any, sources: dict[str, str]) -> None:
         """What was asked of sizes, and the bounds that were said of them."""

@@ -68,7 +68,7 @@ def exported(
     made = ExportedProgram(
         traced.root, traced.graph, signature, kept, traced.sizes.ranges(), calls, (args, kwargs), {**hidden, **traced.constants}
     )  # fmt: skip
-    made._shape_env, made._guards = traced.sizes.env, InputGuards.of(traced, leaves)
+    made._shape_env, made._guards = traced.sizes.env, InputGuards.of(traced)
     return made
 
 

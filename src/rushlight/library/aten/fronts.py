@@ -103,6 +103,21 @@ def embedding_bag(
     return "embedding_bag", (*given, padding_idx), {}, lambda made: made[0]
 
 
+def interpolate(
+    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: bool = False,
+) -> tuple[Any, ...]:  # fmt: skip
+    dims = input.dim() - 2
+    names = {("nearest", 1): "nearest1d", ("nearest", 2): "nearest2d", ("nearest", 3): "nearest3d", ("linear", 1): "linear1d", ("bilinear", 2): "bilinear2d", ("trilinear", 3): "trilinear3d", ("bicubic", 2): "bicubic2d"}  # fmt: skip
+    if antialias or recompute_scale_factor or (mode, dims) not in names or not compiler.is_exporting():
+        return "", ()
+    sizes = None if size is None else list(size) if isinstance(size, (tuple, list)) else [size] * dims
+    many = isinstance(scale_factor, (tuple, list))
+    factors = None if scale_factor is None else [float(f) for f in (scale_factor if many else [scale_factor] * dims)]
+    corners = () if mode == "nearest" else (bool(align_corners),)
+    return f"upsample_{names[mode, dims]}", (input, sizes, *corners, factors)
+
+
 def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
 ) -> tuple[Any, ...]:
@@ -186,7 +201,7 @@ def embedding(
 
 FRONTS: dict[str, Front] = {
     "dropout": dropout, "cross_entropy": cross_entropy, "batch_norm": batch_norm, "instance_norm": instance_norm, "embedding": embedding,
-    "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm,
+    "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm, "interpolate": interpolate,
     **{f"max_pool{n}d": _pool(n) for n in (1, 2, 3)},
     **{name: _unpinned(name) for name in ("new_zeros", "new_ones", "new_full", "new_empty")},
     **{name: _like(name) for name in ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")},

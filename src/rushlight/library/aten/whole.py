@@ -166,3 +166,46 @@ def batch_norm_functional(
     mean, var = running_mean.clone(), running_var.clone()
     found = rushlight.native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)
     return (*found, mean, var)
+
+
+# ***** assertions, and other small ones *****
+
+
+@kernel("_assert_scalar")
+def assert_scalar(self: Any, assert_msg: str) -> None:
+    if not self:
+        raise RuntimeError(assert_msg)
+
+
+@kernel("_assert_tensor_metadata")
+def assert_tensor_metadata(
+    a: Any, size: Any = None, stride: Any = None, dtype: Any = None, *, device: Any = None, layout: Any = None
+) -> None:
+    for word, found, wanted in (
+        ("sizes", list(a.shape), size), ("strides", list(a.stride()), stride), ("dtype", a.dtype, dtype), ("device", a.device, device),
+        ("layout", a.layout, layout),
+    ):  # fmt: skip
+        if wanted is not None and found != (list(wanted) if isinstance(wanted, (list, tuple)) else wanted):
+            raise RuntimeError(f"Tensor {word} mismatch! Expected: {wanted}, Got: {found}")
+
+
+@kernel("lift_fresh_copy")
+def lift_fresh_copy(self: Any) -> Any:
+    return self.clone()
+
+
+def _resized(mode: str, corners: bool) -> Any:
+    def with_corners(input: Any, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
+        return F.interpolate(input, output_size, scale_factors, mode, align_corners)
+
+    def plain(input: Any, output_size: Any, scale_factors: Any = None) -> Any:
+        return F.interpolate(input, output_size, scale_factors, mode)
+
+    return with_corners if corners else plain
+
+
+for _name, _mode, _corners in (
+    ("nearest1d", "nearest", False), ("nearest2d", "nearest", False), ("nearest3d", "nearest", False), ("linear1d", "linear", True),
+    ("bilinear2d", "bilinear", True), ("trilinear3d", "trilinear", True), ("bicubic2d", "bicubic", True),
+):  # fmt: skip
+    KERNELS[f"upsample_{_name}.vec"] = _resized(_mode, _corners)
