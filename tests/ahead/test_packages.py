@@ -177,6 +177,31 @@ def test_each_level_is_chosen_by_the_processor(made, tmp_path, arguments):
     assert all(_close(r, results[0]) for r in results)
 
 
+def test_routines_with_tables_dtypes_and_views(tmp_path):
+    """Fourier transforms have tables of their own; named tuples come back as tuples; conjugates are resolved."""
+
+    def function(x, z):
+        return (
+            torch.sort(x),
+            torch.fft.rfft(x),
+            z.conj(),
+            z.real * 2,
+            x[1:].t(),
+            x,
+            x.double().sum(0),
+            x.half() @ x.half().T,
+        )
+
+    x, z = torch.randn(6, 20), torch.randn(4, 4, dtype=torch.complex64).conj()
+    loaded = torch._inductor.aoti_load_package(build(function, (x, z), levels=["x86-64-v3"]).write(tmp_path / "x.rlp"))
+    got, want = loaded(x, z), function(x, z)
+    assert type(got[0]) is tuple and torch.equal(got[0][1], want[0].indices)
+    leaves = [got[0][0], *got[1:]], [want[0].values, *want[1:]]
+    for a, b in zip(*leaves, strict=True):
+        assert a.dtype is b.dtype and a.shape == b.shape
+        assert float((a - b).abs().max()) <= 1e-3 * float(b.abs().max())
+
+
 # ***** sizes that vary *****
 
 

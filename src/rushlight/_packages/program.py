@@ -54,7 +54,7 @@ def captured(
 
     PackageError for a program that writes to weights or inputs, draws random numbers, or asks for elements.
     """
-    tensors = [x if x._spec.contiguous else x.contiguous() for x in tensors]
+    tensors = [_plain(x) for x in tensors]
     with Recording() as recording:
         standing = [recording.stand_in(x) for x in tensors]
         outputs = _apart(function(*standing), recording, standing)
@@ -70,7 +70,7 @@ def _apart(outputs: Sequence[Tensor], recording: Any, standing: Sequence[Tensor]
     for x in outputs:
         if not isinstance(x, Tensor):
             raise PackageError(f"a packaged program returns tensors, not {type(x).__name__}")
-        x = x.detach()
+        x = x.detach().resolve_conj().resolve_neg()
         if not recording.is_recorded(x):
             x = recording.stand_in(x)
         alone = x._spec.contiguous and x._storage.ptr not in known and x._ptr == x._storage.ptr
@@ -79,6 +79,12 @@ def _apart(outputs: Sequence[Tensor], recording: Any, standing: Sequence[Tensor]
         known.add(x._storage.ptr)
         found.append(x)
     return found
+
+
+def _plain(x: Tensor) -> Tensor:
+    """A tensor as a package takes it: row-major, as it is in memory."""
+    x = x.detach().resolve_conj()
+    return x if x._spec.contiguous else x.contiguous()
 
 
 class _Gathered:

@@ -17,8 +17,9 @@ def packed_tree(x: Any, is_leaf: Callable[[Any], bool], leaves: list[Any]) -> An
     if is_leaf(x):
         leaves.append(x)
         return len(leaves) - 1
-    if type(x) in (tuple, list):
-        return [type(x).__name__, [packed_tree(item, is_leaf, leaves) for item in x]]
+    if isinstance(x, tuple) or type(x) is list:  # named tuples come back as tuples
+        kind = "tuple" if isinstance(x, tuple) else "list"
+        return [kind, [packed_tree(item, is_leaf, leaves) for item in x]]
     if isinstance(x, dict):
         pairs = [(key, item) for key, item in x.items() if item is not None or type(x) is dict]
         if all(type(key) in (str, int) for key, _ in pairs):

@@ -119,7 +119,7 @@ def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embe
             if isinstance(word, Front):
                 return Address(f"{first}:{word.symbol}")
             if isinstance(word, Table):
-                return Address(f"{level} table {word.number}")
+                return Address(f"{level} table {word.number}", word.offset)
             if isinstance(word, Zeros):
                 return Address(f"{level} zeros {word.number}")
             assert isinstance(word, Weights)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rushlight._backends.ahead import Request
 from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros
+from rushlight._backends.cpu.fft.fourier import memory_of
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.pinned_native import PINNED
 from rushlight._backends.cpu.program.linked import LinkedExecutable
@@ -87,7 +88,7 @@ def _check(executable: Any) -> None:
         name = executable.reports[x.step].name if 0 <= x.step < len(executable.reports) else "a step"
         if x.launch.ints is None:
             raise PackageError(f"the step '{name}' is a Python function, which a package cannot have")
-        if x.launch.host or x.launch.keep is not None:
+        if x.launch.host or (x.launch.keep is not None and not memory_of(x.launch.keep)):
             raise PackageError(f"the step '{name}' uses objects of this process, which a package cannot have")
 
 
@@ -109,12 +110,20 @@ class _Snapshot:
         self.request, self.mapped = request, _mapped()
         self.arrays: dict[int, array[int]] = {}
         self.pinned: dict[int, Any] = {}
+        self.plain: set[int] = set()
         for held in executable._keep:
             if isinstance(held, array):
                 self.arrays[held.buffer_info()[0]] = held
             elif hasattr(held, "place"):  # an operand that stays packed
                 self.arrays[held.words.buffer_info()[0]] = held.words
                 self.pinned[held.words.buffer_info()[0]] = held
+        for x in executable.launches:
+            for held in memory_of(x.launch.keep):
+                if isinstance(held, array):
+                    self.arrays[held.buffer_info()[0]] = held
+                elif held.nbytes:  # numbers, none of which is an address
+                    self.arrays[held.ptr] = array("q", bytes(memoryview(held).cast("B")))
+                    self.plain.add(held.ptr)
         self.numbers: dict[int, int] = {}  # address of an array -> number of its table
         self.linked.append(self._table(executable.head.buffer_info()[0]))
 
@@ -126,7 +135,8 @@ class _Snapshot:
         number = self.numbers.get(address)
         if number is None:
             pin = self.pinned.get(address)
-            words = [self._word(w) for w in self.arrays[address]]
+            held = self.arrays[address]
+            words = list(held) if address in self.plain else [self._word(w) for w in held]
             number = len(self.tables) if pin is not None else self.known.setdefault(tuple(words), len(self.tables))
             if number == len(self.tables):
                 self.tables.append((words, pin is not None))
@@ -156,6 +166,9 @@ class _Snapshot:
         if found is not None:
             return self._code(found)
         if 1 << 32 < word < 1 << 47 and any(begin <= word < end for begin, end in self.mapped):
+            for begin, held in self.arrays.items():
+                if begin <= word < begin + 8 * len(held):
+                    return Table(self._table(begin), word - begin)
             raise PackageError("a kernel's constants hold an address of this process, which a package cannot have")
         return word
 

@@ -34,9 +34,10 @@ class Front(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A reference to a table."""
+    """A reference to a table, and bytes from where it begins."""
 
     number: int
+    offset: int = 0
 
 
 class Weights(NamedTuple):

@@ -196,6 +196,15 @@ class _Plan:
         self.at: int = self._held.buffer_info()[0]
 
 
+def memory_of(keep: Any) -> list[Any]:
+    """The arrays and storages among what a call keeps alive; whatever their words point to is among them, or code."""
+    if isinstance(keep, (tuple, list)):
+        return [found for item in keep for found in memory_of(item)]
+    if isinstance(keep, _Plan):
+        return [keep._held, *memory_of(keep._keep)]
+    return [keep] if isinstance(keep, array) or hasattr(keep, "ptr") else []
+
+
 _PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()  # kept alive by calls that use them,
 _RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths recur
 

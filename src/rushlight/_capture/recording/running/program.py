@@ -12,6 +12,7 @@ from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.log import Branch, Loop
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
@@ -608,10 +609,13 @@ class _Build:
     def _changed(self, assembler: Assembler) -> list[Changed]:
         """Inputs whose memory holds something else at the end."""
         changed = []
+        parts = any(isinstance(entry, (Branch, Loop)) for entry in self.recording.log)
         for stretch in list(assembler.stretches.values()):
             root = stretch.root
             if root is None or root.kind != "input" or stretch.value is stretch.first:
                 continue
+            if not parts and not self.recording.writers.get(self._address(self.standing[root.content])):
+                continue  # it was read as another dtype: a view of the same elements
             if stretch.value is None:
                 assembler._hold(stretch, root.dtype)
             if stretch.dtype is not root.dtype:
