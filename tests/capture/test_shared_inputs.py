@@ -99,3 +99,18 @@ def test_breaks_of_random_programs():
 
         torch.manual_seed(seed)
         same(lambda wrap, x, y, p=program: wrap(p)(x, y), torch.randn(64), torch.randn(64), grad=lambda y, xs: torch.autograd.grad(y.sum(), xs))  # fmt: skip
+
+
+def test_a_drawn_tensor_between_two_uses():
+    """The gradients of an input are not added up first, though what backward reads was drawn."""
+
+    def function(wrap, u, v):
+        def drawn(u, v):
+            u = u * 1
+            u.add_(v)
+            return torch.rand(3, 4) * v, u
+
+        torch.manual_seed(3)
+        return sum((y.double() * y.double()).sum() for y in (*wrap(drawn)(u, v), v)) + u.sum()
+
+    same(function, torch.rand(3, 4), torch.rand(3, 4), grad=lambda y, xs: torch.autograd.grad(y, xs))

@@ -339,7 +339,10 @@ class _Build:
         held = self._held_by([self.wanting[k] for k in chosen])
         inputs = [i for i in self._inputs_held(logical.inputs, assembler.given, held) if ("input", i) in sources]
         only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
-        only = [(kind, i) for kind, i in only if kind != "input" or held is None or i in inputs]
+        given = {i: assembler.given.get(v) for i, v in enumerate(logical.inputs)}
+        tensors = [i for i, each in given.items() if each is not None and each.kind == "input"]
+        if held is not None and len(self.wanting) <= _MOST_HISTORIES:
+            only = [(kind, i) for kind, i in only if kind != "input" or i in inputs or i not in tensors]
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
         _, graph, saved = partition(joint, only=only)
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
