@@ -43,14 +43,20 @@ def test_linear_is_exact(sizes: tuple[int, int, int]) -> None:
     assert np.array_equal(torch._int_mm(torch.from_numpy(x), torch.from_numpy(w).t()).numpy(), sums)
 
 
+# of one image the result is the product's transpose: operands with and without signs must not change places
 @pytest.mark.parametrize(
-    "case", [(8, 9, 12, 3, 1, 1, 1, 1), (8, 9, 12, 3, 2, 0, 1, 4), (6, 8, 6, 3, 1, 2, 2, 6), (3, 15, 5, 7, 2, 3, 1, 1), (16, 5, 8, 1, 1, 0, 1, 1)]
+    "case",
+    [
+        (8, 9, 12, 3, 1, 1, 1, 1), (8, 9, 12, 3, 2, 0, 1, 4), (6, 8, 6, 3, 1, 2, 2, 6), (3, 15, 5, 7, 2, 3, 1, 1),
+        (16, 5, 8, 1, 1, 0, 1, 1), (64, 33, 160, 1, 1, 0, 1, 1), (4, 6, 1, 3, 1, 1, 1, 1),
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("last", [False, True])
-def test_convolution_is_exact(case: tuple[int, ...], last: bool) -> None:
+@pytest.mark.parametrize("images", [1, 2])
+def test_convolution_is_exact(case: tuple[int, ...], last: bool, images: int) -> None:
     channels, size, outs, k, step, pad, gap, groups = case
     rng = np.random.default_rng(2)
-    x = torch.from_numpy(rng.integers(0, 256, (2, channels, size, size + 1)).astype(np.uint8))
+    x = torch.from_numpy(rng.integers(0, 256, (images, channels, size, size + 1)).astype(np.uint8))
     w = torch.from_numpy(rng.integers(-128, 128, (outs, channels // groups, k, k)).astype(np.int8))
     if last:
         x, w = (v.contiguous(memory_format=torch.channels_last) for v in (x, w))

@@ -89,7 +89,10 @@ class _CpuLibrary(Library):
     ) -> Epilogue | None:
         sums = _sums_of(node)
         assert sums is not None
-        return epilogue_of(_matrices_of(node), result, group, sums, args, kept, target, position_step(node))
+        alike = len({x.dtype for x in node.inputs}) == 1  # bytes with signs and bytes without cannot change places
+        return epilogue_of(
+            _matrices_of(node), result, group, sums, args, kept, target, apart=position_step(node), may_transpose=alike
+        )
 
     def has_prologue(self, node: Node, target: Target) -> bool:
         return takes_prologues(node, target.vector_bytes)

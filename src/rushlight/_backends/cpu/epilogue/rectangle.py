@@ -134,13 +134,16 @@ def epilogue_of(
     args: list[DType],
     kept: bool,
     target: Target,
+    *,
     apart: int = 1,
+    may_transpose: bool = True,
 ) -> Epilogue | None:
     """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it
     does not fit.
 
     `sums` is the dtype in which the product is computed, `args` are the dtypes of the graph's numbers. `kept`: the
     product has other readers and is stored too. `apart`: a rectangle holds every first, second, ... column.
+    `may_transpose`: the operands may change places.
     """
     if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS:
         return None
@@ -158,7 +161,8 @@ def epilogue_of(
         arrays = _arrays(stage, made, frame)
         # The result's rows run along memory.
         first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
-        transposed = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
+        columns_first = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
+        transposed = may_transpose and columns_first
         return _Maker(made, sums, arrays, transposed, apart).epilogue(
             stage, args, places.pop() if kept else None, frame, target
         )

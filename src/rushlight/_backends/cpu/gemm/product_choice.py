@@ -254,7 +254,8 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
         step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)
     ]  # whether rows of the prologue's rectangles run along k
     c_row, c_column = shape.strides[2]
-    transposed = c_column != 1 and c_row == 1  # C transposed = B transposed @ A transposed
+    # C transposed = B transposed @ A transposed, where operands are of one dtype
+    transposed = c_column != 1 and c_row == 1 and all(form.other is form.source for form in forms)
     if transposed:
         before, along, shape = before[::-1], along[::-1], shape.transposed
     (m, n, k), (a_strides, b_strides, c_strides) = shape.sizes, shape.strides
