@@ -7,10 +7,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rushlight._inductor.packaged_sizes import exported_sizes
-from rushlight._interface.packaging import build, load_tensors
+from rushlight._interface.packaging import build_program, load_tensors
 from rushlight.compiler.compilation import check_options
-from rushlight.nn import Module
 
 __all__ = ["aot_compile", "aoti_compile_and_package", "aoti_load_package"]
 
@@ -100,16 +98,5 @@ def built(
     levels: Sequence[str] | None = None,
 ) -> Any:
     """The program of a module, a function, or an exported program, with its code."""
-    sizes = None
-    if hasattr(program, "graph_signature") and hasattr(program, "module"):
-        given, by_name = program.example_inputs
-        args, kwargs = (given, by_name) if args is None else (args, kwargs)
-        sizes = exported_sizes(program)
-        program = program.module()
-    if args is None:
-        raise TypeError("a module or a function is packaged with example arguments: give args")
-    named: dict[int, str] = {}
-    if isinstance(program, Module):
-        named = {id(x): key for key, x in (*program.named_parameters(), *program.named_buffers())}
     checked = check_options(dict(options)) if options else None
-    return build(program, args, kwargs, name=name, levels=levels, options=checked, named=named, sizes=sizes)
+    return build_program(program, args, kwargs, name=name, levels=levels, options=checked)

@@ -1,4 +1,4 @@
-"""The sizes of an exported program that its calls choose: symbols with ranges, and the shapes of inputs by formulas."""
+"""Packages of exported programs, whose sizes are symbols with ranges, and of modules and functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,40 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rushlight._interface.packaging import PackageError, SizeRange, Sizes
+from rushlight._backends.ahead import SizeRange
+from rushlight._base.errors import PackageError
+from rushlight._packages.building import Built, Sizes, build
 
-__all__ = ["exported_sizes"]
+__all__ = ["build_program"]
 
 _UNBOUNDED = 1 << 40
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.FloorDiv: int.__floordiv__, ast.Mod: int.__mod__, ast.Pow: int.__pow__,
 }  # fmt: skip
+
+
+def build_program(
+    program: Any,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    name: str,
+    levels: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Built:
+    """What `build` makes of an exported program, which knows its arguments and sizes, or of a module or function."""
+    sizes = None
+    if hasattr(program, "graph_signature") and hasattr(program, "module"):
+        given, by_name = program.example_inputs
+        args, kwargs = (given, by_name) if args is None else (args, kwargs)
+        sizes = exported_sizes(program)
+        program = program.module()
+    if args is None:
+        raise TypeError("a module or a function is packaged with example arguments: give args")
+    named: dict[int, str] = {}
+    if hasattr(program, "named_parameters") and hasattr(program, "named_buffers"):
+        named = {id(x): key for key, x in (*program.named_parameters(), *program.named_buffers())}
+    return build(program, args, kwargs, name=name, levels=levels, options=options, named=named, sizes=sizes)
 
 
 def exported_sizes(program: Any) -> Sizes | None:
