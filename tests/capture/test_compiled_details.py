@@ -9,6 +9,7 @@ import os
 import types
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import rushlight as torch
 from rushlight import nn
 from rushlight._capture.trace import CompileSettings, compile_function
 from rushlight._engine.core.state import STATE
+from rushlight.overrides import TorchFunctionMode
 
 
 def test_memory_that_arguments_share() -> None:
@@ -322,3 +324,46 @@ def test_traces_that_are_given_up_leave_what_they_entered(name: str) -> None:
             found, wanted = compiled(x, n), function(x, n)
             assert torch.equal(found[0], wanted[0]) and found[1:] == wanted[1:]
             assert state() == before
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        return found * 2 if function is torch.ones else found
+
+
+# Regions that begin before a break and end behind it, and how many programs a function becomes at least.
+REGIONS: dict[str, tuple[Callable[[], Any], int]] = {
+    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), 3),
+    "device": (lambda: torch.device("cpu"), 3),
+    "function mode": (Doubling, 2),
+    "saved tensors": (torch.autograd.graph.save_on_cpu, 2),
+    "anomaly": (lambda: torch.autograd.set_detect_anomaly(True), 2),
+    "subclasses": (torch._C.DisableTorchFunctionSubclass, 2),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_breaks_inside_of_regions(name: str) -> None:
+    """What lies before, behind and, where nobody looks on, inside of the region is compiled."""
+    region, least = REGIONS[name]
+
+    def function(x: torch.Tensor, log: list[Any]) -> torch.Tensor:
+        y = x @ x + 1
+        with region():
+            y = (y @ x).relu()
+            log.append(len(log))
+            torch._dynamo.graph_break()
+            y = (y @ x).sin() + torch.ones(3)
+        return y * 2
+
+    compiled = torch.compile(function)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            x, logs = torch.rand(3, 3), ([], [])
+            wanted, found = function(x, logs[0]), compiled(x, logs[1])
+            assert torch.equal(wanted, found) and wanted.dtype == found.dtype and logs[0] == logs[1]
+    made = compiled._compiled
+    assert len(made.entry.segments) + sum(len(p.segments) for p in made.positions.values()) >= least
+    assert not torch.is_autocast_enabled("cpu") and torch.ones(1) == 1

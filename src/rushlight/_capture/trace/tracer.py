@@ -94,6 +94,7 @@ class Tracer(Operations):
         self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
+        self.even_at: Any = (0, None)  # the last `place` where the same regions were open as when the trace began
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
         self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}

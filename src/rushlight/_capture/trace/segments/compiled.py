@@ -272,7 +272,7 @@ class CompiledFunction:
             found = self._slowly(self.entry, state, asked)
             if found is not MISS:
                 return found
-        if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
+        if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or STATE.overrides_off or LEVELS.stack:
             return MISS
         if not supported():
             _tell_version()
@@ -644,6 +644,7 @@ class CompiledFunction:
             top = frames[-1]
             if (
                 (searching or (top.code, top.ip) in self.known)
+                and not (STATE.word & _ELSEWHERE or STATE.overrides_off)
                 and is_clean(frames)
                 and not (top.stack and isinstance(top.stack[-1], BaseException))
                 and all(f.link is None or instead_of(f.link) is not None for f in frames)

@@ -33,7 +33,7 @@ from rushlight._capture.trace.segments.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.autograd.node import holds_changed, split_edge
-from rushlight._engine.core.state import GRAD, INFERENCE, STATE, restore_state, saved_state
+from rushlight._engine.core.state import AUTOCAST, GRAD, INFERENCE, STATE, restore_state, saved_state
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._engine.dispatch.override import WATCH
@@ -81,6 +81,10 @@ class Retry(Exception):
     def __init__(self, count: int, reason: str, kind: str, line: tuple[Any, int], error: BaseException | None) -> None:
         super().__init__(reason)
         self.count, self.reason, self.kind, self.line, self.error = count, reason, kind, line, error
+
+
+class OpenRegion(Unbuildable):
+    """A region (casts, modes, defaults) begins in the trace and ends elsewhere, or the other way round."""
 
 
 class Segment:
@@ -179,7 +183,9 @@ def trace(
                     written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
                 except (Unbuildable, RecordingError) as error:
                     reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
-                    if found is None:
+                    if isinstance(error, OpenRegion):  # it is opened and closed between programs
+                        found = tracer.even_at
+                    elif found is None:
                         if tracer.hooked_at is None:
                             raise
                         reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
@@ -255,6 +261,7 @@ def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
 def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> None:
     count, clean, step, frames = 0, 0, interpreter.step, interpreter.frames
     depth, clean_below = 0, True
+    begun = STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES)
     while not interpreter.finished:
         if count == stop_at:
             return
@@ -270,6 +277,8 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
         count += 1
         place = top.code, top.ip
         tracer.place = clean, place
+        if clean == count - 1 and begun == (STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES)):
+            tracer.even_at = tracer.place
         try:
             step()
         except Break as found:
@@ -321,9 +330,11 @@ def _finish(
             f"{tracer.constants.name(STATE)}.word = {tracer.constants.name(STATE)}.word & {keep} | {after & ~keep}"
         )
     elif after != word:
-        raise Unbuildable("automatic casts or the like begin here and end elsewhere")
+        kept = (after ^ word) & AUTOCAST and after & GRAD and STATE.cast_keeps
+        # Casts of weights are kept in a region: the parts of a function would add their gradients in another order.
+        raise (Unbuildable if kept else OpenRegion)("automatic casts or the like begin here and end elsewhere")
     if _regions() != tracer.begun_regions:
-        raise Unbuildable("a mode, a default or the like begins here and ends elsewhere")
+        raise OpenRegion("a mode, a default or the like begins here and ends elsewhere")
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
     going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
