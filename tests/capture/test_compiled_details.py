@@ -333,7 +333,7 @@ class Doubling(TorchFunctionMode):
 
 
 # Regions that begin before a break and end behind it, and how many programs a function becomes at least.
-REGIONS: dict[str, tuple[Callable[[], Any], int]] = {
+OPEN_REGIONS: dict[str, tuple[Callable[[], Any], int]] = {
     "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), 3),
     "device": (lambda: torch.device("cpu"), 3),
     "function mode": (Doubling, 2),
@@ -343,10 +343,10 @@ REGIONS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", REGIONS)
+@pytest.mark.parametrize("name", OPEN_REGIONS)
 def test_breaks_inside_of_regions(name: str) -> None:
     """What lies before, behind and, where nobody looks on, inside of the region is compiled."""
-    region, least = REGIONS[name]
+    region, least = OPEN_REGIONS[name]
 
     def function(x: torch.Tensor, log: list[Any]) -> torch.Tensor:
         y = x @ x + 1
