@@ -248,9 +248,10 @@ def fused_moving_avg_obs_fake_quant(
                 kept.resize_(len(values)).copy_(T["tensor"](values, dtype=kept.dtype))
     if not fake_quant_on.item():
         return input
+    used = scale.clone(), zero_point.clone()  # the next call changes both, before the gradient of this one is asked for
     if per_row_fake_quant:
-        return T["fake_quantize_per_channel_affine"](input, scale, zero_point, ch_axis, quant_min, quant_max)
-    return T["fake_quantize_per_tensor_affine"](input, scale, zero_point, quant_min, quant_max)
+        return T["fake_quantize_per_channel_affine"](input, *used, ch_axis, quant_min, quant_max)
+    return T["fake_quantize_per_tensor_affine"](input, *used, quant_min, quant_max)
 
 
 def _observe(x: Tensor, low: Tensor, high: Tensor, rate: float, axis: int | None) -> None:

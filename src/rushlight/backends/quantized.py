@@ -1,4 +1,4 @@
-"""Engines of quantized layers: QNNPACK, FBGEMM and oneDNN are not here, so there is none to choose."""
+"""Engines of quantized layers: kernels are generated, whatever the name; names choose default qconfigs where they are given."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ class QuantizedEngine:
     """The engine in use, and those that can be chosen."""
 
     def __init__(self, m: Any = None, name: str = "") -> None:
-        self.m, self.name = m, name
+        self.m, self.name, self._name = m, name, "x86"
 
     @property
     def supported_engines(self) -> list[str]:
         """Those that can be chosen."""
-        return ["none"]
+        return ["qnnpack", "none", "onednn", "x86", "fbgemm"]
 
     @property
     def engine(self) -> str:
-        """The one in use; RuntimeError for setting one that is not there."""
-        return "none"
+        """The name in use; RuntimeError for setting an unknown one.  All names stand for the kernels of this library."""
+        return self._name
 
     @engine.setter
     def engine(self, value: str) -> None:
-        if value != "none":
-            raise RuntimeError(
-                f"{value} is not a valid value for quantized engine: rushlight has none of PyTorch's engines"
-            )
+        if value not in self.supported_engines:
+            raise RuntimeError(f"quantized engine {value!r} is not one of {self.supported_engines}")
+        self._name = value
 
 
 _ENGINE = QuantizedEngine()

@@ -50,6 +50,7 @@ from rushlight.ao.quantization.granularity import TorchAODType as TorchAODType
 from rushlight.ao.quantization.observer import UniformQuantizationObserverBase as UniformQuantizationObserverBase
 from rushlight.ao.quantization.granularity import ZeroPointDomain as ZeroPointDomain
 from rushlight.ao.quantization.quantize import add_quant_dequant as add_quant_dequant
+from rushlight.ao.quantization import backend_config as backend_config
 from rushlight.ao.quantization.quantize import convert as convert
 def convert_dynamic_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def convert_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
@@ -118,6 +119,7 @@ from rushlight.ao.quantization.fuse_modules import fuse_modules_qat as fuse_modu
 fused_per_channel_wt_fake_quant_range_neg_127_to_127: _PartialWrapper
 fused_wt_fake_quant_range_neg_127_to_127: _PartialWrapper
 from rushlight.ao.quantization import fuser_method_mappings as fuser_method_mappings
+from rushlight.ao.quantization import fx as fx
 from rushlight.ao.quantization.granularity import get_block_size as get_block_size
 from rushlight.ao.quantization.quantization_mappings import get_default_compare_output_module_list as get_default_compare_output_module_list
 from rushlight.ao.quantization.quantize import get_default_custom_config_dict as get_default_custom_config_dict
@@ -163,6 +165,7 @@ from rushlight.ao.quantization import quantization_mappings as quantization_mapp
 from rushlight.ao.quantization.quantize import quantize as quantize
 from rushlight.ao.quantization.quantize import quantize_dynamic as quantize_dynamic
 def quantize_dynamic_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.ao.quantization import quantize_fx as quantize_fx
 def quantize_jit(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 from rushlight.ao.quantization.quantize import quantize_qat as quantize_qat
 def script_qconfig(*args: _Any, **kwargs: _Any) -> _NoReturn: ...

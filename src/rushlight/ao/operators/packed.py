@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight as torch
-from rushlight._interface.quantized import Quantizer, QuantTensor, make_quantized
 from rushlight._interface.operators import function_of
+from rushlight._interface.quantized import Quantizer, QuantTensor, make_quantized
 
 __all__ = ["ConvPackedParams", "EmbeddingPackedParams", "LinearPackedParams", "requantize"]
 

@@ -128,11 +128,13 @@ class FakeQuantize(FakeQuantizeBase):
             self.scale.copy_(scale)
             self.zero_point.copy_(zero)
         if self.fake_quant_enabled[0] == 1:
+            # the next call changes both, before the gradient of this one is asked for
+            scale, zero = self.scale.clone(), self.zero_point.clone()
             if self.is_per_channel:
                 return torch.fake_quantize_per_channel_affine(
-                    X, self.scale, self.zero_point, self.ch_axis, self.quant_min, self.quant_max
+                    X, scale, zero, self.ch_axis, self.quant_min, self.quant_max
                 )
-            return torch.fake_quantize_per_tensor_affine(X, self.scale, self.zero_point, self.quant_min, self.quant_max)
+            return torch.fake_quantize_per_tensor_affine(X, scale, zero, self.quant_min, self.quant_max)
         return X
 
     def extra_repr(self) -> str:

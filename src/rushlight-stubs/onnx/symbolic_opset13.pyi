@@ -1,0 +1,3 @@
+"""Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
+
+
