@@ -155,6 +155,29 @@ def test_two_python_threads_call_one_package(path, arguments):
     assert not wrong
 
 
+def test_other_python_threads_run_during_a_call(tmp_path):
+    """With the interpreter lock held, the counter would stand still from the beginning of the call to its end."""
+    layers = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).eval()
+    x = np.zeros((512, 512), np.float32)
+    path = build(layers, (torch.zeros(512, 512),), name="layers", levels=["x86-64-v3"]).write(tmp_path / "layers.rlp")
+    loaded, count, seen, ended = load(path), [0], [], threading.Event()
+    loaded.set_threads(1)
+
+    def work():
+        for _ in range(5):
+            before = count[0]
+            loaded.run([x.ctypes.data], [x.ctypes.data])
+            seen.append(count[0] - before)
+        ended.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not ended.is_set():
+        count[0] += 1
+    thread.join()
+    assert max(seen) > 1000, seen
+
+
 def test_a_child_process_calls_it_too(path, arguments):
     ids, mask = (x.numpy() for x in arguments)
     loaded = load(path)

@@ -28,7 +28,7 @@ def aoti_compile_and_package(
     Without `package_path` the file is `model.rlp` in a new temporary folder.  `inductor_configs` are options of
     `torch.compile`.  The file is rushlight's own, not one of PyTorch's AOTInductor.
 
-    A program with symbolic sizes is planned for each choice of sizes within their ranges, 256 at most.
+    A program with symbolic sizes is planned for each choice of sizes within their ranges, 1,024 at most.
 
     Raises RuntimeError (`PackageError`) for programs that draw random numbers, or write to their weights or inputs, and
     names the reason.

@@ -26,7 +26,7 @@ from rushlight._types.spec import Spec
 __all__ = ["Built", "SizeRange", "Sizes", "build"]
 
 
-MOST_CHOICES = 256  # of sizes
+MOST_CHOICES = 1024  # of sizes
 
 
 class Built(NamedTuple):
