@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import rushlight as torch
@@ -37,9 +37,12 @@ _FOLDED_ELEMENTS = 1 << 20
 
 
 class Model:
-    """What the graphs of a model share: versions of operator sets and functions."""
+    """What the graphs of a model share: versions of operator sets, functions, and how tensors of the file are read."""
 
-    def __init__(self, opsets: Mapping[str, int], functions: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, opsets: Mapping[str, int], functions: Iterable[Any] = (), read: Callable[[Any], Any] = from_proto
+    ) -> None:
+        self.read = read
         self.opsets = {("" if domain == "ai.onnx" else domain): version for domain, version in opsets.items()}
         self.functions = {(_domain(f.domain), f.name, getattr(f, "overload", "")): f for f in functions}
         self.bodies: dict[Any, Graph] = {}
@@ -62,7 +65,7 @@ class Model:
             raise InvalidModelError(f"function {function.name!r} calls itself, or functions are too deep")
         self.stack.append(key)
         try:
-            inner = Model({one.domain: one.version for one in function.opset_import})
+            inner = Model({one.domain: one.version for one in function.opset_import}, read=self.read)
             inner.functions, inner.stack = self.functions, self.stack
             for domain, version in self.opsets.items():
                 inner.opsets.setdefault(domain, version)
@@ -451,9 +454,9 @@ def _attribute(model: Model, proto: Any, seen: set[str]) -> Any:
     if kind == "STRINGS":
         return [one.decode("utf-8", "surrogateescape") for one in proto.strings]
     if kind == "TENSOR":
-        return from_proto(proto.t, f"attribute {proto.name!r}")
+        return model.read(proto.t)
     if kind == "TENSORS":
-        return [from_proto(one, f"attribute {proto.name!r}") for one in proto.tensors]
+        return [model.read(one) for one in proto.tensors]
     if kind == "SPARSE_TENSOR":
         return dense(proto.sparse_tensor)
     if kind == "GRAPH":
@@ -469,7 +472,7 @@ def _body(model: Model, proto: Any, seen: set[str]) -> Graph:
         raise InvalidModelError("graphs are nested too deeply")
     model.stack.append("body")
     try:
-        constants = {one.name: from_proto(one) for one in proto.initializer}
+        constants = {one.name: model.read(one) for one in proto.initializer}
         constants |= {one.values.name: dense(one) for one in proto.sparse_initializer}
         inputs = [one.name for one in proto.input]
         outputs = [one.name for one in proto.output]

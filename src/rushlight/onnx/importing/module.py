@@ -83,7 +83,7 @@ class OnnxModule(nn.Module):
         self._bindings: list[tuple[str, Any, str]] = []
         constants = self._distribute(graph, given) if trainable else self._all_but_defaults(given)
         names = [*self.input_names, *[name for name, _, _ in self._bindings], *self.defaulted]
-        model = Model(opsets, proto.functions)
+        model = Model(opsets, proto.functions, initializers.value)
         self.graph = Graph(model, graph.node, list(dict.fromkeys(names)), self.output_names, constants=constants)
         if not trainable:
             self._keep(self.graph.constants)

@@ -208,6 +208,8 @@ def byte_count(number: int, elements: int) -> int:
 def from_proto(proto: Any, what: str = "") -> Any:
     """The value of a TensorProto, whose data is checked against its type and dims first."""
     what = what or f"tensor {proto.name!r}"
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        raise InvalidModelError(f"the data of {what} lies in a file, which is not read from here")
     elements = check_dims(proto, what)
     if proto.data_type != STRING and proto.data_type not in DTYPES and proto.data_type not in NARROW:
         raise InvalidModelError(f"{what} has the unknown element type {proto.data_type}")
