@@ -200,6 +200,7 @@ def test_each_level_is_chosen_by_the_processor(made, tmp_path, arguments):
     assert all(_close(r, results[0]) for r in results)
 
 
+@pytest.mark.slow
 def test_routines_with_tables_dtypes_and_views(tmp_path):
     """Fourier transforms have tables of their own; named tuples come back as tuples; conjugates are resolved."""
 
@@ -223,6 +224,39 @@ def test_routines_with_tables_dtypes_and_views(tmp_path):
     for a, b in zip(*leaves, strict=True):
         assert a.dtype is b.dtype and a.shape == b.shape
         assert float((a - b).abs().max()) <= 1e-3 * float(b.abs().max())
+
+
+@pytest.mark.slow
+def test_quantized_layers_and_the_command(tmp_path, capsys):
+    """A statically quantized network, exported weights and all, by the command."""
+    from rushlight._cli.package import main
+    from rushlight.ao import quantization
+
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        quantization.QuantStub(),
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 5),
+        quantization.DeQuantStub(),
+    ).eval()
+    network.qconfig = quantization.get_default_qconfig("x86")
+    prepared, x = quantization.prepare(network), torch.randn(3, 1, 8, 8)
+    prepared(x)
+    quantized = quantization.convert(prepared)
+    loaded = torch._inductor.aoti_load_package(build(quantized, (x,), levels=["x86-64-v3"]).write(tmp_path / "q.rlp"))
+    assert torch.equal(loaded(x), quantized(x))
+    program = torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(3, 4),))
+    torch.export.save(program, tmp_path / "line-1.pt2")
+    assert main([str(tmp_path / "line-1.pt2"), "--levels", "x86-64-v3"]) == 0
+    assert main(["--info", str(tmp_path / "line-1.rlp")]) == 0
+    out = capsys.readouterr().out
+    assert "line_1, runs code for x86-64-v3" in out and "input input: float32[3, 4]" in out
+    assert main([str(tmp_path / "line-1.pt2"), "--library", str(tmp_path / "libline.so"), "--levels", "x86-64-v3"]) == 0
+    assert "line_run(" in (tmp_path / "line.h").read_text()
+    assert main([str(tmp_path / "line-1.rlp")]) == 1 and main(["--info", str(tmp_path / "none.rlp")]) == 1
+    assert "rushlight package:" in capsys.readouterr().err
 
 
 # ***** sizes that vary *****

@@ -15,7 +15,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight._inductor.packaging import built
-from rushlight._interface.packaging import PackageError, load
+from rushlight._interface.packaging import load
 
 __all__ = ["main"]
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         return _info(options.model) if options.info else _package(options)
-    except (PackageError, NotImplementedError, OSError) as error:
+    except (RuntimeError, NotImplementedError, ValueError, OSError) as error:
         print(f"rushlight package: {error}", file=sys.stderr)
         return 1
 
