@@ -214,7 +214,15 @@ class Operands:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
             inner = next((v for v, c in parts if c == 1), dim)
             places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
-            runs.append(max((inner.size / slower(i.coefficient(inner) or 0, far) for i in places), default=1))
+            runs.append(
+                max(
+                    (
+                        min(inner.size, self.schedule.policy.short_run) / slower(i.coefficient(inner) or 0, far)
+                        for i in places
+                    ),
+                    default=1,
+                )
+            )
         if runs[0] <= runs[1]:
             return None
         strides = list(contiguous_strides(value.shape))
