@@ -13,11 +13,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
-.PHONY: help dev demo demo-distributed test test-distributed lint types pytest test-slow test-oracle test-packages bench docs wheel clean
+.PHONY: help dev demo demo-distributed demo-export test test-distributed lint types pytest test-slow test-oracle test-packages bench docs wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
 	@echo "make demo-distributed  train a GPT on two processes by DDP and FSDP2, kill one on the way (two minutes, 6 GB of memory)"
+	@echo "make demo-export  train the digits network and let it leave in every form: ONNX, packages, a library called from C, eight bits"
 	@echo "make dev          set up $(VENV) with what the tests need, and nothing else"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
 	@echo "make test-slow    the tests that take eight seconds or more each"
@@ -48,6 +49,10 @@ $(VENV)/.distributed: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[examples,mpi]'
 	@touch $@
 
+$(VENV)/.export: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[examples,onnx]' onnxruntime
+	@touch $@
+
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[docs]'
 	@touch $@
@@ -71,6 +76,9 @@ demo: $(VENV)/.examples
 
 demo-distributed: $(VENV)/.distributed
 	$(BIN)/python -m rushlight demo --distributed --out $(OUT)-distributed
+
+demo-export: $(VENV)/.export
+	$(BIN)/python -m rushlight demo --export --out $(OUT)-export
 
 test: lint types pytest
 

@@ -189,3 +189,22 @@ def _store() -> None:
 
 if __name__ == "__main__":
     _store()
+
+
+@pytest.mark.slow
+def test_the_demo_of_exports_answers_alike_in_every_form(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "rushlight", "demo", "--export", "--steps", "66", "--out", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.split("furthest\n")[1].splitlines()
+    assert [row[:28].strip() for row in rows[:7]] == [
+        "model, call by call", "torch.compile", "exported program", "ONNX, by onnxruntime", "package, without llvmlite",
+        "library, from a C program", "static int8",
+    ]  # fmt: skip
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "digits.pt2",
+        "digits.rlp",
+        "libdigits.so",
+        "digits.h",
+        "digits_int8.pt",
+    }

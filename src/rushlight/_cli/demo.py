@@ -7,10 +7,17 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rushlight._base.alias import install
 from rushlight._base.errors import install_command
+from rushlight._base.lazy import LazyModule
 from rushlight._cli import demo_distributed, runner
+
+if TYPE_CHECKING:
+    from rushlight._cli import demo_export
+else:  # it loads all forms
+    demo_export = LazyModule("rushlight._cli.demo_export")
 
 __all__ = ["EXAMPLES", "examples_folder", "main"]
 
@@ -42,6 +49,9 @@ def main(arguments: list[str]) -> int:
         "--distributed", action="store_true", help="instead: a GPT on two processes, of which one is killed (minutes)"
     )
     parser.add_argument(
+        "--export", action="store_true", help="instead: the digits network in every form in which a program leaves"
+    )
+    parser.add_argument(
         "--size", choices=("tiny", "small"), default="small", help="with --distributed: the GPT, 0.1 or 85 M parameters"
     )
     try:
@@ -50,6 +60,8 @@ def main(arguments: list[str]) -> int:
         return int(done.code or 0)
     if options.distributed:
         return _distributed(options)
+    if options.export:
+        return _exported(options)
     absent = sorted({module for _, needs, _ in EXAMPLES for module in needs if find_spec(module) is None})
     if absent:
         print(f"the demo needs {', '.join(absent)}: {install_command('examples')}", file=sys.stderr)
@@ -72,26 +84,49 @@ def _distributed(options: argparse.Namespace) -> int:
         return _INTERRUPTED
 
 
-def _run(options: argparse.Namespace) -> int:
+def _exported(options: argparse.Namespace) -> int:
     folder = examples_folder()
     install()
     sys.path.insert(0, str(folder))
-    before, began = (sys.argv[:], sys.modules["__main__"]), time.perf_counter()
+    try:
+        return demo_export.main(
+            folder, options.out, _words(options), lambda out, words: _train("digits_cnn", out, words)
+        )
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _words(options: argparse.Namespace) -> list[str]:
+    """What an example is started with."""
+    words = [
+        f"--{key}={value}" for key, value in (("steps", options.steps), ("seed", options.seed)) if value is not None
+    ]
+    return words if options.eager else [*words, "--compile"]
+
+
+def _train(name: str, out: Path, words: list[str]) -> None:
+    """Run an example as a program of its own."""
+    before = sys.argv[:], sys.modules["__main__"]
+    print(f"\n--- {name}.py ---", flush=True)
+    sys.argv[:] = [str(examples_folder() / f"{name}.py"), "--out", str(out), *words]
+    try:
+        runner.load_main(sys.argv[0])
+    finally:
+        sys.argv[:], sys.modules["__main__"] = before
+
+
+def _run(options: argparse.Namespace) -> int:
+    install()
+    sys.path.insert(0, str(examples_folder()))
+    began = time.perf_counter()
     lines = []
     for name, _, leaves in EXAMPLES:
         out = options.out / name
-        words = [
-            f"--{key}={value}" for key, value in (("steps", options.steps), ("seed", options.seed)) if value is not None
-        ]
-        words += [] if options.eager else ["--compile"]
-        print(f"\n--- {name}.py ---", flush=True)
         started = time.perf_counter()
-        sys.argv[:] = [str(folder / f"{name}.py"), "--out", str(out), *words]
-        runner.load_main(sys.argv[0])
+        _train(name, out, _words(options))
         losses = [float(line) for line in (out / "losses.txt").read_text().split()]
         took = time.perf_counter() - started
         lines.append(f"{name:12s} {took:6.1f} s   loss {losses[0]:.4f} -> {losses[-1]:.4f}   {out}: {leaves}")
-    sys.argv[:], sys.modules["__main__"] = before
     print(f"\n--- done in {time.perf_counter() - began:.1f} s ---")
     print("\n".join(lines))
     return 0
