@@ -209,6 +209,11 @@ def upsample_by_attribute(x: Any, *, scales: list[float], mode: str = "nearest")
     return upsample(x, scales, mode=mode)
 
 
+@operator("Upsample")
+def upsample_by_two_attributes(x: Any, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Any:
+    return upsample(x, [1.0, 1.0, height_scale, width_scale], mode={"bilinear": "linear"}.get(mode, mode))
+
+
 # ***** grids *****
 
 

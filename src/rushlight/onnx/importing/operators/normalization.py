@@ -111,6 +111,14 @@ def group_normalization(
     return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
+@operator("GroupNormalization", since=18)
+def group_normalization_of_groups(x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5) -> Any:
+    """Operator sets below 21 have a scale and a bias of each group."""
+    each = x.shape[1] // num_groups
+    wide = [torch.repeat_interleave(one, each) for one in (scale, bias)]
+    return F.group_norm(x, num_groups, wide[0], wide[1], epsilon)
+
+
 @operator("LRN")
 def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     """Divide by a power of the sum of squares over `size` channels around each."""

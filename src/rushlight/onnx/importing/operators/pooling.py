@@ -93,12 +93,12 @@ def average_pool(
     return sum(_views(x, w, 0)) / sum(_views(inside, counted, 0))
 
 
-@operator("LpPool", since=2)
+@operator("LpPool")
 def lp_pool(
     x: Any,
     *,
     kernel_shape: list[int],
-    p: int = 2,
+    p: float = 2,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     dilations: list[int] | None = None,
@@ -185,6 +185,6 @@ def global_max_pool(x: Any) -> Any:
     return torch.amax(x, _spatial(x), keepdim=True)
 
 
-@operator("GlobalLpPool", since=2)
-def global_lp_pool(x: Any, *, p: int = 2) -> Any:
+@operator("GlobalLpPool")
+def global_lp_pool(x: Any, *, p: float = 2) -> Any:
     return torch.sum(torch.abs(x) ** p, _spatial(x), keepdim=True) ** (1.0 / p)
