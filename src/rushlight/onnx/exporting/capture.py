@@ -10,6 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight.fx.experimental.proxy_tensor import get_proxy_mode
 from rushlight.onnx.errors import OnnxExporterError, OnnxExporterWarning
 from rushlight.onnx.exporting.numbers import NUMBERS
 from rushlight.onnx.exporting.table import translations
@@ -59,21 +60,49 @@ def captured(
 def _simplified(program: Any, custom: Mapping[Any, Any]) -> Any:
     """Operators without a translation become what their rules say; changes in place become new values."""
     missing, changed = _missing(program, custom)
-    if not missing and not changed:
-        return program
-    rules = {}
-    if missing:
-        table = rushlight.export.default_decompositions()
-        rules = {op: rule for op, rule in table.items() if op in missing}
-    if not rules and not changed:
-        return program
-    made = program.run_decompositions(rules)
-    if rules and _missing(made, custom)[0]:
-        # A rule led to operators that need rules themselves: the whole table, without what has a translation.
-        table = rushlight.export.default_decompositions()
-        again = {op: rule for op, rule in table.items() if not _known(op, custom)}
-        made = made.run_decompositions(again)
-    return made
+    for _ in range(_DEPTH):
+        if not missing and not changed:
+            return program
+        rules = _rules(missing)
+        if not rules and not changed:
+            return program
+        program = program.run_decompositions(rules)
+        left, changed = _missing(program, custom)
+        if left == missing:
+            return program
+        missing = left
+    return program
+
+
+_DEPTH = 4  # rules lead to operators that need rules themselves
+
+
+def _rules(missing: set[Any]) -> dict[Any, Callable[..., Any]]:
+    """What operators are made of: rules of `torch.export`, else their own functions, where those call other operators."""
+    table = rushlight.export.default_decompositions()
+    rules = {op: rule for op, rule in table.items() if op in missing}
+    for op in missing:
+        if op not in rules and getattr(op, "form", None) is not None:
+            rule = _opened(op)
+            if rule is not None:
+                rules[op] = rule
+    return rules
+
+
+def _opened(op: Any) -> Callable[..., Any] | None:
+    """A composite as the operators that it calls; None for an operator that stands for itself."""
+    if not op.form.composite:
+        return None
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        mode = get_proxy_mode()
+        before, mode.pre_dispatch = mode.pre_dispatch, False
+        try:
+            return op(*args, **kwargs)
+        finally:
+            mode.pre_dispatch = before
+
+    return run
 
 
 def _known(target: Any, custom: Mapping[Any, Any]) -> bool:

@@ -393,3 +393,32 @@ def copysign(call: Call, x: Value, sign: Any) -> Value:
 
 
 __all__ = ["add", "as_float", "common", "compare", "div", "div_mode", "promoted", "remainder_of"]
+
+
+@translates("aten::ldexp.Tensor")
+def ldexp(call: Call, x: Value, power_: Value) -> Value:
+    a, b = common(call, x, power_, dtype=call.dtype)
+    return call.out("Mul", a, call.op("Pow", call.const(2.0, call.dtype), b))
+
+
+@translates("aten::special_xlog1py", "aten::special_xlog1py.other_scalar", "aten::special_xlog1py.self_scalar")
+def xlog1py(call: Call, x: Any, y: Any) -> Value:
+    a, b = common(call, x, y, dtype=call.dtype)
+    zero, one = call.const(0.0, a.dtype), call.const(1.0, a.dtype)
+    u = call.op("Add", one, b)
+    less = call.op("Sub", u, one)
+    same = call.op("Equal", less, zero)
+    log = call.op("Mul", call.op("Log", u), call.op("Div", b, call.op("Where", same, one, less, dtype=a.dtype)))
+    log = call.op("Where", same, b, log, dtype=a.dtype)
+    made = call.op("Where", call.op("Equal", a, zero), zero, call.op("Mul", a, log), dtype=a.dtype)
+    return call.out("Where", call.op("IsNaN", b), b, made)
+
+
+@translates("aten::special_entr")
+def entr(call: Call, x: Value) -> Value:
+    x = call.cast(x, call.dtype)
+    zero = call.const(0.0, x.dtype)
+    made = call.op("Neg", call.op("Mul", x, call.op("Log", x)))
+    made = call.op("Where", call.op("Equal", x, zero), zero, made, dtype=x.dtype)
+    below = call.op("Less", x, zero)
+    return call.out("Where", below, call.const(-math.inf, x.dtype), made)

@@ -57,6 +57,9 @@ def take_along_dim(call: Call, x: Value, index: Value, dim: int | None = None) -
 
 @translates("aten::nonzero", "aten::argwhere")
 def nonzero(call: Call, x: Value) -> Value:
+    if not x.ndim:  # a row without coordinates, or none
+        rows = call.transpose(call.op("NonZero", call.reshape(x, [1]), shape=(1, "n")), [1, 0])
+        return call.slice(rows, 1, 0, 0)
     return call.transpose(call.op("NonZero", x, shape=(x.ndim, "n")), [1, 0])
 
 
@@ -394,3 +397,53 @@ def bincount(call: Call, x: Value, weights: Value | None = None, minlength: int 
 
 def _zero(dtype: Any) -> Any:
     return np.zeros(1, numpy_dtype(dtype))
+
+
+@translates(
+    "aten::embedding_bag",
+    "aten::embedding_bag.padding_idx",
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+)
+def embedding_bag(call: Call, weight: Value, indices: Value, offsets: Value, scale: bool = False, mode: int = 0, sparse: bool = False,
+                  weights: Value | None = None, last: bool = False, padding: int | None = -1) -> list[Value]:  # fmt: skip
+    """Rows of a table, reduced by bag: a table of which index lies in which bag; modes are sum, mean and max."""
+    bags, count = call.dim(offsets, 0), call.dim(indices, 0)
+    zero, one = call.const(0, INT64), call.const(1, INT64)
+    bags_, count_ = call.scalar(bags, INT64), call.scalar(count, INT64)
+    starts = call.cast(offsets, INT64)
+    if last:
+        bags_ = call.op("Sub", bags_, one)
+        starts = call.slice(starts, 0, 0, -1)
+    places = call.op("Range", zero, count_, one, shape=("n",))
+    ends = call.concat([call.slice(starts, 0, 1, END), call.op("Reshape", count_, call.ints([1]))], 0)
+    below = call.op("GreaterOrEqual", places, call.op("Unsqueeze", starts, call.ints([1])))
+    inside = call.op("And", below, call.op("Less", places, call.op("Unsqueeze", ends, call.ints([1]))))
+    if padding is not None and padding >= 0:
+        inside = call.op("And", inside, call.op("Not", call.op("Equal", indices, call.const(padding, indices.dtype))))
+    rows = call.gather(weight, indices, 0, shape=("n", (weight.shape or ())[1]))
+    if weights is not None:
+        rows = call.op("Mul", rows, call.unsqueeze(weights, [1]), shape=rows.shape)
+    results = [(call.results[0][0], call.results[0][1])]
+    if mode == 2:
+        many = call.op(
+            "Where",
+            call.op("Unsqueeze", inside, call.ints([2])),
+            call.unsqueeze(rows, [0]),
+            call.const(-float("inf"), rows.dtype),
+            dtype=rows.dtype,
+        )
+        many.shape = ("b", "n", (weight.shape or ())[1])
+        made = call.reduce("ReduceMax", many, [1])
+        made = call.op(
+            "Where", call.op("IsInf", made), call.const(0, rows.dtype), made, dtype=rows.dtype, shape=results[0][1]
+        )
+    else:
+        table = call.cast(inside, rows.dtype)
+        made = call.op("MatMul", table, rows, shape=results[0][1])
+        if mode == 1:
+            table.shape = ("b", "n")
+            counts = call.op("Max", call.reduce("ReduceSum", table, [1], True), call.const(1, rows.dtype))
+            made = call.op("Div", made, counts, shape=results[0][1])
+    empty = call.full([0], 0, INT64)
+    return [made, empty, empty, empty]

@@ -14,7 +14,8 @@ def _finished(call: Call, losses: Value, reduction: int) -> Value:
     if kind == "none":
         losses.shape = call.shape
         return losses
-    losses.shape = losses.shape or ("n",)
+    if losses.shape is None:
+        losses.shape = ("n",)
     return call.reduce("ReduceMean" if kind == "mean" else "ReduceSum", losses, None)
 
 

@@ -273,3 +273,45 @@ def diff(
 
 
 __all__ = ["counted", "moments"]
+
+
+@translates("aten::renorm")
+def renorm(call: Call, x: Value, p: Any, dim: int, most: Any) -> Value:
+    """Slices whose norm is above a limit, scaled to it."""
+    axes = [d for d in range(x.ndim) if d != dim % x.ndim]
+    if p == 2:
+        size = call.reduce("ReduceL2", x, axes, True)
+    else:
+        powers = call.op("Pow", call.op("Abs", x), call.const(float(p), x.dtype), shape=x.shape)
+        size = call.op("Pow", call.reduce("ReduceSum", powers, axes, True), call.const(1 / float(p), x.dtype))
+    limit = call.const(most, x.dtype)
+    scale = call.op("Div", limit, call.op("Add", size, call.const(1e-7, x.dtype)))
+    factor = call.op("Where", call.op("Greater", size, limit), scale, call.const(1.0, x.dtype), dtype=x.dtype)
+    return call.out("Mul", x, factor)
+
+
+@translates("aten::cummax", "aten::cummin")
+def cummax(call: Call, x: Value, dim: int) -> list[Value]:
+    """The greatest of the elements on and before each, and the last place where it stands."""
+    if not x.ndim:
+        return [x, call.const(0, rushlight.int64)]
+    kind = "max" if "max" in call.name else "min"
+    if x.dtype.is_floating_point:
+        fill: Any = -math.inf if kind == "max" else math.inf
+    else:
+        limits = rushlight.iinfo(x.dtype) if x.dtype != rushlight.bool else rushlight.iinfo(rushlight.int32)
+        fill = limits.min if kind == "max" else limits.max
+    wide = call.cast(x, rushlight.int32) if x.dtype == rushlight.bool else x
+    axis = dim % x.ndim
+    last = call.transpose(wide, [d for d in range(x.ndim) if d != axis] + [axis])
+    size = call.scalar(call.dim(x, axis), rushlight.int64)
+    steps = call.op("Range", call.const(0, rushlight.int64), size, call.const(1, rushlight.int64), shape=("n",))
+    keep = call.op("LessOrEqual", call.unsqueeze(steps, [0]), call.unsqueeze(steps, [1]))
+    many = call.op("Where", keep, call.unsqueeze(last, [x.ndim - 1]), call.const(fill, wide.dtype), dtype=wide.dtype)
+    many.shape = (*(last.shape or ())[:-1], "n", "m")
+    best = call.reduce(f"Reduce{kind.capitalize()}", many, [-1])
+    places = call.op(f"Arg{kind.capitalize()}", many, axis=-1, keepdims=0, select_last_index=1)
+    back = list(range(x.ndim - 1))
+    back.insert(axis, x.ndim - 1)
+    best.shape = places.shape = last.shape
+    return [call.cast(call.transpose(best, back), x.dtype), call.transpose(places, back)]

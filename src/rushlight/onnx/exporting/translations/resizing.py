@@ -30,7 +30,7 @@ def padded(call: Call, x: Value, pad: Sequence[Any], mode: str, value: Any = Non
         x.shape = call.shape if x.shape is None else x.shape
         return x
     wide: list[Any] = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
-    if mode == "circular" and call.opset < 19:
+    if mode == "circular":  # runtimes know "wrap" of Pad late, if at all
         return _wrapped(call, x, wide)
     pads = call.ints([p[0] for p in wide] + [p[1] for p in wide])
     fill = None if mode != "constant" else call.scalar(0 if value is None else value, x.dtype)

@@ -68,7 +68,14 @@ def unsqueeze(call: Call, x: Value, dim: int) -> Value:
     return call.unsqueeze(x, [dim])
 
 
-@translates("aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims", "aten::squeeze_copy.dim")
+@translates(
+    "aten::squeeze",
+    "aten::squeeze.dim",
+    "aten::squeeze.dims",
+    "aten::squeeze_copy",
+    "aten::squeeze_copy.dim",
+    "aten::squeeze_copy.dims",
+)
 def squeeze(call: Call, x: Value, dim: Any = None) -> Value:
     dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     return call.squeeze(x, [d for d in dims if x.shape and x.shape[d] == 1])
@@ -153,7 +160,7 @@ def slice_(call: Call, x: Value, dim: int = 0, start: Any = None, end: Any = Non
     return call.slice(x, dim, start, end, step, shape=call.shape)
 
 
-@translates("aten::narrow")
+@translates("aten::narrow", "aten::narrow_copy")
 def narrow(call: Call, x: Value, dim: int, start: Any, length: Any) -> Value:
     if isinstance(start, int) and start < 0:
         start = arithmetic(call, add, call.dim(x, dim), start)
@@ -228,12 +235,16 @@ def unbind(call: Call, x: Value, dim: int = 0) -> list[Value]:
 
 @translates("aten::flip", "aten::fliplr", "aten::flipud")
 def flip(call: Call, x: Value, dims: Sequence[int] | None = None) -> Value:
-    dims = {"aten::fliplr": [1], "aten::flipud": [0]}.get(call.name, dims or [])
+    return flipped(call, x, {"aten::fliplr": [1], "aten::flipud": [0]}.get(call.name, dims or []))
+
+
+def flipped(call: Call, x: Value, dims: Sequence[int]) -> Value:
+    """Elements of these dims in reverse order."""
     if not dims or not x.ndim:
         return x
     axes = call.ints([d % x.ndim for d in dims])
     ends = [call.ints([n] * len(dims)) for n in (-1, -END, -1)]
-    return call.op("Slice", x, ends[0], ends[1], axes, ends[2], shape=call.shape)
+    return call.op("Slice", x, ends[0], ends[1], axes, ends[2], shape=x.shape)
 
 
 @translates("aten::roll")
@@ -396,3 +407,57 @@ def atleast(call: Call, x: Value) -> Value:
 
 
 __all__ = ["END", "resized", "transpose"]
+
+
+@translates("aten::rot90")
+def rot90(call: Call, x: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
+    k, a, b = k % 4, dims[0] % x.ndim, dims[1] % x.ndim
+    if k == 0:
+        return x
+    if k == 2:
+        return flipped(call, x, [a, b])
+    made = transpose(call, flipped(call, x, [b]) if k == 1 else x, a, b)
+    return made if k == 1 else flipped(call, made, [b])
+
+
+@translates("aten::diag_embed")
+def diag_embed(call: Call, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    """Each element where its row and its column are one diagonal."""
+    size = x.shape[-1] if x.shape else None
+    if not isinstance(size, int):
+        raise call.refuse("a diagonal of symbolic size")
+    wide, shift = size + abs(offset), max(-offset, 0)
+    rank = x.ndim + 1
+    keep = np.eye(wide, k=offset, dtype=np.bool_)
+    places = np.clip(np.arange(wide) - shift, 0, max(size - 1, 0)).astype(np.int64)
+    rows = call.unsqueeze(call.gather(x, call.array(places), x.ndim - 1), [x.ndim])
+    made = call.op("Where", call.array(keep), rows, call.const(0, x.dtype), dtype=x.dtype)
+    made.shape = (*(x.shape or ())[:-1], wide, wide)
+    a, b = dim1 % rank, dim2 % rank
+    order = list(range(rank - 2))
+    for place, source in sorted(((a, rank - 2), (b, rank - 1))):
+        order.insert(place, source)
+    return call.transpose(made, order)
+
+
+@translates("aten::block_diag")
+def block_diag(call: Call, tensors: Sequence[Value]) -> Value:
+    width = call.shape[1]
+    if not isinstance(width, int):
+        raise call.refuse("blocks of symbolic size")
+    rows, start = [], 0
+    for x in tensors:
+        block = call.cast(call.reshape(x, [1] * (2 - x.ndim) + call.dims(x)), call.dtype)
+        columns = (block.shape or ())[1]
+        pads = call.ints([0, start, 0, width - start - columns])  # type: ignore[operator]
+        rows.append(call.op("Pad", block, pads))
+        start += columns  # type: ignore[operator]
+    return call.concat(rows, 0, shape=call.shape)
+
+
+@translates("aten::sum_to_size")
+def sum_to_size(call: Call, x: Value, sizes: Sequence[Any]) -> Value:
+    lead = x.ndim - len(sizes)
+    summed = [d for d in range(x.ndim) if d < lead or sizes[d - lead] == 1 and (x.shape or ())[d] != 1]
+    made = call.reduce("ReduceSum", x, summed, True) if summed else x
+    return call.squeeze(made, list(range(lead)))

@@ -37,7 +37,7 @@ for _name, _kind in _DIRECT.items():
 
 @translates("aten::positive", "aten::alias", "aten::detach", "aten::clone", "aten::contiguous", "aten::lift_fresh_copy", "aten::lift_fresh", "aten::lift",
             "aten::conj", "aten::_conj", "aten::resolve_conj", "aten::resolve_neg", "aten::conj_physical", "aten::detach_", "aten::alias_copy",
-            "aten::detach_copy", "aten::view_as_real_copy.same")  # fmt: skip
+            "aten::detach_copy", "aten::real")  # fmt: skip
 def same(call: Call, x: Value) -> Value:
     if x.dtype.is_complex and "conj" in call.name:
         raise call.refuse("the conjugate of complex numbers")
