@@ -223,14 +223,14 @@ class Writer:
         shape: Any = tuple([1 if d in places else s for d, s in enumerate(x.shape or ()) if keepdim or d not in places])
         if not rank:
             return (
-                self.op("Identity", x, shape=()) if kind not in ("ReduceL1", "ReduceSumSquare") else self._lone(kind, x)
+                self.op("Identity", x, shape=()) if kind not in ("ReduceL1", "ReduceL2", "ReduceSumSquare") else self._lone(kind, x)
             )
         if kind == "ReduceSum" or self.opset >= 18:
             return self.op(kind, x, self.ints(places), keepdims=int(keepdim), shape=shape)
         return self.op(kind, x, axes=places, keepdims=int(keepdim), shape=shape)
 
     def _lone(self, kind: str, x: Value) -> Value:
-        return self.op("Abs", x, shape=()) if kind == "ReduceL1" else self.op("Mul", x, x, shape=())
+        return self.op("Abs", x, shape=()) if kind != "ReduceSumSquare" else self.op("Mul", x, x, shape=())
 
     def slice(self, x: Value, axis: int, start: Any, end: Any, step: int = 1, shape: Any = None) -> Value:
         """Elements from `start` to `end` of one dim."""
@@ -292,7 +292,7 @@ class Writer:
 
     def expand(self, x: Value, dims: Sequence[Any] | Value, shape: Any = None) -> Value:
         """The value repeated along dims of size 1."""
-        if not isinstance(dims, Value) and x.shape is not None and tuple(list(dims)) == x.shape:
+        if not isinstance(dims, Value) and x.shape is not None and list(dims) == list(x.shape):
             return x
         return self.op("Expand", x, self.ints(dims), shape=shape)
 
@@ -302,7 +302,7 @@ class Writer:
             return self.op("Expand", self.scalar(number, dtype), self.ints(dims), dtype=dtype, shape=shape)
         fixed = not isinstance(dims, Value) and all(isinstance(d, int) for d in dims)
         if fixed and math.prod(dims) <= 1024:  # type: ignore[arg-type]
-            return self.array(np.full(tuple(list(dims)), number, numpy_dtype(dtype)), dtype)
+            return self.array(np.full(list(dims), number, numpy_dtype(dtype)), dtype)
         value = np.array([number]).astype(numpy_dtype(dtype))
         return self.op("ConstantOfShape", self.ints(dims), value=value, dtype=dtype, shape=shape)
 
