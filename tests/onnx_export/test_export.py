@@ -279,3 +279,28 @@ def test_exportable_modules_and_observed_calls() -> None:
     program = torch.onnx.export(model, observer.infer_arguments(), dynamic_shapes=observer.infer_dynamic_shapes())
     rows = observer.check_discrepancies(program)
     assert [r["SUCCESS"] for r in rows] == [True, True]
+
+
+def test_changes_in_place_become_new_values() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.Sequential(nn.ReLU6(inplace=True), nn.LeakyReLU(0.1, True), nn.Hardtanh(-1, 2, inplace=True))
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            y = x * 4
+            z = self.act(y)
+            y[:, 1:] += 1
+            self.count.add_(y[0])
+            y[0] = 0
+            return y + z, self.count * 1
+
+    model = Own()
+    model.eval()
+    x = torch.randn(2, 3)
+    found = torch.onnx.export(model, (x,))(x)  # first: the model changes its buffer
+    with torch.no_grad():
+        wanted = model(x)
+    for have, want in zip(found, wanted, strict=True):
+        assert torch.allclose(have, want, atol=1e-6)

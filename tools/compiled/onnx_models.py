@@ -56,7 +56,12 @@ def measure(maker: Any, stage: Any) -> dict[str, Any]:
         if want.numel():
             a, b = have.double(), want.double()
             worst = max(worst, float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)))
-    return {"kind": "same" if worst <= LIMIT else "differs", "why": f"{worst:.2g}", "seconds": seconds, "nodes": len(proto.graph.node)}
+    return {
+        "kind": "same" if worst <= LIMIT else "differs",
+        "why": f"{worst:.2g}",
+        "seconds": seconds,
+        "nodes": len(proto.graph.node),
+    }
 
 
 OPSET = 20

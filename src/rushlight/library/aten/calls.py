@@ -97,6 +97,9 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
     if state.dispatch_off or not state.dispatch_modes and not asks(args, kwargs):
         return False, None
     name = aten_name(function)
+    row = getattr(function, "operator", None)
+    if row is not None and args and type(args[-1]) is bool and len(args) == len(row.schema.arguments) + 1:
+        kwargs, args = {**kwargs, "inplace": args[-1]}, args[:-1]  # the one argument that schemas do not have
     if "inplace" in kwargs:
         kwargs = dict(kwargs)
         name = f"{name}_" if kwargs.pop("inplace") else name

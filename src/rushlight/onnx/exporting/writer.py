@@ -223,7 +223,9 @@ class Writer:
         shape: Any = tuple([1 if d in places else s for d, s in enumerate(x.shape or ()) if keepdim or d not in places])
         if not rank:
             return (
-                self.op("Identity", x, shape=()) if kind not in ("ReduceL1", "ReduceL2", "ReduceSumSquare") else self._lone(kind, x)
+                self.op("Identity", x, shape=())
+                if kind not in ("ReduceL1", "ReduceL2", "ReduceSumSquare")
+                else self._lone(kind, x)
             )
         if kind == "ReduceSum" or self.opset >= 18:
             return self.op(kind, x, self.ints(places), keepdims=int(keepdim), shape=shape)
