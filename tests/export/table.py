@@ -292,3 +292,18 @@ def gpt_block(torch):
     held = {"qkv": torch.nn.Linear(8, 24), "norm": torch.nn.LayerNorm(8), "out": torch.nn.Linear(8, 8)}
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("time", max=64)}
     return module(torch, forward, **held), (torch.ones(2, 5, 8),), None, {"x": dims}
+
+
+@program
+def control_flow(torch):
+    from importlib import import_module
+
+    loops = import_module(f"{torch.__name__}._higher_order_ops")
+
+    def forward(self, i, x, rows):
+        y = torch.cond(x.sum() > 0, lambda x: self.linear(x) + rows[0], lambda x: x.cos(), (x,))
+        n, z = loops.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (i, x))
+        last, every = loops.scan(lambda c, r: (c + r, c * r), x, rows)
+        return y, n, z, last, every, loops.map(lambda r: r.sin() + x, rows)
+
+    return module(torch, forward, linear=torch.nn.Linear(3, 3)), (torch.tensor(0), torch.ones(3), torch.ones(4, 3))

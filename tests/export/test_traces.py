@@ -20,12 +20,11 @@ OTHERWISE = {
     "transformer_layer": "likewise",
     "losses": "shapes that are equal are not broadcast first",
     "gpt_block": "attention's result has another layout: contiguous() copies",
-    "pools": "interpolate calls the overload with sizes",
     "integer_input": "the size of a row that a number makes has another least value",
     "reductions": "std() without arguments calls another overload",
     "derived": "the least size that the program needs is told",
     "data_dependent": "bounds of sizes that elements tell are not asserted in the graph",
-    "no_grad_part": "parts without gradients are not told apart",
+    "control_flow": "bodies take what is around them in another order",
 }
 
 

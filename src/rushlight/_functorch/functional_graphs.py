@@ -178,6 +178,10 @@ class _Rewrite:
             self._map(node)
             self.cells[node] = _Cell(node)
             return
+        if not hasattr(op, "_opname"):  # control flow: its graphs change nothing that they are given
+            self._map(node)
+            self.cells[node] = _Cell(node)
+            return
         name = op._opname
         step = ViewStep(op, tuple(node.args[1:]), dict(node.kwargs)) if source is not None else None
         if source is not None and name in _LOOKS:
@@ -396,7 +400,8 @@ def _named_anew(graph: Any) -> None:
         elif node.target is operator.getitem and (node.args[0], node.args[1]) in items:
             node.name = items[node.args[0], node.args[1]]
         else:
-            target = node.target if is_number(node) else node.target._opname
+            plain = is_number(node) or not hasattr(node.target, "_opname")
+            target = node.target if plain else node.target._opname
             base = "getitem" if node.target is operator.getitem else graph._target_to_str(target)
             node.name = space.create_name(base, node)
             made = node.meta.get("val")

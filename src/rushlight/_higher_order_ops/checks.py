@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import rushlight
+from rushlight._interface.tensors import STATE
 from rushlight._interface.functorch import BatchedTensor, root
 from rushlight.compiler import is_compiling
 from rushlight.compiler.errors import UncapturedHigherOrderOpError
 from rushlight.utils._pytree import tree_flatten
 
-__all__ = ["batched", "differ", "holds_for_any", "kept_to", "leaves_of", "refuse_uncaptured", "same_metadata"]
+__all__ = ["batched", "differ", "holds_for_any", "kept_to", "leaves_of", "refuse_uncaptured", "same_metadata", "writing"]
 
 _FIRST = "This higher order operator doesn't work unless it is captured completely with torch.compile. Got graph break/error:"
 
@@ -23,6 +24,12 @@ def refuse_uncaptured(operator: str, title: str, explanation: str) -> NoReturn:
     raise UncapturedHigherOrderOpError(
         f"{_FIRST}\n\n{title}\n  Higher Order Operator: {operator}\n  Explanation: {explanation}"
     )
+
+
+def writing() -> Any:
+    """The mode that writes down control flow as operators with graphs (of `torch.export`); None for none."""
+    top = STATE.dispatch_modes[-1] if STATE.dispatch_modes else None
+    return top if hasattr(top, "control") else None
 
 
 def leaves_of(tree: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._higher_order_ops.checks import batched, kept_to, leaves_of, refuse_uncaptured
+from rushlight._higher_order_ops.checks import batched, kept_to, leaves_of, refuse_uncaptured, writing
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["cond"]
@@ -46,6 +46,9 @@ def cond(
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, "
             f"but got {operands}."
         )
+    mode = writing() if isinstance(pred, rushlight.Tensor) else None
+    if mode is not None:
+        return mode.control("cond", pred, true_fn, false_fn, operands)
     if batched(pred):
         return _each(pred, true_fn, false_fn, operands)
     found = kept_to("torch.cond", true_fn if pred else false_fn, operands)

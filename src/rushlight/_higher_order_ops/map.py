@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._higher_order_ops.checks import kept_to
+from rushlight._higher_order_ops.checks import kept_to, writing
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["map"]
@@ -39,6 +39,15 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
         raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {shapes}.")
     if count == 0:
         raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
+    mode = writing()
+    if mode is not None:
+        given, outer = tree_flatten(args)
+
+        def row(*values: Any) -> Any:
+            return f(tree_unflatten(list(values[: len(leaves)]), shape), *tree_unflatten(list(values[len(leaves) :]), outer))
+
+        results, structure = mode.control("map_impl", row, list(leaves), list(given))
+        return tree_unflatten(results, structure)
     stacked: list[Any] = []
     for index in range(count):
         x = tree_unflatten([leaf[index] for leaf in leaves], shape)

@@ -1,4 +1,4 @@
-"""`torch.ops.higher_order`: what nodes of fx graphs call that choose between graphs.
+"""`torch.ops.higher_order`: what nodes of fx graphs call that choose between graphs, or run them several times.
 
 The graphs take tensors and give tuples of them.
 """
@@ -8,73 +8,98 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._higher_order_ops.associative_scan import associative_scan as _associative_scan
-from rushlight._higher_order_ops.map import map as _map
-from rushlight._higher_order_ops.scan import scan as _scan
-from rushlight._higher_order_ops.while_loop import while_loop as _while_loop
+import rushlight
+from rushlight._higher_order_ops.checks import writing
 from rushlight.library.operators import namespace
 
-__all__ = ["associative_scan", "cond", "map_impl", "scan", "while_loop"]
+__all__ = ["OPERATORS", "cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"]
+
+Graph = Callable[..., Any]
 
 
-def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()
-) -> tuple[Any, ...]:  # fmt: skip
+def _parts(found: Any) -> tuple[Any, ...]:
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def cond(pred: Any, true_fn: Graph, false_fn: Graph, operands: Sequence[Any] = ()) -> tuple[Any, ...]:
     """The results of `true_fn(*operands)` where `pred` holds, else those of `false_fn(*operands)`, as a tuple.
 
     >>> import rushlight as torch
     >>> torch.ops.higher_order.cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), (torch.ones(2),))
     (tensor([2., 2.]),)
     """
-    found = (true_fn if pred else false_fn)(*operands)
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    mode = writing() if isinstance(pred, rushlight.Tensor) else None
+    if mode is not None:
+        return _parts(mode.control("cond", pred, true_fn, false_fn, tuple(operands)))
+    return _parts((true_fn if pred else false_fn)(*operands))
 
 
 def while_loop(
-    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any], additional_inputs: Sequence[Any] = ()
-) -> tuple[Any, ...]:  # fmt: skip
-    """`carried = body_fn(*carried, *additional)` as long as `cond_fn(*carried, *additional)` holds, as a tuple."""
-    more = tuple(additional_inputs)
-
-    def ahead(*carried: Any) -> Any:
-        found = cond_fn(*carried, *more)
-        return found[0] if isinstance(found, (tuple, list)) else found
-
-    found = _while_loop(ahead, lambda *carried: tuple(body_fn(*carried, *more)), tuple(carried_inputs))
-    return tuple(found)
-
-
-def scan(
-    combine_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
+    cond_fn: Graph, body_fn: Graph, carried_inputs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """The last carry and the stacked results of `combine_fn(*carry, *slices, *additional)` along dim 0, as one tuple."""
-    more, count = tuple(additional_inputs), len(init)
-
-    def combined(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        found = list(combine_fn(*carry, *slices, *more))
-        return found[:count], found[count:]
-
-    carry, made = _scan(combined, list(init), list(xs))
-    return (*carry, *made)
-
-
-def map_impl(f: Callable[..., Any], xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """`f(*slices, *pos_args)` for each slice of the `xs` along dim 0, its results stacked, as a tuple."""
-    found = _map(lambda slices: list(f(*slices, *pos_args)), list(xs))
-    return tuple(found)
+    """What `body_fn` makes of the carried values, again and again while `cond_fn` holds of them."""
+    carried, additional = tuple(carried_inputs), tuple(additional_inputs)
+    if writing() is not None:
+        test, body = (lambda *values, f=f: f(*values, *additional) for f in (cond_fn, body_fn))
+        return _parts(writing().control("while_loop", test, body, carried))
+    while cond_fn(*carried, *additional_inputs):
+        carried = _parts(body_fn(*carried, *additional_inputs))
+    return carried
 
 
-def associative_scan(
-    combine_fn: Callable[..., Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
-) -> tuple[Any, ...]:
-    """The running results of `combine_fn(*left, *right, *additional)` along dim 0, as a tuple."""
-    more = tuple(additional_inputs)
-    found = _associative_scan(
-        lambda left, right: list(combine_fn(*left, *right, *more)), list(xs), 0, combine_mode="generic"
-    )
-    return tuple(found)
+def scan(combine_fn: Graph, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """The last carried values, and for each step's outputs all of them stacked: `combine_fn(*carry, *rows, *additional)`."""
+    if writing() is not None:
+        extra = tuple(additional_inputs)
+        made, _ = writing().control("scan", lambda *values: combine_fn(*values, *extra), list(init), list(xs), None)
+        return tuple(made)
+    carry, rows = tuple(init), []
+    for place in range(xs[0].shape[0]):
+        found = _parts(combine_fn(*carry, *[x[place] for x in xs], *additional_inputs))
+        carry, outs = found[: len(carry)], found[len(carry) :]
+        rows.append(outs)
+    return (*carry, *[rushlight.stack(list(column)) for column in zip(*rows, strict=True)])
 
 
-for _each in (associative_scan, cond, map_impl, scan, while_loop):
-    _each.__module__ = "rushlight.ops.higher_order"
-    namespace("higher_order").__dict__[_each.__name__] = _each
+def map_impl(f: Graph, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """What `f` gives for each row of `xs`, stacked."""
+    if writing() is not None:
+        made, _ = writing().control("map_impl", f, list(xs), list(pos_args))
+        return tuple(made)
+    rows = [_parts(f(*[x[place] for x in xs], *pos_args)) for place in range(xs[0].shape[0])]
+    return tuple(rushlight.stack(list(column)) for column in zip(*rows, strict=True))
+
+
+def associative_scan(combine_fn: Graph, xs: Sequence[Any], additional_inputs: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """All prefixes of `xs` combined, along their first dim."""
+    rows = [tuple(x[0] for x in xs)]
+    for place in range(1, xs[0].shape[0]):
+        rows.append(_parts(combine_fn(*rows[-1], *[x[place] for x in xs], *additional_inputs)))
+    return tuple(rushlight.stack(list(column)) for column in zip(*rows, strict=True))
+
+
+def wrap_with_set_grad_enabled(enable_grad: bool, wrapped_func: Graph, *args: Any) -> Any:
+    """`wrapped_func(*args)` with gradients on or off."""
+    with rushlight.set_grad_enabled(enable_grad):
+        return wrapped_func(*args)
+
+
+def wrap_with_autocast(
+    device_type: str, dtype: Any, enabled: bool, cache_enabled: Any, wrapped_func: Graph, *args: Any, **kwargs: Any
+) -> Any:
+    """`wrapped_func(*args)` under `torch.autocast`."""
+    with rushlight.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled):
+        return wrapped_func(*args, **kwargs)
+
+
+def invoke_subgraph(subgraph: Graph, identifier: Any, *operands: Any) -> Any:
+    """`subgraph(*operands)`."""
+    return subgraph(*operands)
+
+
+OPERATORS = {f.__name__: f for f in (
+    cond, while_loop, scan, map_impl, associative_scan, wrap_with_set_grad_enabled, wrap_with_autocast, invoke_subgraph,
+)}  # fmt: skip
+for _name, _function in OPERATORS.items():
+    _function.__module__ = "rushlight.ops.higher_order"
+    namespace("higher_order").__dict__[_name] = _function

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._higher_order_ops.checks import kept_to, leaves_of, same_metadata
+from rushlight._higher_order_ops.checks import kept_to, leaves_of, same_metadata, writing
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["scan"]
@@ -45,6 +45,8 @@ def scan(
     if not leaves:
         return init, xs
     leaves, count = _slices(leaves, dim)
+    if writing() is not None:
+        return _written(combine_fn, (carry, carry_shape), (leaves, shape), dim, reverse)
     stacked: list[Any] = []
     out_shape: Any = None
     for index in reversed(range(count)) if reverse else range(count):
@@ -55,6 +57,21 @@ def scan(
         stacked.reverse()
     results = [rushlight.stack(parts, dim) for parts in zip(*stacked, strict=True)]
     return tree_unflatten(carry, carry_shape), tree_unflatten(results, out_shape)
+
+
+def _written(combine_fn: Callable[..., Any], init: Any, xs: Any, dim: int, reverse: bool) -> tuple[Any, Any]:
+    """A call that is written down: along the first dim, from its start."""
+    (carry, carry_shape), (leaves, shape) = init, xs
+    leaves = [leaf.flip([0]) for leaf in leaves] if reverse else leaves
+
+    def combine(*values: Any) -> Any:
+        held = tree_unflatten(list(values[: len(carry)]), carry_shape)
+        return combine_fn(held, tree_unflatten(list(values[len(carry) :]), shape))
+
+    made, structure = writing().control("scan", combine, list(carry), list(leaves), None)
+    last, stacked = made[: len(carry)], made[len(carry) :]
+    stacked = [s.flip([0]) for s in stacked] if reverse else stacked
+    return tree_unflatten([*last, *[s.movedim(0, dim) if dim else s for s in stacked]], structure)
 
 
 def _slices(leaves: list[Any], dim: int) -> tuple[list[Any], int]:
@@ -72,7 +89,7 @@ def _slices(leaves: list[Any], dim: int) -> tuple[list[Any], int]:
         raise RuntimeError(
             f"All xs leaves must have one size along dim {dim}, but got {[tuple(leaf.shape) for leaf in leaves]}"
         )
-    return [leaf.movedim(dim, 0) for leaf in leaves], leaves[0].shape[dim]
+    return [leaf.movedim(dim, 0) if dim else leaf for leaf in leaves], leaves[0].shape[dim]
 
 
 def _stepped(

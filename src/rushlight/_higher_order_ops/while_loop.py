@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._higher_order_ops.checks import batched, holds_for_any, kept_to, leaves_of, same_metadata
+from rushlight._higher_order_ops.checks import batched, holds_for_any, kept_to, leaves_of, same_metadata, writing
 from rushlight.compiler.errors import UncapturedHigherOrderOpError
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
@@ -36,6 +36,9 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         raise RuntimeError(
             f"Expect carried_inputs to be a tuple or list of possibly nested values, but got {type(carried_inputs)}."
         )
+    mode = writing()
+    if mode is not None:
+        return mode.control("while_loop", cond_fn, body_fn, carried_inputs)
     carried: Any = tuple(carried_inputs)
     ahead = kept_to("torch.while_loop", cond_fn, carried)
     if batched(ahead):

@@ -11,6 +11,7 @@ from rushlight._export.verifier import ATenDialectVerifier
 from rushlight._functorch.functional_graphs import functionalized
 from rushlight._interface.sizes import is_symbolic
 from rushlight._subclasses.fake_tensor import FakeTensorMode
+from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._trace import argument_spec
 from rushlight.export._tracing import hoist
@@ -22,7 +23,6 @@ from rushlight.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
-from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.interpreter import Interpreter
@@ -55,11 +55,28 @@ def decomposed(program: Any, table: Table | None) -> Any:
         functionalized(module)
     if found.looks:
         raise NotImplementedError("run_decompositions: an input is made to look otherwise in place (transpose_, ...)")
+    for name, inner in module.named_children():
+        if isinstance(inner, GraphModule) and _changes_inputs(inner):
+            raise NotImplementedError(f"run_decompositions: the graph {name} changes what it is given in place")
     hoist(module.graph)
     _describe(module.graph)
     signature = _signature(module.graph, specs, found.changed)
     made = program._update(module, signature, verifiers=[ATenDialectVerifier])
     return made
+
+
+def _changes_inputs(inner: GraphModule) -> bool:
+    """Whether a graph in the graph changes what it is given; changes of its own values become new values."""
+    output = inner.graph.output_node()
+    single = isinstance(output.args[0], Node)
+    if single:
+        output.args = ((output.args[0],),)
+    changed = bool(functionalized(inner).changed)
+    if single and not changed:
+        output = inner.graph.output_node()
+        output.args = (output.args[0][0],)  # type: ignore[index]
+        inner.recompile()
+    return changed
 
 
 class _Again(Interpreter):
@@ -74,11 +91,10 @@ class _Again(Interpreter):
         return super().run_node(n)
 
 
-class _Rules(ProxyTorchDispatchMode):
+class _Rules(ControlFlowMode):
     """Writes down operators; those with a rule as what the rule calls."""
 
     source: Any = None
-    pre_dispatch = True
     whole = False  # whether composites stay that have no rule and cannot alias their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -95,6 +111,11 @@ class _Rules(ProxyTorchDispatchMode):
                     node.meta[word] = self.source.meta[word]
             node = node._prev
         return made
+
+    def node_of(self, value: Any) -> Any:
+        """As in the base; inputs for what graphs around have."""
+        found = super().node_of(value)
+        return self.reached(found, value) if isinstance(found, Node) and isinstance(value, Tensor) else found
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         rule = batch_norm if func._opname == "batch_norm" else composite(func)
@@ -143,8 +164,6 @@ def _retraced(
             mode.numbers.stand(value, made)
         made.meta["val"] = values[node] = value
     _same_memory(placeholders, values)
-    for name, child in source.named_children():
-        root.add_module(name, child)
     again = _Again(source, mode)
     with rushlight.no_grad(), fake, mode, mode.watching():
         out = again.run(*[values[n] for n in placeholders])

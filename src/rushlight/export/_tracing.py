@@ -14,10 +14,10 @@ from rushlight import SymBool, SymFloat, SymInt, Tensor, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight._functorch.functional_graphs import is_number
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.export._control import ControlFlowMode, grad_parts
 from rushlight.export._names import identifier, keyword_free
 from rushlight.export._shapes import ExportShapeEnv, InputSizes
 from rushlight.export.dynamic_shapes import LeafSpec
-from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from rushlight.fx.experimental.symbolic_shapes import (
     DimDynamic,
     StatelessSymbolicContext,
@@ -110,14 +110,13 @@ def stack_trace(depth: int = 1) -> str | None:
 # ***** the mode *****
 
 
-class ExportMode(ProxyTorchDispatchMode):
+class ExportMode(ControlFlowMode):
     """Writes down operators as they are called, with the modules and lines they come from; tensors from outside become
     inputs of the graph.
     """
 
     def __init__(self, graph: Graph, root: Module, attributes: dict[int, str]) -> None:
         super().__init__(graph, root)
-        self.pre_dispatch = True
         self.attributes = attributes  # of tensors that modules hold as plain attributes
         self.stack: dict[str, tuple[str, str]] = {}
         self.calls: dict[str, int] = {}
@@ -131,22 +130,22 @@ class ExportMode(ProxyTorchDispatchMode):
             return super().node_of(value)
         held = value.__dict__.get("_fx_node")
         if held is not None and held[0] is self:
-            return held[1]
+            return self.reached(held[1], value)
         if isinstance(value, FakeTensor):
             raise RuntimeError("torch.export: a fake tensor from outside of the program that is exported")
         known = self.constants.get(id(value))
-        if known is not None:
-            return known
-        return self._lift(value)
+        known = self._lift(value) if known is None else known
+        return self.reached(known, known.meta["val"])
 
     def _lift(self, value: Tensor) -> Node:
         name = self.attributes.get(id(value))
         if name is None:
             name = f"lifted_tensor_{self.lift_count}"
             self.lift_count += 1
-        spot = self.graph.inserting_before(self.spot) if self.spot is not None else contextlib.nullcontext()
+        whole = self.frames[0].graph
+        spot = whole.inserting_before(self.spot) if self.spot is not None else contextlib.nullcontext()
         with spot:
-            node = self.graph.placeholder(f"c_{identifier(name)}")
+            node = whole.placeholder(f"c_{identifier(name)}")
         fake = self.fake_mode.from_tensor(value, static_shapes=True)
         node.meta["val"] = fake
         self.constants[id(value)] = node  # type: ignore[assignment]
@@ -154,22 +153,30 @@ class ExportMode(ProxyTorchDispatchMode):
         self.lifted.append(Input(node, "constant", name, value))
         return node
 
-    fake_mode: Any = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._opname == "contiguous" and isinstance(args[0], Tensor) and args[0].is_contiguous(**(kwargs or {})):
             return args[0]  # no operator is called
-        before = self.graph._root._prev
+        self.last = self.graph._root._prev
         made = super().__torch_dispatch__(func, types, args, kwargs)
-        trace, stack = stack_trace(2), self.stack
+        self.noted()
+        return made
+
+    last: Any = None
+
+    def noted(self) -> None:
+        """Let new nodes know where they come from."""
+        trace, stack, before = stack_trace(2), self.stack, self.last
         node = self.graph._root._prev
+        grads = rushlight.is_grad_enabled()
         while node is not before and node is not self.graph._root:
             if "nn_module_stack" not in node.meta and node.op != "placeholder":
                 node.meta["nn_module_stack"] = stack
+                node.meta["grad_enabled"] = grads
                 if trace is not None:
                     node.meta["stack_trace"] = trace
             node = node._prev
-        return made
+        self.last = self.graph._root._prev
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The fake result: whole operators run below autograd, which is told by `requires_grad` alone."""
@@ -319,6 +326,8 @@ def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec],
         _copy_assigned(mode, module, state, values)
         shown = [_result(mode, value) for value in results]
     graph.output(tuple(shown))
+    grad_parts(graph, root, rushlight.is_grad_enabled())
+    shown = list(graph.output_node().args[0])  # type: ignore[arg-type]
     for tensor in mode.kept:
         tensor.__dict__.pop("_fx_node", None)
     place = next((i for i, each in enumerate(inputs) if each.kind == "user"), len(inputs))

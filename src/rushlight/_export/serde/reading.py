@@ -40,6 +40,7 @@ __all__ = ["program_of_json"]
 
 _PYTHON = {op.__name__: op for op in Verifier().allowed_builtin_ops()}
 _TORCH = ("sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_ite", "sym_sqrt", "sym_sum")
+_TUPLES = ("cond", "while_loop")  # control flow whose operands are tuples
 _MOST_NODES = 1_000_000
 _DEEPEST = 50  # graphs in graphs
 
@@ -306,9 +307,13 @@ class _GraphReader:
             "call_function", target, tuple(args), kwargs, name=_name(named) if named else None
         )
         node.meta.update(_metadata(row.get("metadata") or {}))
-        self._results(node, outputs, named)
+        if row.get("is_hop_single_tensor_return") is False:
+            node.args = tuple([tuple(a) if isinstance(a, list) and node.target.__name__ in _TUPLES else a for a in node.args])
+            if node.target.__name__ == "scan" and len(node.args) == 4:
+                node.args = (*node.args[:3], tuple(node.args[3]))  # type: ignore[arg-type]
+        self._results(node, outputs, named, row.get("is_hop_single_tensor_return") is False)
 
-    def _results(self, node: Node, outputs: list[Any], named: Any) -> None:
+    def _results(self, node: Node, outputs: list[Any], named: Any, several: bool) -> None:
         """Names and values of what a call gives; items of several."""
         if not outputs:
             node.meta["val"] = None
@@ -316,7 +321,7 @@ class _GraphReader:
                 node.name = named
             return
         words = [_one(o, "a result") for o in outputs]
-        many = len(words) > 1 or words[0][0] == "as_tensors" or hasattr(node.target, "_gives_tuple")
+        many = len(words) > 1 or words[0][0] == "as_tensors" or several
         if not many:
             word, value = words[0]
             if word == "as_none":

@@ -206,7 +206,7 @@ class _Graph:
             "inputs": self._inputs(node),
             "outputs": self._outputs(node),
             "metadata": _metadata(node),
-            "is_hop_single_tensor_return": None,
+            "is_hop_single_tensor_return": _is_single(node),
             "name": node.name,
         }
 
@@ -246,6 +246,13 @@ class _Graph:
         if _gives_list(node):
             return [{"as_tensors": [s["as_tensor"] for s in shown]}]
         return shown
+
+
+def _is_single(node: Node) -> bool | None:
+    """Of control flow: whether it gives one tensor; None for operators."""
+    if "higher_order" not in str(getattr(node.target, "__module__", "")):
+        return None
+    return isinstance(node.meta.get("val"), Tensor)
 
 
 def _is_operator(target: Any) -> bool:
