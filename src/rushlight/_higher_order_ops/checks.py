@@ -8,13 +8,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import rushlight
-from rushlight._interface.tensors import STATE
 from rushlight._interface.functorch import BatchedTensor, root
+from rushlight._interface.tensors import STATE
 from rushlight.compiler import is_compiling
 from rushlight.compiler.errors import UncapturedHigherOrderOpError
 from rushlight.utils._pytree import tree_flatten
 
-__all__ = ["batched", "differ", "holds_for_any", "kept_to", "leaves_of", "refuse_uncaptured", "same_metadata", "writing"]
+__all__ = [
+    "batched",
+    "differ",
+    "holds_for_any",
+    "kept_to",
+    "leaves_of",
+    "refuse_uncaptured",
+    "same_metadata",
+    "writing",
+]
 
 _FIRST = "This higher order operator doesn't work unless it is captured completely with torch.compile. Got graph break/error:"
 

@@ -44,7 +44,9 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
         given, outer = tree_flatten(args)
 
         def row(*values: Any) -> Any:
-            return f(tree_unflatten(list(values[: len(leaves)]), shape), *tree_unflatten(list(values[len(leaves) :]), outer))
+            return f(
+                tree_unflatten(list(values[: len(leaves)]), shape), *tree_unflatten(list(values[len(leaves) :]), outer)
+            )
 
         results, structure = mode.control("map_impl", row, list(leaves), list(given))
         return tree_unflatten(results, structure)

@@ -47,7 +47,9 @@ def while_loop(
     return carried
 
 
-def scan(combine_fn: Graph, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()) -> tuple[Any, ...]:
+def scan(
+    combine_fn: Graph, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
+) -> tuple[Any, ...]:
     """The last carried values, and for each step's outputs all of them stacked: `combine_fn(*carry, *rows, *additional)`."""
     if writing() is not None:
         extra = tuple(additional_inputs)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._interface.base import LazyModule, absent_class, absent_function, lazy_files
+from rushlight._interface.base import LazyModule, lazy_files
 
 __all__ = [
     "AdditionalInputs", "Constraint", "CustomDecompTable", "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram",
@@ -25,23 +25,19 @@ __all__ = [
 ]  # fmt: skip
 
 _archives: Any = LazyModule("rushlight.export.pt2_archive")
+_dataclasses: Any = LazyModule("rushlight.export._dataclasses")
+_drafting: Any = LazyModule("rushlight.export._draft")
+_unflattening: Any = LazyModule("rushlight.export.unflatten")
 _exporting: Any = LazyModule("rushlight.export._trace")
 
-_WHY = "that part of torch.export is not there yet"
-CustomDecompTable, FlatArgsAdapter, UnflattenedModule = (
-    absent_class(f"torch.export.{name}", _WHY) for name in ("CustomDecompTable", "FlatArgsAdapter", "UnflattenedModule")
-)
-draft_export, register_dataclass, unflatten = (
-    absent_function(f"torch.export.{name}", _WHY) for name in ("draft_export", "register_dataclass", "unflatten")
-)
-_MODULES = ("dynamic_shapes", "exported_program", "graph_signature", "pt2_archive")
+_MODULES = ("decomp_utils", "dynamic_shapes", "exported_program", "graph_signature", "pt2_archive")
 __getattr__ = lazy_files(
     "rushlight.export",
     {
         "AdditionalInputs": "dynamic_shapes", "Constraint": "dynamic_shapes", "Dim": "dynamic_shapes", "ShapesCollection": "dynamic_shapes",
-        "dims": "dynamic_shapes", "ExportBackwardSignature": "graph_signature",
+        "dims": "dynamic_shapes", "CustomDecompTable": "decomp_utils", "ExportBackwardSignature": "graph_signature",
         "ExportGraphSignature": "graph_signature", "ExportedProgram": "exported_program", "ModuleCallEntry": "exported_program",
-        "ModuleCallSignature": "exported_program", "default_decompositions": "exported_program",
+        "ModuleCallSignature": "exported_program", "default_decompositions": "exported_program", "FlatArgsAdapter": "unflatten", "UnflattenedModule": "unflatten",
     },
     _MODULES,
 )  # fmt: skip
@@ -111,3 +107,47 @@ def load(
         if name in found.extra_files:
             extra_files[name] = found.extra_files[name].decode()  # type: ignore[index]
     return found.exported_programs["model"]
+
+
+def draft_export(
+    mod: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    strict: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> Any:
+    """As `export`; where the program does not hold for all promised sizes, the promise is dropped, with a warning.
+
+    `program._report` says what was in the way.
+    """
+    return _drafting.drafted(mod, args, kwargs, dynamic_shapes, strict, preserve_module_call_signature)
+
+
+def register_dataclass(
+    cls: type, *, serialized_type_name: str | None = None, field_names: Any = None, drop_field_names: Any = None
+) -> None:
+    """From now on a dataclass is a container: its fields are inputs and results of exported programs.
+
+    >>> import dataclasses
+    >>> import rushlight as torch
+    >>> @dataclasses.dataclass
+    ... class Pair:
+    ...     x: torch.Tensor
+    ...     y: torch.Tensor
+    >>> torch.export.register_dataclass(Pair, serialized_type_name="docs.Pair")
+    >>> class Swap(torch.nn.Module):
+    ...     def forward(self, pair):
+    ...         return Pair(pair.y, pair.x)
+    >>> program = torch.export.export(Swap(), (Pair(torch.ones(1), torch.zeros(1)),))
+    >>> program.module()(Pair(torch.ones(1), torch.zeros(1)))
+    Pair(x=tensor([0.]), y=tensor([1.]))
+    """
+    _dataclasses.registered(cls, serialized_type_name, field_names, drop_field_names)
+
+
+def unflatten(module: Any, flat_args_adapter: Any = None) -> Any:
+    """See `torch.export.unflatten.unflatten`: the program as modules in modules, like those of the original one."""
+    return _unflattening.unflatten(module, flat_args_adapter)

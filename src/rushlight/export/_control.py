@@ -74,7 +74,9 @@ class ControlFlowMode(ProxyTorchDispatchMode):
 
     # ***** functions as graphs *****
 
-    def body(self, function: Callable[..., Any], values: Sequence[Any], names: Sequence[str], structure: Any = None) -> _Body:
+    def body(
+        self, function: Callable[..., Any], values: Sequence[Any], names: Sequence[str], structure: Any = None
+    ) -> _Body:
         """The graph of a function of tensors."""
         frame = _Frame(Graph(), Module())
         before = self.graph, self.root, self.numbers
@@ -131,7 +133,9 @@ class ControlFlowMode(ProxyTorchDispatchMode):
         """Fake tensors like these, which nothing stands for yet."""
         for v in values:
             if not isinstance(v, FakeTensor):
-                raise RuntimeError(f"torch.export: a branch or a body gives a {type(v).__name__}, and tensors are expected")
+                raise RuntimeError(
+                    f"torch.export: a branch or a body gives a {type(v).__name__}, and tensors are expected"
+                )
         return [FakeTensor(v.fake_mode, v.meta, v.device, requires_grad=v.requires_grad) for v in values]
 
     # ***** operators *****
@@ -152,7 +156,9 @@ class ControlFlowMode(ProxyTorchDispatchMode):
             )
         for one, two in zip(bodies[0].results, bodies[1].results, strict=True):
             if isinstance(one, Tensor) and (one.dtype is not two.dtype or one.dim() != two.dim()):
-                raise RuntimeError(f"torch.cond: the branches give {one} and {two}: dtypes and numbers of dims must be equal")
+                raise RuntimeError(
+                    f"torch.cond: the branches give {one} and {two}: dtypes and numbers of dims must be equal"
+                )
         around = list(dict.fromkeys([*bodies[0].captured, *bodies[1].captured]))
         for body in bodies:
             _arrange(body, around)

@@ -125,6 +125,7 @@ def default_rules() -> dict[Any, Rule]:
             continue
         op = getattr(getattr(aten, packet), form.overload)
         made = _OWN.get(name) or decomposition_table.get(op)
+        made = composite(op) if made is None else made
         if made is not None and (name in CORE or name in _OWN):
             found[op] = made
     return found

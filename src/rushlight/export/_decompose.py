@@ -15,6 +15,7 @@ from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._trace import argument_spec
 from rushlight.export._tracing import hoist
+from rushlight.export.decomp_utils import CustomDecompTable
 from rushlight.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -38,7 +39,7 @@ _KEPT = ("stack_trace", "nn_module_stack", "torch_fn")
 
 def default_table() -> Any:
     """See `default_decompositions`."""
-    return default_rules()
+    return CustomDecompTable(default_rules())
 
 
 def decomposed(program: Any, table: Table | None) -> Any:

@@ -153,10 +153,11 @@ class ExportMode(ControlFlowMode):
         self.lifted.append(Input(node, "constant", name, value))
         return node
 
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._opname == "contiguous" and isinstance(args[0], Tensor) and args[0].is_contiguous(**(kwargs or {})):
             return args[0]  # no operator is called
+        if func.namespace == "rushlight":
+            raise NotImplementedError(f"torch.export: {func._opname} has no counterpart among the aten operators")
         self.last = self.graph._root._prev
         made = super().__torch_dispatch__(func, types, args, kwargs)
         self.noted()

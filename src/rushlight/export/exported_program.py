@@ -107,6 +107,9 @@ class ExportedProgram:
         inputs = (n for n in self._graph_module.graph.nodes if n.op == "placeholder")
         for node, spec in zip(inputs, graph_signature.input_specs, strict=False):
             if keyword_free(spec.arg.name):  # a copy of a graph calls `input` otherwise
+                for result in graph_signature.output_specs:
+                    if result.arg.name == node.name:
+                        result.arg.name = spec.arg.name
                 node.name = node.target = spec.arg.name
         self._graph_module.recompile()
         if isinstance(root, GraphModule):

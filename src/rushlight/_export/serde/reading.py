@@ -308,7 +308,9 @@ class _GraphReader:
         )
         node.meta.update(_metadata(row.get("metadata") or {}))
         if row.get("is_hop_single_tensor_return") is False:
-            node.args = tuple([tuple(a) if isinstance(a, list) and node.target.__name__ in _TUPLES else a for a in node.args])
+            node.args = tuple(
+                [tuple(a) if isinstance(a, list) and node.target.__name__ in _TUPLES else a for a in node.args]
+            )
             if node.target.__name__ == "scan" and len(node.args) == 4:
                 node.args = (*node.args[:3], tuple(node.args[3]))  # type: ignore[arg-type]
         self._results(node, outputs, named, row.get("is_hop_single_tensor_return") is False)

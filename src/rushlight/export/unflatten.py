@@ -1,0 +1,338 @@
+"""`torch.export.unflatten`: an exported program as modules in modules, like those of the original one.
+
+>>> import rushlight as torch
+>>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+>>> module = torch.export.unflatten(torch.export.export(net, (torch.ones(1, 2),)))
+>>> [name for name, _ in module.named_modules()]
+['', '0', '1']
+>>> module(torch.ones(1, 2)).shape
+torch.Size([1, 3])
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.export._guards import InputGuards, holds
+from rushlight.export._unlift import assign
+from rushlight.export.exported_program import ExportedProgram
+from rushlight.export.graph_signature import InputKind, OutputKind
+from rushlight.fx.graph import Graph
+from rushlight.fx.interpreter import Interpreter
+from rushlight.fx.node import Node, map_arg
+from rushlight.nn.modules.module import Module
+from rushlight.nn.parameter import Parameter
+from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+batch_norm = rushlight.ops.aten.batch_norm.default  # changes running statistics, which its schema does not say
+
+__all__ = ["FlatArgsAdapter", "InterpreterModule", "UnflattenedModule", "unflatten"]
+
+
+class FlatArgsAdapter(abc.ABC):
+    """Makes of the leaves of a call with other structures those that the program was exported with."""
+
+    @abc.abstractmethod
+    def adapt(
+        self, target_spec: TreeSpec, input_spec: TreeSpec, input_args: list[Any], metadata: Any = None, obj: Any = None
+    ) -> list[Any]:
+        """The leaves in the structure `target_spec`, of those in `input_spec`."""
+
+
+class InterpreterModule(Module):
+    """A graph as a module; calls of its submodules are nodes."""
+
+    graph: Graph
+
+    def __init__(self, graph: Graph, ty: str | None = None) -> None:
+        super().__init__()
+        self.__dict__["graph"] = graph
+        self.__dict__["_ty"] = ty
+
+    def type_name(self) -> str | None:
+        """The class of the original module."""
+        return self.__dict__["_ty"]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph."""
+        return Interpreter(self, graph=self.graph).run(*args, *kwargs.values())
+
+    def print_readable(self, print_output: bool = True, **printing: Any) -> str:
+        """The code of the graph; printed, and returned."""
+        text = self.graph.python_code("self", verbose=True).src
+        if print_output:
+            print(text)
+        return text
+
+
+@dataclass
+class _Part:
+    """A module on its way: its graph, and what stands in it for nodes of the program."""
+
+    prefix: str
+    graph: Graph
+    module: Any
+    values: dict[Node, Node] = field(default_factory=dict)
+    inputs: list[Node] = field(default_factory=list)
+
+
+class UnflattenedModule(InterpreterModule):
+    """See `unflatten`."""
+
+    def __init__(self, export_module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> None:
+        super().__init__(Graph(), None)
+        if any(s.kind is not OutputKind.USER_OUTPUT for s in export_module.graph_signature.output_specs):
+            raise ValueError(
+                "unflatten: the program gives new values of buffers as results; unflatten it before run_decompositions"
+            )
+        self.__dict__["adapter"] = flat_args_adapter
+        entry = export_module.module_call_graph[0].signature
+        self.__dict__["_specs"] = entry.in_spec, entry.out_spec  # type: ignore[union-attr]
+        self.__dict__["_names"] = entry.forward_arg_names or []  # type: ignore[union-attr]
+        guards = export_module._guards or InputGuards.of_program(export_module)
+        self.__dict__["_conditions"] = list(guards.conditions)
+        _Builder(self, export_module).build()
+        self.__dict__["_user_inputs"] = [
+            s.arg.name for s in export_module.graph_signature.input_specs if s.kind is InputKind.USER_INPUT
+        ]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the structure that the program was exported with, or what the adapter makes of others."""
+        in_spec, out_spec = self.__dict__["_specs"]
+        flat, given = tree_flatten((args, kwargs))
+        if given != in_spec and self.__dict__["adapter"] is not None:
+            flat = self.__dict__["adapter"].adapt(target_spec=in_spec, input_spec=given, input_args=flat, obj=self)
+        elif given != in_spec:
+            raise TypeError(
+                f"There is no flat args adapter specified. Are you sure you are calling this with the right arguments? {given} is not {in_spec}"
+            )
+        if len(flat) != in_spec.num_leaves:
+            raise TypeError(
+                f"Flat args adaption failed, number of args mismatch Adatped: {len(flat)} \nExported module: {in_spec.num_leaves}"
+            )
+        values = dict(zip(self.__dict__["_user_inputs"], flat, strict=True))
+        for condition in self.__dict__["_conditions"]:
+            if not holds(condition, values):
+                raise AssertionError(f"Guard failed: {condition}")
+        return tree_unflatten(list(Interpreter(self, graph=self.graph).run(*flat)), out_spec)
+
+
+class _Builder:
+    """Divides the nodes of a program among modules, by the modules that they come from."""
+
+    def __init__(self, root: UnflattenedModule, program: ExportedProgram) -> None:
+        self.root, self.program = root, program
+        self.held: dict[Node, tuple[Any, Any]] = {}  # placeholder -> (spec, value)
+        self.calls: dict[str, list[tuple[str, Any, Any]]] = {}  # of a module: names of its forms, their nodes, modules
+        self.known: dict[int, Any] = {}
+
+    def build(self) -> None:
+        """Fill the root."""
+        top = _Part("", self.root.graph, self.root)
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        for node, spec in zip(placeholders, self.program.graph_signature.input_specs, strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                top.values[node] = top.graph.placeholder(node.name)
+                top.values[node].meta = copy.copy(node.meta)
+            else:
+                self.held[node] = spec, self._copied(self.program._held(spec))
+        dead: set[Node] = set()
+        for node in reversed(self.program.graph.nodes):
+            if node.op == "call_function" and all(u in dead for u in node.users) and _is_pure(node):
+                dead.add(node)
+        self.dead = dead
+        nodes = [n for n in self.program.graph.nodes if n.op in ("call_function", "get_attr") and n not in dead]
+        for name, child in self.program.graph_module.named_children():
+            self.root.add_module(name, child)
+        self._fill(top, nodes, 1)
+        results = self.program.graph.output_node().args[0]
+        top.graph.output(tuple([self._value(top, r) if isinstance(r, Node) else r for r in results]))  # type: ignore[union-attr]
+        for spec, value in self.held.values():
+            _ensure(self.root, spec, value)
+
+    def _copied(self, value: Any) -> Any:
+        found = self.known.get(id(value))
+        if found is None:
+            found = value.detach().clone()
+            found = Parameter(found, value.requires_grad) if isinstance(value, Parameter) else found
+            self.known[id(value)] = found
+        return found
+
+    def _fill(self, part: _Part, nodes: list[Node], depth: int) -> None:
+        """Write nodes into a part's graph; runs of nodes that come from one submodule become a call of it."""
+        place = 0
+        while place < len(nodes):
+            key = _key(nodes[place], depth)
+            if key is None:
+                node = nodes[place]
+                if node.op == "get_attr" and part.prefix:
+                    part.values[node] = self._taken(part, node)
+                else:
+                    part.values[node] = part.graph.node_copy(node, lambda n: self._value(part, n))
+                place += 1
+                continue
+            end = place
+            while end < len(nodes) and _key(nodes[end], depth) == key:
+                end += 1
+            self._call(part, nodes[place:end], depth, key)
+            place = end
+
+    def _taken(self, part: _Part, node: Node) -> Node:
+        """A graph in the graph, which the part takes along."""
+        name = str(node.target)
+        if not hasattr(part.module, name):
+            part.module.add_module(name, self.program.graph_module.get_submodule(name))
+        return part.graph.node_copy(node)
+
+    def _value(self, part: _Part, node: Node) -> Node:
+        """What stands for a node in a part: an attribute of its module, or one more input."""
+        if node in part.values:
+            return part.values[node]
+        inside = f"{part.prefix}." if part.prefix else ""
+        if node in self.held and self.held[node][0].target.startswith(inside):
+            spec, value = self.held[node]
+            path = spec.target[len(inside) :]
+            assign(part.module, path, value, spec.kind, bool(spec.persistent))
+            first = next((n for n in part.graph.nodes if n.op != "placeholder"), None)
+            with part.graph.inserting_before(first) if first is not None else part.graph.inserting_after():
+                made = part.graph.create_node("get_attr", path, name=path.replace(".", "_"))
+            made.meta = copy.copy(node.meta)
+        else:
+            last = [n for n in part.graph.nodes if n.op == "placeholder"]
+            with part.graph.inserting_after(last[-1]) if last else part.graph.inserting_before():
+                made = part.graph.placeholder(node.name)
+            made.meta = copy.copy(node.meta)
+            part.inputs.append(node)
+        part.values[node] = made
+        return made
+
+    def _call(self, part: _Part, nodes: list[Node], depth: int, key: tuple[str, str]) -> None:
+        word, fqn = key
+        kind = nodes[0].meta["nn_module_stack"][word][1]
+        graph = Graph()
+        inner = _Part(fqn, graph, InterpreterModule(graph, kind))
+        self._fill(inner, nodes, depth + 1)
+        inside = set(nodes)
+        outs = [n for n in nodes if any(u not in inside and u not in self.dead for u in n.users)]
+        outs = [n for n in outs if n.op != "get_attr"]
+        single = len(outs) == 1
+        graph.output(inner.values[outs[0]] if single else [inner.values[n] for n in outs])
+        name = self._placed(part, fqn, inner)
+        call = part.graph.create_node(
+            "call_module", name, tuple([self._value(part, n) for n in inner.inputs]), {}, name=name.rpartition(".")[2].replace("@", "_")
+        )  # fmt: skip
+        for number, node in enumerate(outs):
+            if single:
+                part.values[node] = call
+                call.meta["val"] = node.meta.get("val")
+            else:
+                item = part.graph.call_function(_getitem, (call, number), name="getitem")
+                item.meta["val"] = node.meta.get("val")
+                part.values[node] = item
+
+    def _placed(self, part: _Part, fqn: str, inner: _Part) -> str:
+        """The path of a submodule in the part: that of an earlier call with the same graph, or a new one."""
+        relative = fqn[len(part.prefix) + 1 :] if part.prefix else fqn
+        code = _nodes_of(inner.graph)
+        forms = self.calls.setdefault(f"{part.prefix}>{fqn}", [])
+        for name, nodes, module in forms:
+            if nodes == code:
+                self._put(part, name, module)
+                return name
+        name = relative if not forms else f"{relative}@{len(forms)}"
+        forms.append((name, code, inner.module))
+        self._put(part, name, inner.module)
+        return name
+
+    def _put(self, part: _Part, name: str, module: Any) -> None:
+        """Let a part have a submodule at a path."""
+        *prefix, last = name.split(".")
+        holder: Any = part.module
+        for word in prefix:
+            if word not in holder._modules:
+                holder.add_module(word, InterpreterModule(Graph()))
+            holder = holder._modules[word]
+        known = holder._modules.get(last)
+        if known is not None and known is not module:  # it was made for what lies in it
+            for each, child in known._modules.items():
+                module._modules.setdefault(each, child)
+        holder._modules[last] = module
+
+
+def _nodes_of(graph: Graph) -> list[Any]:
+    """A graph without names, to compare it with others."""
+    numbers: dict[Node, int] = {}
+    rows = []
+    for node in graph.nodes:
+        numbers[node] = len(numbers)
+        args = map_arg((node.args, node.kwargs), lambda n: f"%{numbers[n]}")
+        rows.append((node.op, "" if node.op == "placeholder" else str(node.target), str(args)))
+    return rows
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether a call changes nothing but makes a value."""
+    if node.target is batch_norm:
+        return False
+    if getattr(node.target, "__module__", "") == "_operator":
+        return True
+    try:
+        schema = getattr(node.target, "_schema", None)
+    except NotImplementedError:
+        return True
+    return schema is not None and not schema.is_mutable and bool(schema.returns)
+
+
+def _getitem(values: Any, number: int) -> Any:
+    return values[number]
+
+
+_getitem.__module__, _getitem.__name__ = "_operator", "getitem"
+
+
+def _key(node: Node, depth: int) -> tuple[str, str] | None:
+    """The submodule that a node comes from at this depth: the word of its call, and its path."""
+    rows = [(word, row) for word, row in (node.meta.get("nn_module_stack") or {}).items()]
+    if len(rows) <= depth:
+        return None
+    word, (path, _) = rows[depth]
+    return word, path
+
+
+def _ensure(root: Module, spec: Any, value: Any) -> None:
+    """Let the root have a tensor that no graph reads."""
+    inner: Any = root
+    *prefix, name = spec.target.split(".")
+    for part in prefix:
+        if not hasattr(inner, part):
+            inner.add_module(part, Module())
+        inner = getattr(inner, part)
+    if not isinstance(getattr(inner, name, None), Tensor):
+        assign(root, spec.target, value, spec.kind, bool(spec.persistent))
+
+
+def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
+    """The program as a module with submodules like the original's, each with its part of the graph.
+
+    - `flat_args_adapter`: makes of calls with other structures those that the program was exported with
+
+    ValueError for a program after `run_decompositions` that changes buffers; TypeError where a call does not fit.
+    """
+    return UnflattenedModule(module, flat_args_adapter)
+
+
+class _Function(ModuleType):
+    """`torch.export.unflatten` is this module and the function in it."""
+
+    def __call__(self, module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
+        return unflatten(module, flat_args_adapter)
+
+
+sys.modules[__name__].__class__ = _Function
