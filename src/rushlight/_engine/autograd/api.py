@@ -200,17 +200,8 @@ def grad(
                 stacklevel=2,
             )
         if isinstance(inputs, dict):
-            found = grad(
-                outputs,
-                tuple(inputs.values()),
-                grad_outputs,
-                retain_graph,
-                create_graph,
-                True,
-                allow_unused,
-                is_grads_batched,
-                materialize_grads,
-            )
+            values, rest = tuple(inputs.values()), (True, allow_unused, is_grads_batched, materialize_grads)
+            found = grad(outputs, values, grad_outputs, retain_graph, create_graph, *rest)
             return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
         if HOOKS.asks or STATE.word & FUNCTION_MODE:
             named = {
@@ -238,11 +229,7 @@ def grad(
             if found is not None:
                 return found
         _check_roots(outs)
-        for tensor in wanted:
-            if not isinstance(tensor, (Tensor, GradientEdge)):
-                raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}")
-            if isinstance(tensor, Tensor) and not tensor._rg:
-                raise RuntimeError("One of the differentiated Tensors does not require grad")
+        _check_wanted(wanted)
         given = (None,) * len(outs) if grad_outputs is None else _tensors(grad_outputs)
         if len(given) < len(outs):
             raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
@@ -252,6 +239,15 @@ def grad(
     except BaseException as error:
         shorten(error)
         raise
+
+
+def _check_wanted(wanted: Sequence[Any]) -> None:
+    """RuntimeError for an input that has no gradient."""
+    for tensor in wanted:
+        if not isinstance(tensor, (Tensor, GradientEdge)):
+            raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}")
+        if isinstance(tensor, Tensor) and not tensor._rg:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
 
 
 def _batched(
