@@ -77,7 +77,7 @@ def test_a_record_that_says_something_else_is_left_aside(tmp_path):
         key, other = program_key(text_of(exe.linked.graph), laid), w.clone()
         expected = [bytes(s) for s in exe(x._ptr, other._ptr)]
         before = dict(COUNTS)
-        for wrong in (None, {}, {"form": "linked 1"}, packed_wiring(linked_of(lambda a, b: a * b).wiring)):
+        for wrong in (None, {}, {"form": "linked 2"}, packed_wiring(linked_of(lambda a, b: a * b).wiring)):
             store().put(key, packed_alone(wrong) or b"")
             again, _, _ = linked((x, w))
             other = w.clone()

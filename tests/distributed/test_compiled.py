@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +62,36 @@ def test_failures_and_further_uses(four: Ranks) -> None:
         assert "index 2000 is out of bounds" in text
     four.run(programs.again)
     four.run(programs.normalized)
+
+
+KEPT = """
+import rushlight as torch, rushlight.distributed as dist
+import rushlight.distributed._functional_collectives as fc
+from rushlight._capture.recording.running.kept import COUNTS
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+f = lambda x: fc.all_reduce(x.square() * 3.28125, "avg", None).sum() / dist.get_world_size()
+x = torch.arange(7.0, requires_grad=True)
+found = torch.compile(f, fullgraph=True)(x)
+found.backward()
+print(COUNTS["linked"], COUNTS["kept"], found.item() == f(x).item(), x.grad.tolist() == (6.5625 * x).tolist())
+"""
+
+
+@pytest.mark.distributed
+def test_linked_programs_are_kept() -> None:
+    """What one process has linked is read by the next one, forward and backward."""
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", KEPT],
+            env={**os.environ, "RUSHLIGHT_KEEP_PLANS": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert first[2:] == second[2:] == ["True", "True"] and second[:2] == ["0", "1"], (first, second)
 
 
 def test_programs_know_their_groups() -> None:

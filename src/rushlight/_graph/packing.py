@@ -122,14 +122,16 @@ def unpacked_ints(data: Any, least: int = -(1 << 63)) -> tuple[int, ...]:
 # ***** graphs *****
 
 
-def packed_graph(graph: Graph) -> list[Any]:
+def packed_graph(graph: Graph, communicates: bool = False) -> list[Any]:
     """[inputs, nodes, places of the outputs].
 
-    `UnpackableError` for effects and collectives, and where a parameter is none that plain data can hold.
+    `UnpackableError` for effects, where a parameter is none that plain data can hold, and for collectives unless the
+    graph may be one that `communicates`: it names groups by their numbers, so it is of use to a process that has traced
+    it itself.
     """
     if any(type(v) is Reference for v in graph.inputs) or any(node.prim.effect is not None for node in graph.nodes):
         raise UnpackableError("a graph with effects")
-    if any(node.prim.family == "collective" for node in graph.nodes):
+    if not communicates and any(node.prim.family == "collective" for node in graph.nodes):
         raise UnpackableError("a graph that communicates: the numbers of groups are those of one job")
     places = {id(v): k for k, v in enumerate(graph.inputs)}
     nodes = []

@@ -27,6 +27,8 @@ _NAMES = {
 _REDUCED = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
 )  # fmt: skip
+# By the value of an operation, the dtype, and the function that was called.
+_CHECKED: dict[tuple[int, Any, str], Reduction] = {}
 
 
 def check_tensor(value: Any, name: str) -> None:
@@ -78,6 +80,16 @@ def reduced_buffer(x: Tensor) -> Buffer:
 
 def reduction_of(op: Any, x: Tensor, name: str) -> Reduction:
     """The reduction that an argument names, checked for a dtype."""
+    if type(op) is RedOpType:  # enums are hashed by Python code: their values are not
+        known = _CHECKED.get((op._value_, x._spec.dtype, name))
+        if known is not None:
+            return known
+        known = _CHECKED[op._value_, x._spec.dtype, name] = _reduction_of(op, x, name)
+        return known
+    return _reduction_of(op, x, name)
+
+
+def _reduction_of(op: Any, x: Tensor, name: str) -> Reduction:
     kind, factor = (op.op, op.factor) if isinstance(op, ReduceOp) else (op, None)
     if not isinstance(kind, RedOpType):
         raise TypeError(f"{name}(): op must be a torch.distributed.ReduceOp, got {op!r}")

@@ -25,7 +25,8 @@ from rushlight._types.spec import Spec
 
 __all__ = ["Part", "Wired", "Wiring", "packed_wiring", "unpacked_part", "unpacked_wiring", "wired", "wiring_text"]
 
-_FORMAT = "linked 1"
+_FORMAT = "linked 2"
+_SWITCHES = ("waves", "memory_plan", "overlap")
 
 
 class Part:
@@ -86,7 +87,7 @@ class Wired(NamedTuple):
 
 class Wiring(NamedTuple):
     """A program: the number of each input's first argument, how many arguments there are, clusters, outputs as values
-    (-1: it lies in an input), whether memory is planned and waves are made, and the number of phases where that is known.
+    (-1: it lies in an input), whether memory is planned, waves are made and collectives overlap, and the number of phases where that is known.
     """
 
     words: list[int]
@@ -130,7 +131,7 @@ def wired(linked: LinkedProgram) -> Wiring:
             numbers[id(result)] = len(numbers)
     outputs = [-1 if v is None else numbers[id(v)] for v in linked.outputs]
     return Wiring(
-        words, n_words, clusters, outputs, {name: linked.on[name] for name in ("waves", "memory_plan", "overlap")}
+        words, n_words, clusters, outputs, {name: linked.on[name] for name in _SWITCHES}
     )
 
 
@@ -169,7 +170,7 @@ def packed_wiring(wiring: Wiring, texts: bool = False, phases: int | None = None
         [records.packed_program(part.program, texts), [[step.name, step.moved] for step in part.steps]]
         for part in wiring.parts
     ]
-    on = [wiring.on["waves"], wiring.on["memory_plan"]]
+    on = [wiring.on.get(name, False) for name in _SWITCHES]
     return {"form": _FORMAT, "words": wiring.words, "arguments": wiring.n_words, "parts": parts, "clusters": rows, "outputs": wiring.outputs, "on": on, "phases": phases}  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
         raise RecordError(f"a linked program without its {error}") from None
     if type(n_words) is not int or type(rows) is not list or type(named) is not list or len(words) != len(in_specs):
         raise RecordError("a linked program of another call")
-    if type(on) is not list or [type(x) for x in on] != [bool, bool]:
+    if type(on) is not list or [type(x) for x in on] != [bool] * len(_SWITCHES):
         raise RecordError("switches that are neither on nor off")
     if not len(words) <= n_words <= 2 * len(words) or (words and max(words) >= n_words):
         raise RecordError("arguments that are not there")
@@ -203,7 +204,7 @@ def unpacked_wiring(data: Any, in_specs: Sequence[Spec | None], results_bytes: S
     checker = _Checker(parts, n_words, [0 if s is None else s.nbytes for s in in_specs])
     clusters = [checker.cluster(row) for row in rows]
     checker.outputs(outputs, results_bytes)
-    return Wiring(words, n_words, clusters, outputs, {"waves": on[0], "memory_plan": on[1]}, phases)
+    return Wiring(words, n_words, clusters, outputs, dict(zip(_SWITCHES, on, strict=True)), phases)
 
 
 def unpacked_part(row: Any) -> Part | None:

@@ -68,7 +68,7 @@ def text_of(graph: Graph) -> str | None:
     if store() is None:
         return None
     try:
-        return json.dumps(packed_graph(graph), separators=(",", ":"))
+        return json.dumps(packed_graph(graph, communicates=True), separators=(",", ":"))
     except (UnpackableError, TypeError):
         return None
 
