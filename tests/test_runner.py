@@ -487,16 +487,13 @@ def test_pickles_of_functions_go_both_ways(run_python, tmp_path: Path) -> None:
         run_python(*reader, "-c", f"{FUNCTIONS}\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
 
 
-# ***** compilers that are not there *****
+# ***** compilers that do nothing *****
 
 
-def test_compilers_that_are_not_there_are_refused_and_eager_is_eager() -> None:
+def test_eager_is_eager() -> None:
     import rushlight as torch
 
     net = torch.nn.Linear(2, 2)
-    for asked in (lambda: torch.jit.script(net), lambda: torch.jit.trace(net, torch.ones(1, 2))):
-        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.\w+"):
-            asked()
     assert torch.compile(net, disable=True) is net
     compiled = torch.compile(net, backend="eager")
     assert torch.equal(compiled(torch.ones(1, 2)), net(torch.ones(1, 2))) and list(compiled.state_dict()) == [
@@ -526,8 +523,7 @@ def test_marks_for_a_compiler_are_marks() -> None:
         and torch.equal(double(torch.ones(2)), 2 * torch.ones(2))
         and double.name == "double"
     )
-    with pytest.raises(NotImplementedError, match="graph"):
-        double.graph
+    assert "aten::mul" in str(double.graph)
     for mark in (
         torch.jit.ignore,
         torch.jit.unused,
@@ -535,7 +531,10 @@ def test_marks_for_a_compiler_are_marks() -> None:
         torch.jit.interface,
         torch.compiler.allow_in_graph,
     ):
-        assert mark(test_marks_for_a_compiler_are_marks) is test_marks_for_a_compiler_are_marks
+
+        def marked() -> None: ...
+
+        assert mark(marked) is marked
     assert torch.jit.isinstance({"a": [1]}, dict[str, list[int]]) and not torch.jit.isinstance(
         (1, "a"), tuple[int, int]
     )

@@ -297,6 +297,16 @@ LAZY = {
     "rushlight._transforms.vjp": "programs without gradients need none",
     "rushlight.autograd.forward_ad": "gradcheck uses it on demand",
     "rushlight.func": "gradcheck uses it on demand",
+    "rushlight.jit.errors": "`torch.jit` is read by most packages, and used by few programs",
+    "rushlight.jit.freezing": "loaded with the first call",
+    "rushlight.jit.frontend.classes": "few scripts have classes of their own",
+    "rushlight.jit.ir.copying": "loaded with the first copy of a graph",
+    "rushlight.jit.modules": "loaded with the first compiled module",
+    "rushlight.jit.scripting": "loaded with the first script",
+    "rushlight.jit.serialization.reader": "loaded with the first archive",
+    "rushlight.jit.serialization.writer": "loaded with the first archive",
+    "rushlight.jit.tracing.tracer": "loaded with the first trace",
+    "rushlight.jit.units": "text is rarely compiled",
     "rushlight.library.builtin": "`torch.ops.aten` is rare",
     "rushlight.multiprocessing": "few checkpoints are written by a process of their own",
     "rushlight.nested.kinds": "files rarely hold nested tensors",
@@ -478,11 +488,13 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
+# A TorchScript graph is run by a function in Python whose text is made of numbered names alone.
 CODE_FROM_TEXT = {
     "_types/shape_env.py",
     "export/_guards.py",
     "fx/graph_module.py",
     "_capture/trace/segments/generated.py",
+    "jit/runtime/compiler.py",
 }
 
 

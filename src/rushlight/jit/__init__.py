@@ -1,11 +1,9 @@
-"""The part of `torch.jit` that is true without a TorchScript compiler.
+"""TorchScript: typed functions and modules that are compiled to graphs, run, printed, saved and loaded as in
+`torch.jit`.
 
-Nothing is ever being scripted or traced here, so `is_scripting()` and `is_tracing()` are False, and marks for the
-compiler (`ignore`, `unused`, `export`, `Final`) stay marks.  `script(function)` gives a `ScriptFunction` that runs the
-function as the Python it is: TorchScript is a subset of Python, so the values are the same and nothing becomes faster.
-What needs the compiled form (`script(module)`, `trace`, `save`, `load`, `freeze`, `.graph`, `.code`) raises
-NotImplementedError.  With `PYTORCH_JIT=0` in the environment `script` and `trace` return what they were given, as in
-PyTorch.
+`script` compiles a function, a class or a module from its source, which it reads and never runs: a typed subset of
+Python, whose errors name the user's line.  `trace` records what a call does.  `save` and `load` write and read PyTorch's
+archives.  With `PYTORCH_JIT=0` in the environment `script` and `trace` return what they were given.
 
 >>> import rushlight as torch
 >>> @torch.jit.script
@@ -17,53 +15,68 @@ PyTorch.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import typing
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from rushlight._interface.base import absent_class, absent_function, refuse
-from rushlight._interface.operators import is_function
+from rushlight._interface.base import LazyModule
 from rushlight.futures import Future
-from rushlight.nn.modules.module import Module
+
+scripting: Any = LazyModule("rushlight.jit.scripting")
+modules: Any = LazyModule("rushlight.jit.modules")
+errors: Any = LazyModule("rushlight.jit.errors")
+units: Any = LazyModule("rushlight.jit.units")
+freezing: Any = LazyModule("rushlight.jit.freezing")
+tracer: Any = LazyModule("rushlight.jit.tracing.tracer")
+reader: Any = LazyModule("rushlight.jit.serialization.reader")
+writer: Any = LazyModule("rushlight.jit.serialization.writer")
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "enable_onednn_fusion",
-    "export", "export_opnames", "fork", "freeze", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
-    "optimize_for_inference", "save", "script", "script_if_tracing", "set_fusion_strategy", "trace", "trace_module", "unused", "wait",
+    "export", "export_opnames", "fork", "freeze", "fuser", "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "last_executed_optimized_graph",
+    "load", "onednn_fusion_enabled", "optimize_for_inference", "optimized_execution", "run_frozen_optimizations", "save", "script", "script_if_tracing",
+    "script_method", "set_fusion_strategy", "set_module", "strict_fusion", "trace", "trace_module", "unused", "wait",
 ]  # fmt: skip
 
-_WHY = "there is no TorchScript compiler here; the model itself runs as Python, torch.save keeps its weights"
 _is_instance = isinstance  # `torch.jit.isinstance` below has the same name
+_LATE = {
+    "Error": errors, "ScriptWarning": errors, "TracerWarning": errors, "TracingCheckError": errors, "ScriptFunction": modules, "ScriptModule": modules,
+    "RecursiveScriptModule": modules, "TopLevelTracedModule": modules, "TracedModule": modules, "ScriptMethod": modules, "CompilationUnit": units,
+    "ConstMap": modules,
+}  # fmt: skip
 
 
-class Error(Exception):
-    """What compiled code raises, as `torch.jit.Error`."""
+def __getattr__(name: str) -> Any:
+    place = _LATE.get(name)
+    if place is None:
+        raise AttributeError(f"module 'rushlight.jit' has no attribute {name!r}")
+    found = globals()[name] = getattr(place, name)
+    return found
 
 
-class ScriptWarning(Warning):
-    """Compiled code differs from the Python that it was made of."""
-
-
-class TracingCheckError(Exception):
-    """A traced function gives other results than the function itself."""
-
-
-class TracerWarning(Warning):
-    """A warning of the tracer, as `torch.jit.TracerWarning`; nothing here gives one."""
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
 
 
 def is_scripting() -> bool:
-    """Whether this code is being compiled by TorchScript: False."""
+    """Whether this code is being compiled by TorchScript: False where it runs as Python."""
     return False
 
 
 def is_tracing() -> bool:
-    """Whether calls are being recorded by `torch.jit.trace`: False."""
-    return False
+    """Whether calls are being recorded by `torch.jit.trace`."""
+    return _TRACING.depth > 0
+
+
+class _Tracing:
+    """How many traces record at the moment."""
+
+    depth = 0
+
+
+_TRACING = _Tracing()
 
 
 # ***** marks *****
@@ -72,13 +85,14 @@ def is_tracing() -> bool:
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
     """Mark a method that the compiler should leave to Python; a decorator with or without arguments."""
     if callable(drop):
+        drop._torchscript_modifier = "ignore (leave as a call to Python, cannot be torch.jit.save'd)"
         return drop
     if not _is_instance(drop, bool):
         raise RuntimeError(f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}")
     if drop:
         warnings.warn("ignore(True) has been deprecated. Use torch.jit.unused now.", FutureWarning, stacklevel=2)
         return unused
-    return lambda function: function
+    return ignore
 
 
 def unused(fn: Any) -> Any:
@@ -98,13 +112,18 @@ def export(fn: Any) -> Any:
     return fn
 
 
+_OVERLOADS: dict[str, list[Any]] = {}
+
+
 def _overload(func: Any) -> Any:
-    """Mark a declaration of a function's further signature for the compiler; it is returned."""
+    """Mark a declaration of a function's further signature; the compiler takes the first that fits."""
+    _OVERLOADS.setdefault(f"{func.__module__}.{func.__qualname__}", []).append(func)
     return func
 
 
 def interface(obj: Any) -> Any:
-    """Mark a class as an interface of modules; it is returned."""
+    """Mark a class as an interface: any class with methods of these names and types may stand for it."""
+    obj._is_script_interface = True
     return obj
 
 
@@ -149,97 +168,230 @@ def _switched_off() -> bool:
     return os.environ.get("PYTORCH_JIT", "1") == "0"
 
 
-class ScriptFunction:
-    """What `script` makes of a function: it runs as Python; the compiled form (`graph`, `code`, `save`) is not there."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.__name__  # type: ignore[attr-defined]
-
-    @property
-    def graph(self) -> Any:
-        """Raises NotImplementedError."""
-        refuse("torch.jit.ScriptFunction.graph", _WHY)
-
-    @property
-    def code(self) -> str:
-        """Raises NotImplementedError."""
-        refuse("torch.jit.ScriptFunction.code", _WHY)
-
-    def save(self, filename: Any, _extra_files: Any = None) -> None:
-        """Raises NotImplementedError."""
-        refuse("torch.jit.ScriptFunction.save()", _WHY)
-
-
-ScriptModule = absent_class("torch.jit.ScriptModule", _WHY, (Module,))
-CompilationUnit = absent_class("torch.jit.CompilationUnit", _WHY)
-
-
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """A function as a `ScriptFunction`; a class as itself.  NotImplementedError for a module, whose compiled form would
-    be used in its place.
+    """Compile a function, a class or a module from its source.
+
+    The source is a typed subset of Python: arguments without an annotation are tensors.  RuntimeError names the line of
+    what is not in the subset.
     """
-    if _switched_off() or _is_instance(obj, (ScriptFunction, type)):
-        return obj
-    if _is_instance(obj, Module):
-        refuse("torch.jit.script(module)", _WHY)
-    if not (is_function(obj) or inspect.ismethod(obj)):
-        refuse(f"torch.jit.script() of a {type(obj).__name__}", _WHY)
-    return ScriptFunction(obj)
+    if optimize is not None:
+        warnings.warn(
+            "`optimize` is deprecated and has no effect. Use `with torch.jit.optimized_execution()` instead",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return obj if _switched_off() else scripting.script(obj, example_inputs)
 
 
 def script_if_tracing(fn: Any) -> Any:
-    """`fn`: it would be compiled where a trace is being recorded, which never happens here."""
-    return fn
+    """A function that is compiled when a trace calls it first, and then called in the trace; elsewhere it runs as it is.
+
+    >>> import rushlight as torch
+    >>> @torch.jit.script_if_tracing
+    ... def clipped(x: torch.Tensor) -> torch.Tensor:
+    ...     return x.clamp(max=1) if x.sum() > 1 else x
+    >>> clipped(torch.tensor([2.0]))
+    tensor([1.])
+    """
+    import functools
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not is_tracing():
+            return fn(*args, **kwargs)
+        compiled = script(fn)
+        return compiled(*args, **kwargs)
+
+    wrapper.__original_fn = fn  # type: ignore[attr-defined]
+    wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
+    return wrapper
 
 
 _script_if_tracing = script_if_tracing
 
 
-def _overload_method(fn: Any) -> Any:
-    """Mark a signature of a method; `fn` is returned."""
+def script_method(fn: Any) -> Any:
+    """Mark a method of a `ScriptModule` class; such classes are not there: `script` compiles modules."""
+    fn._script_method = True
     return fn
 
 
-def trace(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Raises NotImplementedError (with `PYTORCH_JIT=0`, `func` is returned)."""
+def _overload_method(fn: Any) -> Any:
+    """Mark a signature of a method; the compiler takes the first that fits."""
+    _OVERLOADS.setdefault(f"{fn.__module__}.{fn.__qualname__}", []).append(fn)
+    return fn
+
+
+def trace(
+    func: Any,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> Any:
+    """Record what a function or a module does with example inputs, as a graph that runs with other tensors.
+
+    What Python decides (branches, loops, numbers taken out of tensors) stays as it was with the examples; a
+    `TracerWarning` says where.  With `check_trace` the graph is run beside the function.
+    """
     if _switched_off():
         return func
-    refuse("torch.jit.trace()", _WHY)
+    return tracer.trace(
+        func, example_inputs, example_kwarg_inputs, tracer.Checks(check_trace, check_inputs, check_tolerance), strict
+    )
 
 
-def trace_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
-    """As `trace`."""
+def trace_module(
+    mod: Any,
+    inputs: Any,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_inputs_is_kwarg: bool = False,
+    _store_inputs: bool = True,
+) -> Any:
+    """Record several methods of a module: `inputs` gives the example inputs of each by its name."""
     if _switched_off():
         return mod
-    refuse("torch.jit.trace_module()", _WHY)
+    return tracer.trace_module(mod, inputs, tracer.Checks(check_trace, check_inputs, check_tolerance), strict)
 
 
-save, load, freeze, _get_trace_graph = (
-    absent_function(f"torch.jit.{name}", _WHY) for name in ("save", "load", "freeze", "_get_trace_graph")
-)
-optimize_for_inference, export_opnames = (
-    absent_function(f"torch.jit.{name}", _WHY) for name in ("optimize_for_inference", "export_opnames")
-)
-set_fusion_strategy = absent_function("torch.jit.set_fusion_strategy", _WHY)
+# ***** files *****
+
+
+def save(m: Any, f: Any, _extra_files: Any = None) -> None:
+    """Write a compiled module or function to a file or a path, as PyTorch's archive; `_extra_files` are further records."""
+    writer.save(m, f, _extra_files)
+
+
+def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> Any:
+    """Read an archive of `torch.jit.save`, of PyTorch's or of ours.
+
+    Its code is read and compiled to graphs; nothing of it runs as Python.  `_extra_files` is a dict whose values are
+    filled in.  RuntimeError for a damaged file.
+    """
+    return reader.load(f, map_location, _extra_files)
+
+
+def jit_module_from_flatbuffer(f: Any) -> Any:
+    """NotImplementedError: archives of PyTorch's mobile format are not read."""
+    raise NotImplementedError(
+        "rushlight reads no modules in PyTorch's flatbuffer format: save them with torch.jit.save"
+    )
+
+
+def save_jit_module_to_flatbuffer(m: Any, f: Any, _extra_files: Any = None) -> None:
+    """NotImplementedError, as `jit_module_from_flatbuffer`."""
+    raise NotImplementedError(
+        "rushlight writes no modules in PyTorch's flatbuffer format: torch.jit.save writes archives"
+    )
+
+
+# ***** optimising *****
+
+
+def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True) -> Any:
+    """A copy of a module in evaluation mode whose parameters and attributes are constants of one graph.
+
+    `preserved_attrs` are attributes and methods that stay.
+    """
+    return freezing.freeze(mod, preserved_attrs, optimize_numerics)
+
+
+def run_frozen_optimizations(mod: Any, optimize_numerics: bool = True, preserved_methods: Any = None) -> None:
+    """Fold what freezing made constant; `freeze` has done it."""
+    freezing.optimize(mod, optimize_numerics, preserved_methods)
+
+
+def optimize_for_inference(mod: Any, other_methods: Any = None) -> Any:
+    """A frozen module: as `freeze`, for a module that is not frozen yet."""
+    return freezing.optimize_for_inference(mod, other_methods)
+
+
+def export_opnames(m: Any) -> list[str]:
+    """The operators that a compiled module calls, sorted: `aten::add.Tensor`, ..."""
+    return list(freezing.operator_names(m))
+
+
+def set_fusion_strategy(strategy: Any) -> Any:
+    """Keep a strategy of fusing and give the one before; graphs run operator by operator here, whatever it says."""
+    before, _FUSION["strategy"] = _FUSION["strategy"], list(strategy)
+    return before
+
+
+_FUSION: dict[str, Any] = {"strategy": [("STATIC", 2), ("DYNAMIC", 10)], "onednn": False}
 
 
 def onednn_fusion_enabled() -> bool:
-    """False."""
-    return False
+    """False: graphs are not fused by oneDNN here."""
+    return bool(_FUSION["onednn"])
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
     """NotImplementedError for True."""
     if enabled:
-        refuse("torch.jit.enable_onednn_fusion(True)", _WHY)
+        raise NotImplementedError("rushlight has no oneDNN whose fusions could be enabled")
+
+
+class optimized_execution:
+    """A context in which graphs may be optimised (or not): they run the same way."""
+
+    def __init__(self, should_optimize: bool) -> None:
+        self.should_optimize = should_optimize
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+class fuser(optimized_execution):
+    """A context that names a fuser: `fuser0` to `fuser3`; graphs run the same way."""
+
+    def __init__(self, name: str) -> None:
+        if name not in ("fuser0", "fuser1", "fuser2", "fuser3"):
+            raise Exception(f"unrecognized fuser option (name: {name})")  # PyTorch's class
+        super().__init__(True)
+
+
+class strict_fusion:
+    """A context for compiled code that asks that all of it is fused: there is no fuser, so it cannot be entered."""
+
+    def __enter__(self) -> None:
+        raise NotImplementedError("rushlight fuses no TorchScript graphs: torch.compile fuses operators")
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+def last_executed_optimized_graph() -> Any:
+    """NotImplementedError: graphs run as they are, see `.inlined_graph`."""
+    raise NotImplementedError("rushlight keeps no optimised copies of graphs: .inlined_graph shows what runs")
+
+
+def set_module(obj: Any, mod: str) -> None:
+    """Give an object's `__module__`."""
+    if not _is_instance(mod, str):
+        raise TypeError("The mod argument should be a string")
+    obj.__module__ = mod
+
+
+def _get_trace_graph(f: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+    """(graph, outputs) of a trace."""
+    return tracer.trace_graph(f, args, kwargs)
 
 
 # ***** tasks *****
@@ -252,6 +404,12 @@ def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return future
 
 
+_fork = fork
+
+
 def wait(future: Any) -> Any:
     """The value of a future of `fork`."""
     return future.wait()
+
+
+_wait = wait

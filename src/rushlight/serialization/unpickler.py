@@ -341,9 +341,9 @@ def _operations() -> dict[int, Callable[[SafeUnpickler], None]]:
     table: dict[bytes, Callable[[SafeUnpickler], None]] = {
         pickle.GLOBAL: s._global,
         pickle.STACK_GLOBAL: s._stack_global,
-        pickle.REDUCE: s._reduce,
+        pickle.REDUCE: lambda u: u._reduce(),
         pickle.NEWOBJ: s._new_object,
-        pickle.BUILD: s._build,
+        pickle.BUILD: lambda u: u._build(),  # archives of models build objects of their own classes
         pickle.BINPERSID: s._persistent,
         pickle.APPEND: s._append,
         pickle.APPENDS: s._appends,

@@ -10,6 +10,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.operators import casts
+from rushlight._interface.tensors import STATE
 from rushlight.nn import init
 from rushlight.nn.composites.recurrence import run_cell, run_layers
 from rushlight.nn.modules.module import Module
@@ -207,7 +208,7 @@ class RNNBase(Module):
         if not batched:
             input = input.unsqueeze(batch_dim)
         state = self._state(input, hx, None, batched)
-        if rushlight.compiler.is_exporting():
+        if rushlight.compiler.is_exporting() or STATE.dispatch_modes and STATE.dispatch_modes[-1].pre_dispatch:
             output, *last = self._as_operator(input, state)
             if not batched:
                 output, last = output.squeeze(batch_dim), [part.squeeze(1) for part in last]

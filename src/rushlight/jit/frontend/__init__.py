@@ -1,0 +1,1 @@
+"""From Python, or from the code of an archive, to graphs."""

@@ -1,0 +1,571 @@
+"""Names in Python functions: what closures, globals and builtins hold, and what it means in scripts."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import math
+import re
+import textwrap
+import types
+import typing
+from typing import Any
+
+import rushlight
+from rushlight._interface.base import LazyModule
+from rushlight.jit.frontend import annotations
+from rushlight.jit.frontend.builtins import BUILTIN_NAMES
+from rushlight.jit.frontend.emitter import Emitter
+from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, Source
+from rushlight.jit.frontend.library import functions
+from rushlight.jit.frontend.library.functional import reduction_kind
+from rushlight.jit.frontend.sugared import (
+    Builtin,
+    Callee,
+    ClassValue,
+    EnumClass,
+    ExceptionClass,
+    Items,
+    Methods,
+    NoneValue,
+    PythonValue,
+    Simple,
+    Special,
+    Sugared,
+    TupleClass,
+)
+from rushlight.jit.ir import types as T
+from rushlight.jit.ir.function import Function
+from rushlight.jit.ir.graph import Location
+from rushlight.jit.ir.passes.constants import constant_of, is_constant
+from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
+from rushlight.jit.ir.types import Type
+from rushlight.jit.runtime.constants import number_of
+from rushlight.library.aten.calls import aten_name
+
+classes: Any = LazyModule("rushlight.jit.frontend.classes")
+
+__all__ = ["PythonNames", "Unit", "define_from", "qualified_name", "syntax_of"]
+
+_MODIFIERS = {"unused": "unused", "ignore": "ignored"}
+
+
+def syntax_of(function: Any) -> tuple[ast.FunctionDef, Source]:
+    """The syntax tree of a function, and its source; OSError text where there is no source."""
+    function = inspect.unwrap(function)
+    try:
+        lines, first = inspect.getsourcelines(function)
+        filename = inspect.getsourcefile(function) or ""
+    except (OSError, TypeError):
+        raise OSError(
+            f"Can't get source for {function}. TorchScript requires source access in order to carry out compilation, make sure original .py files are available."
+        ) from None
+    text = "".join(lines)
+    cut = len(lines[0]) - len(lines[0].lstrip())
+    text = textwrap.dedent(text) if cut else text
+    source = Source(text.rstrip("\n"), filename, first, cut, getattr(function, "__name__", ""))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise FrontendError(f"the source of {function} cannot be read: {error}") from None
+    node = tree.body[0] if tree.body else None
+    if isinstance(node, (ast.AsyncFunctionDef, ast.ClassDef)) or not isinstance(node, ast.FunctionDef):
+        raise FrontendError("Expected a single top-level function: lambdas and async functions are not compiled")
+    return node, source
+
+
+def qualified_name(held: Any, unit: Unit, key: Any = None) -> str:
+    """`__torch__.module.name`, with a mangled place where another thing has the name."""
+    module = getattr(held, "__module__", None) or "__main__"
+    name = getattr(held, "__qualname__", held.__name__).rpartition(".")[2].replace("<lambda>", "_lambda")
+    place = "__torch__" if module == "__main__" else f"__torch__.{module}"
+    place = re.sub(r"^__torch__\.rushlight\b", "__torch__.torch", place)
+    place = re.sub(r"[^\w.]", "_", place)
+    return unit.take(place, name, held if key is None else key)
+
+
+class Unit:
+    """What was compiled in this process, by name."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, Any] = {}
+        self.functions: dict[Any, Function] = {}
+        self.classes: dict[type, Type] = {}
+        self.count = 0
+
+    def take(self, place: str, name: str, key: Any) -> str:
+        """A name that nothing else has."""
+        full = f"{place}.{name}"
+        while full in self.taken and self.taken[full] is not key:
+            full = f"{place}.___torch_mangle_{self.count}.{name}"
+            self.count += 1
+        self.taken[full] = key
+        return full
+
+    def of_class(self, held: type) -> Type | None:
+        """The type of a class: named tuples, enumerations, interfaces, classes that were or can be compiled."""
+        found = self.classes.get(held)
+        if found is not None:
+            return found
+        return classes.compile_class(held, self)
+
+    def of_value(self, value: Any) -> Type | None:
+        """The type of an object whose class has one."""
+        held = getattr(value, "__dict__", {}).get("_type")
+        if isinstance(held, T.ClassType):
+            return held
+        if isinstance(
+            value, (bool, int, float, str, complex, dict, list, rushlight.Tensor)
+        ) and not annotations.is_enum(type(value)):
+            return None
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return None
+        if isinstance(value, rushlight.nn.Module) or type(value).__module__ in ("builtins", "collections"):
+            return None
+        if hasattr(value, "_fields") or annotations.is_enum(type(value)) or type(value) in self.classes:
+            return self.of_class(type(value))
+        return None
+
+
+UNIT = Unit()
+
+
+def define_from(function: Any, unit: Unit = UNIT, owner: Any = None, names: Any = None) -> Function:
+    """A compiled function of a Python function; it is compiled when first needed."""
+    python = inspect.unwrap(function)
+    cached = unit.functions.get((python, owner))
+    if cached is not None:
+        return cached
+    name = qualified_name(python, unit) if owner is None else f"{owner.name}.{python.__name__}"
+
+    def define(made: Function) -> None:
+        node, source = syntax_of(python)
+        resolver = names or PythonNames(python, unit, owner)
+        compile_syntax(made, node, source, resolver, owner)
+
+    made = Function(name, define)
+    made.python, made.owner = python, owner
+    unit.functions[python, owner] = made
+    return made
+
+
+def compile_syntax(made: Function, node: ast.FunctionDef, source: Source, resolver: PythonNames, owner: Any) -> None:
+    """Compile the syntax of a function into `made`."""
+    emitter = Emitter(source, resolver)
+    arguments, returns = signature(node, source, resolver, owner)
+    try:
+        made.graph, made.schema = emitter.function(node, arguments, returns, owner)
+    except RecursionError:
+        raise CompileError(
+            f"function '{made.name}' is nested too deeply or called recursively", source.at(node)
+        ) from None
+
+
+def signature(
+    node: ast.FunctionDef, source: Source, resolver: PythonNames, owner: Any
+) -> tuple[list[Argument], Type | None]:
+    """The arguments of a function with their types and defaults, and the annotated result."""
+    args = node.args
+    at = source.at(node)
+    if args.vararg is not None or args.kwarg is not None:
+        raise NotSupportedError(
+            "Compiled functions can't take variable number of arguments or use keyword-only arguments with defaults", at
+        )
+    comment = _type_comment(node, source)
+    listed = [*args.posonlyargs, *args.args]
+    if owner is not None:
+        if not listed:
+            raise CompileError("methods must have a self argument", at)
+        listed = listed[1:]
+    kinds = _comment_types(comment, resolver, at, len(listed)) if comment else None
+    values = resolver.defaults()
+    made = []
+    for place, arg in enumerate((*listed, *args.kwonlyargs)):
+        if kinds is not None:
+            kind: Type = kinds[0][place] if place < len(kinds[0]) else T.TENSOR
+        else:
+            kind = T.TENSOR if arg.annotation is None else resolver.type(arg.annotation, source.at(arg))
+        if kind == T.ANY and resolver.globals.get("__name__", "").startswith("rushlight.nn."):
+            kind = T.TENSOR  # the package's own layers take tensors where they say Any
+        default = values.get(arg.arg, NO_DEFAULT)
+        argument = Argument(arg.arg, kind, _default(default, kind, source.at(arg)), kwarg_only=arg in args.kwonlyargs)
+        argument.N = _spread(arg.annotation)
+        if argument.N is not None and isinstance(argument.default, int):
+            argument.default = [argument.default] * argument.N
+        made.append(argument)
+    if kinds is not None:
+        return made, kinds[1]
+    returns = None if node.returns is None else resolver.type(node.returns, at)
+    if returns == T.ANY and resolver.globals.get("__name__", "").startswith("rushlight.nn."):
+        returns = None
+    return made, returns
+
+
+def _spread(annotation: ast.expr | None) -> int | None:
+    """The length of `BroadcastingList2[int]`: one number may stand for so many."""
+    if annotation is not None:
+        words = ast.unparse(annotation).split("BroadcastingList")
+        if len(words) == 2 and words[1][:1].isdigit():
+            return int(words[1][0])
+    return None
+
+
+def _default(value: Any, kind: Type, at: Location) -> Any:
+    if value is NO_DEFAULT or value is None:
+        return value
+    if isinstance(value, (rushlight.dtype, rushlight.layout, rushlight.memory_format)):
+        return number_of(value)
+    listed = kind.inner[0] if kind.name == "Optional" else kind
+    if listed == T.FLOAT and type(value) is int:
+        return float(value)
+    if listed.name == "List" and isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _type_comment(node: ast.FunctionDef, source: Source) -> str | None:
+    last = node.body[0].lineno
+    for line in source.lines[node.lineno - 1 : last]:
+        matched = re.search(r"#\s*type:\s*(\(.*)$", line)
+        if matched and "->" in matched[1] and "ignore" not in matched[1][:8]:
+            return matched[1].strip()
+    return None
+
+
+def _comment_types(text: str, resolver: PythonNames, at: Location, count: int) -> tuple[list[Type], Type]:
+    args, _, result = text.rpartition("->")
+    try:
+        tree = ast.parse(args.strip(), mode="eval").body
+        returned = ast.parse(result.strip(), mode="eval").body
+    except SyntaxError:
+        raise CompileError(f"Bad type line {text!r}", at) from None
+    nodes = list(tree.elts) if isinstance(tree, ast.Tuple) else [tree]
+    return [resolver.type(n, at) for n in nodes], resolver.type(returned, at)
+
+
+class PythonNames:
+    """The names that a Python function may use."""
+
+    def __init__(self, function: Any, unit: Unit = UNIT, owner: Any = None) -> None:
+        self.function, self.unit, self.owner = function, unit, owner
+        self.globals = getattr(function, "__globals__", {})
+        code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+        self.closure: dict[str, Any] = {}
+        for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
+            try:
+                self.closure[name] = cell.cell_contents
+            except ValueError:
+                continue
+
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of the function's arguments."""
+        found = {}
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if parameter.default is not inspect.Parameter.empty:
+                found[name] = parameter.default
+        return found
+
+    def find(self, name: str) -> tuple[bool, Any]:
+        """(whether there is such a name, what it holds)."""
+        if name in self.closure:
+            return True, self.closure[name]
+        if name in self.globals:
+            return True, self.globals[name]
+        return False, None
+
+    def type(self, node: ast.expr, at: Location | None) -> Type:
+        """The type that an annotation means."""
+        if isinstance(node, ast.Name) and node.id == "NoneType" and not self.find("NoneType")[0]:
+            return T.NONE
+        return annotations.type_of_annotation(annotations.evaluate(node, self.find, at), self.unit, at)
+
+    # ***** values *****
+
+    def value(self, name: str, at: Location | None, e: Any) -> Sugared | None:
+        """What a name means; None for an unknown one."""
+        found, held = self.find(name)
+        if found:
+            return self.python_value(held, at, e)
+        if name in BUILTIN_NAMES:
+            return BUILTIN_NAMES[name]
+        if hasattr(builtins, name):
+            return self.python_value(getattr(builtins, name), at, e)
+        return None
+
+    def python_value(self, held: Any, at: Location | None, e: Any, constant: bool = False) -> Sugared:
+        """What a Python object means."""
+        if isinstance(held, (rushlight.dtype, rushlight.layout, rushlight.memory_format)):
+            return Simple(e.graph.constant(number_of(held), T.INT))
+        if constant:
+            made = self._constant(held, e)
+            if made is not None:
+                return made
+        if held is None:
+            return NoneValue()
+        if isinstance(held, type):
+            return self._class(held, at)
+        if isinstance(held, types.ModuleType):
+            return PythonValue(held)
+        if callable(held) and not isinstance(held, rushlight.nn.Module):
+            return self._callable(held, at, e)
+        return PythonValue(held)
+
+    def _constant(self, held: Any, e: Any) -> Sugared | None:
+        for python, kind in (
+            (bool, T.BOOL),
+            (int, T.INT),
+            (float, T.FLOAT),
+            (complex, T.COMPLEX),
+            (str, T.STR),
+            (rushlight.device, T.DEVICE),
+        ):
+            if type(held) is python:
+                return Simple(e.graph.constant(held, kind))
+        if type(held) is tuple:
+            parts = [self._constant(v, e) for v in held]
+            if all(p is not None for p in parts):
+                return Items([p for p in parts if p is not None])
+        return None
+
+    def attribute(self, held: Any, name: str, at: Location, e: Any) -> Sugared:
+        """An attribute of a Python object."""
+        if not hasattr(held, name):
+            raise CompileError(
+                f"module has no attribute '{name}'"
+                if isinstance(held, types.ModuleType)
+                else f"python value of type '{type(held).__name__}' has no attribute '{name}'",
+                at,
+            )
+        if (
+            not isinstance(held, types.ModuleType)
+            and not isinstance(held, type)
+            and type(held).__module__.partition(".")[0] != "rushlight"
+        ):
+            raise CompileError(
+                f"python value of type '{type(held).__name__}' cannot be used as a value. Perhaps it is a closed over global variable? If so, please consider passing it in as an argument or use a local varible instead.",
+                at,
+            )
+        return self.python_value(getattr(held, name), at, e, constant=True)
+
+    def _class(self, held: type, at: Location | None) -> Sugared:
+        if issubclass(held, BaseException):
+            place = held.__module__
+            return ExceptionClass(f"{place}.{held.__qualname__}" if place else held.__name__)
+        name = held.__name__
+        if held.__module__ == "builtins" and name in BUILTIN_NAMES:
+            return BUILTIN_NAMES[name]
+        if held is rushlight.device:
+            return Builtin("aten::device")
+        if held in (rushlight.Size,):
+            return Special("list")
+        made = self.unit.of_class(held) if held is not rushlight.Tensor else None
+        if isinstance(made, T.NamedTuple):
+            return TupleClass(made)
+        if isinstance(made, T.EnumType):
+            return EnumClass(made)
+        if isinstance(made, T.ClassType):
+            return ClassValue(made)
+        return PythonValue(held)
+
+    def _callable(self, held: Any, at: Location | None, e: Any) -> Sugared:
+        special = _specials().get(held) if _hashable(held) else None
+        if special is not None:
+            return special
+        if hasattr(held, "_function") and isinstance(held._function, Function):
+            return Callee(held._function)
+        modifier = getattr(held, "_torchscript_modifier", "")
+        if modifier.startswith(("unused", "ignore")):
+            return self.ignored(held)
+        library = _library_function(held)
+        if isinstance(library, dict):
+            return _Dispatched(library["without"], library["with"], library["place"], self.unit)
+        if library is not None:
+            forms = library if isinstance(library, list) else [library]
+            return Callee(*[define_from(f, self.unit) for f in forms])
+        name = _operator_name(held)
+        if name is not None:
+            place = getattr(held, "__module__", "") or ""
+            return (
+                _Reducing(name, self.unit)
+                if "nn.functional" in place or place.startswith("rushlight.nn")
+                else Builtin(name)
+            )
+        if isinstance(held, (types.FunctionType, types.MethodType)):
+            overloads = getattr(held, "_overloads", None)
+            if overloads:
+                return Callee(*[define_from(o, self.unit) for o in overloads])
+            return Callee(define_from(held, self.unit))
+        return PythonValue(held)
+
+    def ignored(self, held: Any, owner: Any = None) -> Sugared:
+        """A function or a method (of `owner`) that is left to Python, or that must not be called."""
+        node, source = syntax_of(held)
+        names = PythonNames(inspect.unwrap(held), self.unit)
+        method = owner.type if owner is not None else None
+        unused = held._torchscript_modifier.startswith("unused")
+        if unused and (node.args.vararg is not None or node.args.kwarg is not None):
+            return Special("unused", T.TENSOR if node.returns is None else names.type(node.returns, source.at(node)))
+        arguments, returns = signature(node, source, names, method)
+        if unused:
+            return Special("unused", returns or T.TENSOR)
+        schema = Schema(held.__name__, "", arguments, [Argument("", returns or T.TENSOR)])
+        return Special("ignored", (held, schema, owner))
+
+    # ***** modules and classes *****
+
+    def container(self, kind: T.ClassType) -> tuple[str, list[str]] | None:
+        """(list, sequential or dict, the names of the modules) of a container of modules."""
+        held = kind.python
+        if not isinstance(held, type) or not issubclass(held, rushlight.nn.Module):
+            return None
+        nn = rushlight.nn
+        for cls, word in ((nn.ModuleList, "list"), (nn.Sequential, "sequential"), (nn.ModuleDict, "dict"), (nn.ParameterList, "list"),
+                          (nn.ParameterDict, "dict")):  # fmt: skip
+            if issubclass(held, cls):
+                names = [
+                    n for n, t in kind.attributes.items() if getattr(t, "is_module", False) or n in kind.parameters
+                ]
+                return word, names
+        return None
+
+    def static_method(self, kind: T.ClassType, name: str, e: Any) -> Sugared | None:
+        """A static method of a class."""
+        held = getattr(kind.python, name, None) if kind.python is not None else None
+        return Callee(define_from(held, self.unit)) if isinstance(held, types.FunctionType) else None
+
+    def parent(self, e: Any, at: Location) -> Sugared | None:
+        """`super()` in a method."""
+        if self.owner is None:
+            return None
+        return _Parent(self, self.closure.get("__class__"), e.lookup("self", at))
+
+
+class _Reducing(Builtin):
+    """An operator whose `reduction` is a word in Python and a number in its schema."""
+
+    def __init__(self, name: str, unit: Unit) -> None:
+        super().__init__(name)
+        self.unit = unit
+
+    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
+        given = kwargs.get("reduction")
+        if given is not None and given.type == T.STR:
+            kind = Callee(define_from(reduction_kind, self.unit)).call(e, at, [given], {})
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("size_average", "reduce")}
+            kwargs["reduction"] = kind.value(e, at)
+        return super().call(e, at, args, kwargs)
+
+
+class _Dispatched(Sugared):
+    """A function that gives indices too where `return_indices` is True, which must be known."""
+
+    kind = "function"
+
+    def __init__(self, without: Any, with_indices: Any, place: int, unit: Unit) -> None:
+        self.forms, self.place, self.unit = (without, with_indices), place, unit
+
+    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
+        asked = kwargs.pop("return_indices", None)
+        if asked is None and len(args) > self.place:
+            asked = args[self.place]
+            args = [*args[: self.place], *args[self.place + 1 :]]
+        if asked is not None and not is_constant(asked):
+            raise CompileError("return_indices must be known when the function is compiled", at)
+        chosen = self.forms[1 if asked is not None and constant_of(asked) else 0]
+        return Callee(define_from(chosen, self.unit)).call(e, at, args, kwargs)
+
+
+class _Parent(Sugared):
+    """`super()`."""
+
+    kind = "super"
+
+    def __init__(self, names: PythonNames, cls: Any, owner: Any) -> None:
+        self.names, self.cls, self.owner = names, cls, owner
+
+    def attr(self, e: Any, at: Location, name: str) -> Sugared:
+        held = self.names.owner
+        mro = held.python.__mro__
+        start = mro.index(self.cls) + 1 if self.cls in mro else 1
+        for cls in mro[start:]:
+            if name in vars(cls):
+                return _ParentMethod(self.names, cls, name, self.owner)
+        raise CompileError(f"super() has no attribute '{name}'", at)
+
+
+class _ParentMethod(Sugared):
+    kind = "method"
+
+    def __init__(self, names: PythonNames, cls: type, name: str, owner: Any) -> None:
+        self.names, self.cls, self.name, self.owner = names, cls, name, owner
+
+    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
+        if self.name == "__init__":
+            return NoneValue()
+        kind = self.names.owner
+        hidden = f"__{self.cls.__name__}_{self.name}"
+        if hidden not in kind.methods:
+            made = define_from(vars(self.cls)[self.name], self.names.unit, kind)
+            made.qualified_name = f"{kind.name}.{hidden}"
+            kind.methods[hidden] = made
+        return Methods(self.owner.value(e, at), [hidden]).call(e, at, args, kwargs)
+
+
+def _hashable(held: Any) -> bool:
+    try:
+        hash(held)
+    except TypeError:
+        return False
+    return True
+
+
+_SPECIALS: dict[Any, Sugared] = {}
+_MATH = "ceil copysign erf erfc exp expm1 fabs floor gamma lgamma log log10 log1p pow sqrt isnan isinf isfinite degrees radians fmod modf frexp ldexp factorial gcd sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh"
+
+
+def _specials() -> dict[Any, Sugared]:
+    if not _SPECIALS:
+        jit = rushlight.jit
+        table: dict[Any, Sugared] = {
+            **{getattr(builtins, n): v for n, v in BUILTIN_NAMES.items() if hasattr(builtins, n)},
+            **{getattr(math, n): Builtin(f"aten::{n}") for n in _MATH.split()},
+            math.remainder: Builtin("aten::mathremainder"),
+            jit.annotate: Special("annotate"), jit.isinstance: Special("isinstance"), jit.is_scripting: Special("is_scripting"),
+            jit.is_tracing: Special("is_tracing"), jit.fork: Special("fork"), jit.wait: Special("wait"), typing.cast: Special("annotate"),
+            rushlight.compiler.is_compiling: Special("is_compiling"), rushlight.is_grad_enabled: Builtin("aten::is_grad_enabled"),
+            rushlight.compiler.is_dynamo_compiling: Special("is_compiling"),
+            rushlight.autograd.grad: Builtin("aten::grad"), rushlight.tensor: Builtin("aten::tensor"), rushlight.as_tensor: Builtin("aten::as_tensor"),
+            rushlight.manual_seed: Builtin("aten::manual_seed"), rushlight.save: Builtin("aten::save"),
+        }  # fmt: skip
+        import warnings
+
+        table[warnings.warn] = Special("warn")
+        for name in ("is_torchdynamo_compiling", "has_torch_function", "has_torch_function_unary"):
+            held = getattr(rushlight.overrides, name, None)
+            if held is not None:
+                table[held] = Special("is_compiling")
+        _SPECIALS.update(table)
+    return _SPECIALS
+
+
+def _library_function(held: Any) -> Any:
+    return functions().get(held) if _hashable(held) else None
+
+
+def _operator_name(held: Any) -> str | None:
+    """The operator that a function of the package is; None for none."""
+    op = getattr(held, "_opname", None)
+    if op is not None and hasattr(held, "namespace"):
+        return f"{held.namespace}::{op}"
+    if type(held).__name__ in ("OpOverloadPacket", "BuiltinPacket"):
+        return f"{held._qualified_op_name if hasattr(held, '_qualified_op_name') else 'aten::' + held.__name__}"
+    module = getattr(held, "__module__", "") or ""
+    if module.startswith("rushlight.jit"):
+        return None
+    if not (module == "torch" or module.startswith(("rushlight", "torch."))) and not hasattr(held, "operator"):
+        return None
+    name = aten_name(held)
+    if name and variants(f"aten::{name}"):
+        return f"aten::{name}"
+    return None

@@ -1,0 +1,530 @@
+"""The intermediate representation: graphs of nodes in blocks, in single assignment form.
+
+Control flow is nodes with blocks: `prim::If` has two, `prim::Loop` one. Graphs print as PyTorch's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rushlight._interface.base import LazyModule
+from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
+
+copying: Any = LazyModule("rushlight.jit.ir.copying")
+
+__all__ = ["Block", "Graph", "Location", "Node", "Value", "constant_text"]
+
+
+class Location:
+    """A part of a source text: for comments in graphs, and for errors."""
+
+    __slots__ = ("end_column", "source", "start_column", "line")
+
+    def __init__(self, source: Any, line: int, start_column: int, end_column: int) -> None:
+        self.source, self.line, self.start_column, self.end_column = source, line, start_column, end_column
+
+    def __str__(self) -> str:
+        if self.source is None or not self.source.filename:
+            return ""
+        return f"{self.source.filename}:{self.source.first_line + self.line - 1}:{self.source.shown(self.start_column)}"
+
+
+class Value:
+    """What a node gives, or what a block or a graph takes."""
+
+    __slots__ = ("graph", "name", "node", "shaped", "type", "unique", "uses")
+
+    def __init__(self, graph: Graph, node: Node | None, kind: Type, name: str = "") -> None:
+        self.graph, self.node, self.type = graph, node, kind
+        self.unique = graph.next_unique
+        graph.next_unique += 1
+        self.name = ""
+        self.shaped = ""  # dtype, sizes and strides, where a trace knows them
+        self.uses: list[tuple[Any, int]] = []
+        if name:
+            self.set_name(name)
+
+    def set_name(self, name: str) -> Value:
+        """Take a name; one that is used gets a number behind it."""
+        self.graph.rename(self, name)
+        return self
+
+    def debugName(self) -> str:
+        """The name, or the number where it has none."""
+        return self.name or str(self.unique)
+
+    def __repr__(self) -> str:
+        return f"{self.debugName()} defined in (%{self.debugName()} : {self.type})"
+
+    def replace_all(self, other: Value) -> None:
+        """Use `other` wherever this is used."""
+        for user, at in self.uses:
+            user.inputs[at] = other
+            other.uses.append((user, at))
+        self.uses = []
+
+
+class Returned:
+    """The results of a block, as a user of values."""
+
+    __slots__ = ("block", "inputs")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.inputs: list[Value] = []
+
+
+class Node:
+    """An operation: its kind (`aten::add`), inputs, outputs, attributes, and blocks."""
+
+    __slots__ = ("attributes", "block", "blocks", "graph", "inputs", "kind_", "location", "outputs", "schema", "scope")
+
+    def __init__(self, graph: Graph, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] = ()) -> None:
+        self.graph, self.kind_ = graph, kind
+        self.inputs: list[Value] = []
+        self.attributes: dict[str, Any] = {}
+        self.block: Block | None = None
+        self.blocks: list[Block] = []
+        self.location: Location | None = None
+        self.schema: Any = None
+        self.scope = ""
+        self.outputs = [Value(graph, self, t) for t in types]
+        for value in inputs:
+            self.add_input(value)
+
+    def add_input(self, value: Value) -> None:
+        """One more input."""
+        value.uses.append((self, len(self.inputs)))
+        self.inputs.append(value)
+
+    def set_input(self, at: int, value: Value) -> None:
+        """Another value for an input."""
+        self.inputs[at].uses.remove((self, at))
+        self.inputs[at] = value
+        value.uses.append((self, at))
+
+    def remove_inputs(self) -> None:
+        """No inputs any longer."""
+        for at, value in enumerate(self.inputs):
+            value.uses.remove((self, at))
+        self.inputs = []
+
+    def remove_input(self, at: int) -> None:
+        """One input less."""
+        values = [v for i, v in enumerate(self.inputs) if i != at]
+        self.remove_inputs()
+        for value in values:
+            self.add_input(value)
+
+    def add_output(self, kind: Type, name: str = "") -> Value:
+        """One more output."""
+        value = Value(self.graph, self, kind, name)
+        self.outputs.append(value)
+        return value
+
+    def remove_output(self, at: int) -> None:
+        """One output less; it must have no uses."""
+        assert not self.outputs[at].uses
+        self.graph.forget(self.outputs.pop(at))
+
+    def add_block(self) -> Block:
+        """One more block."""
+        block = Block(self.graph, self)
+        self.blocks.append(block)
+        return block
+
+    def destroy(self) -> None:
+        """Take it out of its block; its outputs have no uses."""
+        for block in self.blocks:
+            block.clear()
+        self.remove_inputs()
+        for value in self.outputs:
+            self.graph.forget(value)
+        if self.block is not None:
+            self.block.nodes.remove(self)
+            self.block = None
+
+    def insert_before(self, other: Node) -> Node:
+        """Stand in front of another node."""
+        block = other.block
+        assert block is not None
+        block.nodes.insert(block.nodes.index(other), self)
+        self.block = block
+        return self
+
+    def insert_after(self, other: Node) -> Node:
+        """Stand behind another node."""
+        block = other.block
+        assert block is not None
+        block.nodes.insert(block.nodes.index(other) + 1, self)
+        self.block = block
+        return self
+
+    def move_before(self, other: Node) -> None:
+        """Leave the place, and stand in front of another node."""
+        assert self.block is not None
+        self.block.nodes.remove(self)
+        self.insert_before(other)
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        return self.outputs[0]
+
+    # ***** under PyTorch's names *****
+
+    def kind(self) -> str:
+        """The kind, such as `aten::add`."""
+        return self.kind_
+
+    def outputsSize(self) -> int:
+        """How many outputs there are."""
+        return len(self.outputs)
+
+    def inputsSize(self) -> int:
+        """How many inputs there are."""
+        return len(self.inputs)
+
+    def attributeNames(self) -> list[str]:
+        """The names of the attributes."""
+        return list(self.attributes)
+
+    def hasAttribute(self, name: str) -> bool:
+        """Whether there is an attribute of this name."""
+        return name in self.attributes
+
+    def scopeName(self) -> str:
+        """The modules in whose calls a traced node was recorded."""
+        return self.scope
+
+    def sourceRange(self) -> str:
+        """Where the node was written."""
+        return str(self.location) if self.location is not None else ""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def __repr__(self) -> str:
+        return "".join(_node_lines(self, 0))
+
+
+class Block:
+    """A sequence of nodes with parameters (`inputs`) and results (`returned.inputs`)."""
+
+    __slots__ = ("graph", "inputs", "nodes", "owner", "returned")
+
+    def __init__(self, graph: Graph, owner: Node | None) -> None:
+        self.graph, self.owner = graph, owner
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.returned = Returned(self)
+
+    @property
+    def outputs(self) -> list[Value]:
+        """The results."""
+        return self.returned.inputs
+
+    def add_input(self, kind: Type, name: str = "", at: int | None = None) -> Value:
+        """One more parameter."""
+        value = Value(self.graph, None, kind, name)
+        self.inputs.insert(len(self.inputs) if at is None else at, value)
+        return value
+
+    def add_result(self, value: Value) -> None:
+        """One more result."""
+        value.uses.append((self.returned, len(self.returned.inputs)))
+        self.returned.inputs.append(value)
+
+    def set_results(self, values: Sequence[Value]) -> None:
+        """Other results."""
+        for at, value in enumerate(self.returned.inputs):
+            value.uses.remove((self.returned, at))
+        self.returned.inputs = []
+        for value in values:
+            self.add_result(value)
+
+    def remove_result(self, at: int) -> None:
+        """One result less."""
+        self.set_results([v for i, v in enumerate(self.outputs) if i != at])
+
+    def clear(self) -> None:
+        """Destroy all nodes."""
+        self.set_results([])
+        for node in reversed(list(self.nodes)):
+            for value in node.outputs:
+                value.uses = []
+            node.destroy()
+
+    def append(self, node: Node) -> Node:
+        """Put a node at the end."""
+        node.block = self
+        self.nodes.append(node)
+        return node
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes, and those of their blocks."""
+        for node in list(self.nodes):
+            yield node
+            for block in node.blocks:
+                yield from block.all_nodes()
+
+
+class Graph:
+    """A graph: a block whose parameters are the inputs."""
+
+    def __init__(self) -> None:
+        self.next_unique = 0
+        self.names: dict[str, Value] = {}
+        self.suffix: dict[str, int] = {}
+        self.block = Block(self, None)
+        self.at: Block = self.block
+        self.before: Node | None = None
+        self.location: Location | None = None
+
+    # ***** names *****
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value a name that no other value has."""
+        if not name or not _is_name(name):
+            raise ValueError(f"Invalid name: '{name}'")
+        if value.name == name:
+            return
+        if value.name:
+            del self.names[value.name]
+            value.name = ""
+        if name in self.names:
+            # The newcomer takes the name, its owner the next free one with a number.
+            base, _, number = name.rpartition(".")
+            at = 1
+            if base and number.isdigit():
+                at = int(number)
+            else:
+                base = name
+            at = max(at, self.suffix.get(base, -1) + 1)
+            while f"{base}.{at}" in self.names:
+                at += 1
+            self.suffix[base] = at + 1
+            other = self.names.pop(name)
+            other.name = ""
+            self.rename(other, f"{base}.{at}")
+        value.name = name
+        self.names[name] = value
+
+    def forget(self, value: Value) -> None:
+        """Free the name of a value."""
+        if value.name and self.names.get(value.name) is value:
+            del self.names[value.name]
+        value.name = ""
+
+    # ***** building *****
+
+    def insert(self, node: Node) -> Node:
+        """Put a node where the graph is being built."""
+        if node.location is None:
+            node.location = self.location
+        if self.before is not None:
+            node.insert_before(self.before)
+        else:
+            self.at.append(node)
+        return node
+
+    def create(self, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] = (TENSOR,)) -> Node:
+        """A node that stands nowhere yet."""
+        return Node(self, kind, inputs, types)
+
+    def op(self, kind: str, inputs: Sequence[Value], result: Type, **attributes: Any) -> Value:
+        """Insert a node with one output, and give that."""
+        node = self.create(kind, inputs, (result,))
+        node.attributes.update(attributes)
+        return self.insert(node).outputs[0]
+
+    def constant(self, value: Any, kind: Type) -> Value:
+        """Insert a constant."""
+        node = self.create("prim::Constant", (), (kind,))
+        if kind != NONE or value is not None:
+            node.attributes["value"] = value
+        return self.insert(node).outputs[0]
+
+    @property
+    def inputs_list(self) -> list[Value]:
+        """The inputs."""
+        return self.block.inputs
+
+    # ***** under PyTorch's names *****
+
+    def inputs(self) -> Iterator[Value]:
+        """The inputs."""
+        return iter(self.block.inputs)
+
+    def outputs(self) -> Iterator[Value]:
+        """The results."""
+        return iter(self.block.outputs)
+
+    def nodes(self) -> Iterator[Node]:
+        """The nodes, in order."""
+        return iter(list(self.block.nodes))
+
+    def findNode(self, kind: str, recurse: bool = True) -> Node | None:
+        """The first node of a kind; None for none."""
+        found = self.findAllNodes(kind, recurse)
+        return found[0] if found else None
+
+    def findAllNodes(self, kind: str, recurse: bool = True) -> list[Node]:
+        """The nodes of a kind."""
+        nodes = self.block.all_nodes() if recurse else iter(self.block.nodes)
+        return [n for n in nodes if n.kind_ == kind]
+
+    def copy(self) -> Graph:
+        """A graph of new nodes with the same meaning."""
+        return copying.copy_graph(self)
+
+    def str(self, print_source_ranges: bool = True) -> str:
+        """The text, with or without the places in the source."""
+        return graph_text(self, print_source_ranges)
+
+    def __str__(self) -> str:  # type: ignore[valid-type]
+        return graph_text(self)
+
+    __repr__ = __str__
+
+
+def _is_name(name: str) -> bool:
+    return not name.isdigit()
+
+
+# ***** printing *****
+
+_ESCAPES = {
+    "\\": "\\\\",
+    '"': '\\"',
+    "\n": "\\n",
+    "\t": "\\t",
+    "\r": "\\r",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\v": "\\v",
+    "'": "\\'",
+}
+
+
+def string_text(value: str) -> str:
+    """A string as graphs and code print it."""
+    out = []
+    for byte in value.encode("utf-8", "surrogatepass"):
+        letter = chr(byte)
+        out.append(_ESCAPES.get(letter) or (letter if 32 <= byte < 127 else f"\\{byte:03o}"))
+    return '"' + "".join(out) + '"'
+
+
+def float_text(value: float) -> str:
+    """A float as graphs and code print it."""
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    text = f"{value:.17g}"
+    return text if any(c in text for c in ".e") else text + "."
+
+
+def constant_text(value: Any, kind: Type) -> str:
+    """The value of a constant, as graphs print it."""
+    if isinstance(value, str):
+        return string_text(value)
+    if isinstance(value, bool):
+        return str(int(value)) if kind == BOOL else str(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _general(value)
+    if isinstance(value, complex):
+        return f"{value.real:g}{value.imag:+g}j"
+    if kind.name == "Device":
+        return string_text(str(value))
+    if kind == TENSOR or type(value).__name__ == "Tensor":
+        return "<Tensor>" if value.numel() != 1 or value.dim() else "{" + _item_text(value) + "}"
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join(_element_text(v) for v in value)
+        if isinstance(value, list):
+            return f"[{shown}]"
+        return f"({shown}{',' if len(value) == 1 else ''})"
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{_element_text(k)}: {_element_text(v)}" for k, v in value.items())
+        return f"annotate({kind.annotation}, {{{pairs}}})"
+    return f"annotate({kind.annotation}, None)" if value is None else f"{value}"
+
+
+def _general(value: float) -> str:
+    if value != value or value in (float("inf"), float("-inf")):
+        return float_text(value)
+    if value == int(value) and abs(value) < 1e10:
+        return ("-" if str(value).startswith("-0") else "") + f"{int(value)}."
+    return f"{value:.17g}"
+
+
+def _element_text(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, bool):
+        return str(value)
+    return constant_text(value, INT)
+
+
+def _item_text(value: Any) -> str:
+    item = value.item()
+    return f"{item:g}" if isinstance(item, float) else str(int(item) if isinstance(item, bool) else item)
+
+
+def _shown_value(value: Value) -> str:
+    return f"%{value.debugName()} : {_type_text(value)}"
+
+
+def _type_text(value: Value) -> str:
+    return value.shaped or str(value.type)
+
+
+def _head(node: Node) -> str:
+    if node.attributes:
+        shown = ", ".join(f"{k}={_attribute(v, node)}" for k, v in sorted(node.attributes.items()))
+        return f"{node.kind_}[{shown}]"
+    return node.kind_
+
+
+def _attribute(value: Any, node: Node) -> str:
+    if isinstance(value, Graph):
+        return "<Graph>"
+    if node.kind_ == "prim::Constant" and node.outputs:
+        kind = node.outputs[0].type
+        if kind.name == "Function":
+            return f'"{getattr(value, "name", value)}"'
+        if kind.kind() == "EnumType":
+            return f"{kind.name}.{value.name}"
+        return constant_text(value, kind)
+    return constant_text(value, INT)
+
+
+def _node_lines(node: Node, depth: int, ranges: bool = True) -> Iterator[str]:
+    pad = "  " * depth
+    results = ", ".join(map(_shown_value, node.outputs))
+    inputs = ", ".join(f"%{v.debugName()}" for v in node.inputs)
+    line = f"{pad}{results} = {_head(node)}({inputs})"
+    if node.scope:
+        line += f", scope: {node.scope}"
+    place = str(node.location) if node.location is not None and ranges else ""
+    yield line + (f" # {place}" if place else "") + "\n"
+    for at, block in enumerate(node.blocks):
+        yield f"{pad}  block{at}({', '.join(map(_shown_value, block.inputs))}):\n"
+        for inner in block.nodes:
+            yield from _node_lines(inner, depth + 2, ranges)
+        yield f"{pad}    -> ({', '.join('%' + v.debugName() for v in block.outputs)})\n"
+
+
+def graph_text(graph: Graph, ranges: bool = True) -> str:
+    """The text of a graph."""
+    inputs = ",\n      ".join(map(_shown_value, graph.block.inputs))
+    lines = [f"graph({inputs}):\n"]
+    for node in graph.block.nodes:
+        lines += _node_lines(node, 1, ranges)
+    lines.append(f"  return ({', '.join('%' + v.debugName() for v in graph.block.outputs)})\n")
+    return "".join(lines)

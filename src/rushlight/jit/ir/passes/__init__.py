@@ -1,0 +1,1 @@
+"""Passes over graphs: from loads and stores to single assignment, exits to conditions, constants, dead code, inlining."""

@@ -1,0 +1,1 @@
+"""Archives of TorchScript, as PyTorch writes them."""

@@ -1,0 +1,1 @@
+"""Graphs from what a call does: `torch.jit.trace`."""

@@ -1,0 +1,388 @@
+"""What a trace writes down: operators, sizes, calls of modules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import rushlight
+from rushlight.jit.errors import TracerWarning
+from rushlight.library.aten.calls import bound
+from rushlight.nn.modules import hooks
+from rushlight.overrides import TorchFunctionMode
+from rushlight.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Call", "Recorder", "Step", "TracedInt"]
+
+_LEAVES = {
+    "__bool__": "boolean", "is_nonzero": "boolean", "__int__": "integer", "__index__": "index", "__float__": "float", "item": "number", "tolist": "list",
+    "__complex__": "complex number", "numpy": "NumPy array", "__array__": "NumPy array",
+}  # fmt: skip
+_ARITHMETIC = frozenset(
+    "add sub mul div true_divide floor_divide remainder pow rsub eq ne lt gt le ge __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__ __pow__"
+    " __radd__ __rsub__ __rmul__ __rtruediv__ __eq__ __ne__ __lt__ __gt__ __le__ __ge__ add_ sub_ mul_ div_ __iadd__ __isub__ __imul__".split()
+)
+_UNRECORDED = frozenset(("item", "_local_scalar_dense", "is_nonzero", "equal", "is_same_size"))
+
+
+class TracedInt(int):
+    """A size that came out of a tensor while a trace records: what is computed of it is recorded too."""
+
+    recorder: Any
+    number: int
+
+    def _with(self, name: str, other: Any, swapped: bool = False) -> Any:
+        if isinstance(other, rushlight.Tensor):
+            return NotImplemented
+        operation = getattr(int, f"__{name}__")
+        found = operation(self, other) if not swapped else getattr(int, f"__r{name}__")(self, other)
+        if found is NotImplemented or not isinstance(other, int) or isinstance(other, bool):
+            return found
+        pair = (other, self) if swapped else (self, other)
+        return self.recorder.computed(f"aten::{name}", pair, int(found))
+
+    def __add__(self, other: Any) -> Any:
+        return self._with("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with("add", other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with("sub", other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with("mul", other, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with("floordiv", other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with("floordiv", other, True)
+
+
+class Step:
+    """One operator: its schema's name, the values of all arguments, the numbers of its results."""
+
+    __slots__ = ("arguments", "function", "kind", "location", "overload", "outputs", "shapes")
+
+    def __init__(self, kind: str, overload: str, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.kind, self.overload, self.arguments, self.outputs = kind, overload, list(arguments), list(outputs)
+        self.location: Any = None
+        self.function: Any = None
+        self.shapes: list[str] = []
+
+
+class Ref:
+    """A value of the record: a tensor or a number that a step gave, or an input."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Attribute:
+    """A parameter, a buffer or another tensor of a module, by its module and name."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.name = module, name
+
+
+class Call:
+    """A call of a module (None: of a function): its steps and inner calls."""
+
+    def __init__(self, module: Any, outer: Call | None) -> None:
+        self.module, self.outer = module, outer
+        self.steps: list[Any] = []
+
+
+class Recorder:
+    """Records one call."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.root = self.current = Call(module, None)
+        self.numbers: dict[int, Any] = {}
+        self.kept: list[Any] = []
+        self.noted: list[tuple[Any, int]] = []
+        self.count = 0
+        self.inputs: list[Any] = []
+        self.result: Any = None
+        self.shapes: dict[int, str] = {}
+        self.strict = True
+        self.paused = 0
+        self._attributes: dict[int, Attribute] = {}
+        self._handles: list[Any] = []
+        self.modules: set[int] = set()
+        if module is not None:
+            for inner in module.modules():
+                self.modules.add(id(inner))
+                for table in (inner._parameters, inner._buffers, inner.__dict__):
+                    for name, value in table.items():
+                        if isinstance(value, rushlight.Tensor):
+                            self._attributes.setdefault(id(value), Attribute(inner, name))
+
+    # ***** entering *****
+
+    def __enter__(self) -> Recorder:
+        if self.module is not None:
+            self._handles = [
+                hooks.register_module_forward_pre_hook(self._entered),
+                hooks.register_module_forward_hook(self._left, always_call=True),
+            ]
+        self._modes = (_Operators(self), _Functions(self))
+        _CURRENT.append(self)
+        for mode in self._modes:
+            mode.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for mode in reversed(self._modes):
+            mode.__exit__(*exc)
+        _CURRENT.pop()
+        for handle in self._handles:
+            handle.remove()
+
+    def _entered(self, module: Any, args: Any) -> None:
+        if id(module) in self.modules and not self.paused and module is not self.module:
+            inner = Call(module, self.current)
+            self.current.steps.append(inner)
+            self.current = inner
+
+    def _left(self, module: Any, args: Any, result: Any) -> None:
+        if self.current.module is module and self.current.outer is not None and not self.paused:
+            self.current = self.current.outer
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function with inputs that are noted."""
+        self.paused += 1
+        given = [self._input(a) for a in args]
+        named = {k: self._input(v) for k, v in kwargs.items()}
+        self.paused -= 1
+        self.inputs = [*given, *named.values()]
+        self.result = func(*given, **named)
+        return self.result
+
+    def _input(self, value: Any) -> Any:
+        if isinstance(value, rushlight.Tensor):
+            # A tensor of its own: one that is given twice is two inputs.
+            fresh = (
+                value.detach().requires_grad_(value.requires_grad)
+                if value.requires_grad and value.is_leaf
+                else value.view_as(value)
+            )
+            self.note(fresh)
+            return fresh
+        if isinstance(value, (tuple, list)):
+            made = [self._input(v) for v in value]
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        if isinstance(value, dict):
+            return {k: self._input(v) for k, v in value.items()}
+        return value
+
+    # ***** values *****
+
+    def note(self, value: Any) -> Any:
+        """Give a tensor a number."""
+        if isinstance(value, (list, tuple)):
+            return [self.note(v) for v in value]
+        if not isinstance(value, rushlight.Tensor):
+            return None
+        made = Ref(self.count)
+        self.count += 1
+        self.numbers[id(value)] = made
+        self.noted.append((value, made.number))
+        self.shapes[made.number] = shape_text(value)
+        return made
+
+    def ref(self, value: Any) -> Any:
+        """What stands for a value in the record."""
+        if isinstance(value, rushlight.Tensor):
+            found = self.numbers.get(id(value))
+            if found is not None:
+                return found
+            attribute = self._attributes.get(id(value))
+            if attribute is not None:
+                return attribute
+            self.kept.append(value)
+            if value.requires_grad:
+                raise RuntimeError(
+                    "Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or input, or detaching the gradient"
+                )
+            return value
+        if isinstance(value, TracedInt):
+            return Ref(value.number)
+        if isinstance(value, (list, tuple)):
+            return [self.ref(v) for v in value]
+        return value
+
+    def computed(self, kind: str, arguments: Sequence[Any], value: int) -> Any:
+        """A number that was computed of others."""
+        if self.paused or not _CURRENT or _CURRENT[-1] is not self:
+            return value
+        made = TracedInt(value)
+        made.recorder, made.number = self, self.count
+        self.count += 1
+        self.add(Step(kind, "int", [self.ref(a) for a in arguments], [Ref(made.number)]))
+        return made
+
+    def size(self, tensor: Any, dim: int) -> Any:
+        """The size of a dim, as a number of the record."""
+        made = TracedInt(tensor.shape[dim])
+        made.recorder, made.number = self, self.count
+        self.count += 1
+        self.add(Step("aten::size", "int", [self.ref(tensor), dim], [Ref(made.number)]))
+        return made
+
+    def tensor_of(self, number: TracedInt) -> Any:
+        """A number of the record as a tensor without dims."""
+        self.paused += 1
+        made = rushlight.scalar_tensor(int(number), dtype=rushlight.int64)
+        self.paused -= 1
+        self.add(Step("prim::NumToTensor", "Scalar", [Ref(number.number)], [self.note(made)]))
+        return made
+
+    def add(self, step: Any) -> None:
+        """One more step."""
+        step.location = _user_place()
+        self.current.steps.append(step)
+
+    def operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """An operator that ran."""
+        if self.paused or func._opname in _UNRECORDED:
+            return
+        if func.form is None:
+            raise RuntimeError(f"torch.jit.trace cannot record {func}: it is no operator of PyTorch's")
+        values = bound(func, args, kwargs)
+        arguments = [self.ref(v) for v in values.values()]
+        overload = "" if func._overloadname == "default" else func._overloadname
+        step = Step(f"aten::{func._opname}", overload, arguments, [])
+        many = isinstance(result, (tuple, list))
+        results = func.form.parsed().returns
+        if many and len(results) == 1:
+            step.outputs = [self.note(list(result))]
+        else:
+            step.outputs = [self.note(r) for r in (result if many else (result,))]
+        self.add(step)
+
+    def call_function(self, function: Any, values: Sequence[Any]) -> Any:
+        """A compiled function that is called by the traced one."""
+        arguments = [self.ref(v) for v in values]
+        self.paused += 1
+        try:
+            result = function.run(*values)
+        finally:
+            self.paused -= 1
+        step = Step(
+            "prim::CallFunction",
+            "",
+            arguments,
+            [self.note(result) if isinstance(result, rushlight.Tensor) else self._structure(result)],
+        )
+        step.function = function
+        self.add(step)
+        return result
+
+    def _structure(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self.note(r) if isinstance(r, rushlight.Tensor) else self._structure(r) for r in result)
+        if isinstance(result, list):
+            return [self.note(r) for r in result]
+        return None
+
+
+_CURRENT: list[Recorder] = []
+
+
+def current() -> Recorder | None:
+    """The recorder of the trace that runs."""
+    return _CURRENT[-1] if _CURRENT and not _CURRENT[-1].paused else None
+
+
+def shape_text(x: Any) -> str:
+    """A tensor's type as traced graphs show it."""
+    words = {
+        "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
+        "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    }  # fmt: skip
+    word = words.get(str(x.dtype).removeprefix("torch."), "Tensor")
+    sizes = ", ".join(map(str, map(int, x.shape)))
+    strides = f"strides=[{', '.join(map(str, x.stride()))}], " if x.layout is rushlight.strided else ""
+    head = f"{sizes}, " if sizes else ""
+    return f"{word}({head}{strides if sizes else ''}requires_grad={int(x.requires_grad)}, device={x.device})"
+
+
+def _user_place() -> Any:
+    import sys
+
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] != "rushlight" or name.startswith("rushlight.nn.modules."):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+class _Operators(TorchDispatchMode):
+    """Sees operators above autograd."""
+
+    pre_dispatch = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.recorder.operator(func, args, kwargs, result)
+        return result
+
+
+class _Functions(TorchFunctionMode):
+    """Sees sizes, and what leaves tensors for Python."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        recorder = self.recorder
+        if recorder.paused:
+            return func(*args, **kwargs)
+        if (
+            name == "__get__"
+            and getattr(getattr(func, "__self__", None), "__name__", "") == "shape"
+            or name == "size"
+            and len(args) == 1
+            and not kwargs
+        ):
+            found = func(*args, **kwargs)
+            return rushlight.Size([recorder.size(args[0], d) for d in range(len(found))])
+        if name == "size":
+            dim = args[1] if len(args) > 1 else kwargs.get("dim")
+            if isinstance(dim, int):
+                func(*args, **kwargs)
+                return recorder.size(args[0], dim)
+        if name in _ARITHMETIC and any(isinstance(a, TracedInt) for a in args):
+            args = tuple(recorder.tensor_of(a) if isinstance(a, TracedInt) else a for a in args)
+        if name in _LEAVES:
+            warnings.warn(
+                f"Converting a tensor to a Python {_LEAVES[name]} might cause the trace to be incorrect. We can't record the data flow of Python values, so "
+                "this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!",
+                TracerWarning,
+                stacklevel=3,
+            )
+        return func(*args, **kwargs)

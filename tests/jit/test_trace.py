@@ -1,0 +1,101 @@
+"""`torch.jit.trace`: graphs of what calls did."""
+
+import io
+import warnings
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.lstm = nn.LSTM(4, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        h = self.body(x).mean((2, 3))
+        out, (last, _) = self.lstm(h.unsqueeze(0))
+        return self.head(self.body[2](out)), last.view(x.size(0), -1)
+
+
+def test_modules_become_methods_and_generalise() -> None:
+    net = Net().eval()
+    traced = torch.jit.trace(net, torch.randn(2, 1, 8, 8))
+    x = torch.randn(3, 1, 9, 9)
+    for wanted, found in zip(net(x), traced(x), strict=True):
+        assert torch.equal(wanted, found)
+    assert isinstance(traced, torch.jit.ScriptModule) and "aten::conv2d" in str(traced.inlined_graph)
+    assert "CallMethod" in str(traced.graph) and "Float(2, 1, 8, 8, strides=[64, 64, 8, 1]" in str(traced.graph)
+    out = io.BytesIO()
+    traced.save(out)
+    out.seek(0)
+    for wanted, found in zip(net(x), torch.jit.load(out)(x), strict=True):
+        assert torch.equal(wanted, found)
+    assert [n for n, _ in traced.named_parameters()] == [n for n, _ in net.named_parameters()]
+
+
+def test_functions_inputs_and_outputs() -> None:
+    def f(x: Any, pair: Any, table: Any) -> Any:
+        return x + pair[0], (pair[1] * table["k"], x.shape[0] + x)
+
+    given = (torch.ones(2), (torch.ones(2), torch.full((2,), 3.0)), {"k": torch.ones(2)})
+    traced = torch.jit.trace(f, given)
+    other = (torch.ones(3), (torch.ones(3), torch.full((3,), 4.0)), {"k": torch.full((3,), 2.0)})
+    wanted, found = f(*other), traced(*other)
+    assert torch.equal(wanted[0], found[0]) and torch.equal(wanted[1][0], found[1][0])
+    with pytest.raises(RuntimeError, match="strict=False"):
+        torch.jit.trace(lambda x: [x, x], torch.ones(1))
+    listed = torch.jit.trace(lambda x: {"a": x + 1}, torch.ones(1), strict=False)
+    assert listed(torch.zeros(1))["a"] == 1
+
+
+def test_python_values_are_warned_of() -> None:
+    with pytest.warns(torch.jit.TracerWarning, match="Converting a tensor to a Python boolean"):
+        traced = torch.jit.trace(lambda x: x * 2 if x.sum() > 0 else x, torch.ones(2), check_trace=False)
+    assert torch.equal(traced(-torch.ones(2)), torch.full((2,), -2.0))
+    count = [0]
+
+    def drifting(x: Any) -> Any:
+        count[0] += 1
+        return x + count[0]
+
+    with pytest.warns(torch.jit.TracerWarning, match="does not match the corresponding output of the Python function"):
+        torch.jit.trace(drifting, torch.ones(2))
+
+
+def test_scripts_inside_of_traces_keep_their_branches() -> None:
+    @torch.jit.script_if_tracing
+    def clipped(x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() > 1):
+            x = x.clamp(max=1)
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        traced = torch.jit.trace(lambda x: clipped(x) * 2, torch.zeros(2))
+    assert torch.equal(traced(torch.full((2,), 5.0)), torch.full((2,), 2.0))
+    assert torch.equal(traced(torch.zeros(2)), torch.zeros(2)) and not torch.jit.is_tracing()
+
+
+def test_several_methods() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.lin(x)
+
+        def twice(self, x: Any) -> Any:
+            return self.lin(self.lin(x))
+
+    module = Two()
+    x = torch.ones(1, 2)
+    traced = torch.jit.trace_module(module, {"forward": x, "twice": x})
+    y = torch.randn(3, 2)
+    assert torch.equal(traced(y), module(y)) and torch.equal(traced.twice(y), module.twice(y))
