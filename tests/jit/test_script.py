@@ -51,7 +51,7 @@ def containers(xs: List[Tensor], d: Dict[str, int]) -> Tuple[Tensor, List[int], 
 
 
 def words(s: str) -> Tuple[str, int, bool, List[str]]:  # noqa: UP006
-    return f"<{s.upper()}>" + "%d" % 3, s.find("b"), "a" in [s[0]], s.split(",")
+    return f"<{s.upper()}>" + f"{3}", s.find("b"), "a" in [s[0]], s.split(",")
 
 
 def indices(x, at):
@@ -135,7 +135,7 @@ def test_code_is_written_as_pytorch_writes_it() -> None:
     h0 = unchecked_cast(Tensor, h)
   k = self.k
   h1 = h0
-  for i in range(k):
+  for _i in range(k):
     lin = self.lin
     h2 = torch.tanh(torch.add((lin).forward(x, ), h1))
     if bool(torch.gt(torch.sum(h2), 0)):
