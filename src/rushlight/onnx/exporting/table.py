@@ -50,10 +50,9 @@ def translations() -> dict[str, Translation]:
 
 @cache
 def keywords(function: Translation) -> frozenset[str]:
-    """The keyword-only parameters of a translation."""
-    return frozenset(
-        name for name, p in inspect.signature(function).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY
-    )
+    """The parameters of a translation that a call may name."""
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return frozenset(name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds)
 
 
 class Call:

@@ -362,10 +362,15 @@ def hypot(call: Call, x: Value, y: Value) -> Value:
     return call.out("Sqrt", call.op("Add", call.op("Mul", x, x), call.op("Mul", y, y)))
 
 
+def _gap(call: Call, x: Value, y: Value) -> Value:
+    """x - y; 0 of equal ones, infinite ones too."""
+    return call.op("Where", call.op("Equal", x, y), call.const(0.0, x.dtype), call.op("Sub", x, y), dtype=x.dtype)
+
+
 @translates("aten::logaddexp")
 def logaddexp(call: Call, x: Value, y: Value) -> Value:
     x, y = common(call, x, y, dtype=call.dtype)
-    gap = call.op("Neg", call.op("Abs", call.op("Sub", x, y)))
+    gap = call.op("Neg", call.op("Abs", _gap(call, x, y)))
     return call.out("Add", call.op("Max", x, y), call.op("Softplus", gap))
 
 
@@ -373,7 +378,7 @@ def logaddexp(call: Call, x: Value, y: Value) -> Value:
 def logaddexp2(call: Call, x: Value, y: Value) -> Value:
     x, y = common(call, x, y, dtype=call.dtype)
     ln2 = call.const(math.log(2), x.dtype)
-    gap = call.op("Neg", call.op("Mul", call.op("Abs", call.op("Sub", x, y)), ln2))
+    gap = call.op("Neg", call.op("Mul", call.op("Abs", _gap(call, x, y)), ln2))
     return call.out("Add", call.op("Max", x, y), call.op("Div", call.op("Softplus", gap), ln2))
 
 

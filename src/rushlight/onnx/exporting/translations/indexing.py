@@ -31,8 +31,11 @@ def index_select(call: Call, x: Value, dim: int, index: Value) -> Value:
 
 @translates("aten::gather")
 def gather(call: Call, x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    if 0 in index.shape:  # type: ignore[operator]
+        return call.full(call.dims(index), 0, x.dtype, shape=call.shape)
     if not index.ndim:
-        return call.reshape(x, [], shape=())
+        made = call.op("GatherElements", *_raised(call, x, call.cast(index, INT64)), axis=0, shape=(1,))
+        return call.reshape(made, [], shape=())
     if not x.ndim:
         x = call.reshape(x, [1])
     return call.op("GatherElements", x, call.cast(index, INT64), axis=dim, shape=call.shape)
@@ -81,7 +84,12 @@ def _together(call: Call, x: Value, mask: Value) -> tuple[Value, Value]:
 
 @translates("aten::masked_scatter")
 def masked_scatter(call: Call, x: Value, mask: Value, source: Value) -> Value:
-    mask = call.op("Expand", mask, call.shape_vector(x), shape=x.shape)
+    if not x.ndim:
+        made = masked_scatter(call, *_raised(call, x, mask, source))
+        return call.reshape(made, [])
+    if mask.shape != x.shape:
+        x, mask = _together(call, x, mask)
+        x.shape = mask.shape = call.shape
     places = call.transpose(call.op("NonZero", mask, shape=(x.ndim, "n")), [1, 0])
     count = call.slice(call.op("Shape", places), 0, 0, 1)
     flat = call.reshape(source, [-1], shape=("n",))
@@ -419,6 +427,8 @@ def embedding_bag(call: Call, weight: Value, indices: Value, offsets: Value, sca
     ends = call.concat([call.slice(starts, 0, 1, END), call.op("Reshape", count_, call.ints([1]))], 0)
     below = call.op("GreaterOrEqual", places, call.op("Unsqueeze", starts, call.ints([1])))
     inside = call.op("And", below, call.op("Less", places, call.op("Unsqueeze", ends, call.ints([1]))))
+    if padding is not None and padding < 0 and "padding_idx" in call.name:
+        padding += (weight.shape or ())[0]  # type: ignore[operator]
     if padding is not None and padding >= 0:
         inside = call.op("And", inside, call.op("Not", call.op("Equal", indices, call.const(padding, indices.dtype))))
     rows = call.gather(weight, indices, 0, shape=("n", (weight.shape or ())[1]))

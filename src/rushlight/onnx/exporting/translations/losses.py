@@ -153,8 +153,8 @@ def _soft_targets(call: Call, x: Value, target: Value, weight: Value | None, red
         target = call.op("Add", kept, call.const(smoothing / classes, x.dtype))
     log = call.op("LogSoftmax", x, axis=axis)
     made = call.op("Neg", call.reduce("ReduceSum", call.op("Mul", log, target, shape=x.shape), [axis]))
-    if _REDUCTIONS[reduction] == "mean":
-        made.shape = ("n",)
+    if _REDUCTIONS[reduction] == "mean" and x.ndim > 1:
+        made.shape = (x.shape or ())[:1] + (x.shape or ())[2:]
         total = call.reduce("ReduceSum", made, None)
         others = call.product([s for d, s in enumerate(call.dims(x)) if d != axis])
         return call.op("Div", total, call.scalar(others, x.dtype), shape=())

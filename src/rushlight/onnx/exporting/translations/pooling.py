@@ -75,8 +75,8 @@ def avg_pool(call: Call, x: Value, kernel: Sizes, stride: Any = None, padding: S
     images = _pool_dims(call.name)
     x, alone = _batched(call, x, images)
     attrs = _windows(call, x, kernel, stride, padding, ceil)
-    if ceil and include_pad and _reaches_out(x, attrs):
-        return _ending(call, _averaged(call, x, attrs), alone, call.shape)
+    if ceil and _reaches_out(x, attrs):
+        return _ending(call, _averaged(call, x, attrs, include_pad, divisor), alone, call.shape)
     made = call.op("AveragePool", x, count_include_pad=int(include_pad or divisor is not None), **attrs)
     if divisor is not None:
         window = 1
@@ -97,14 +97,24 @@ def _reaches_out(x: Value, attrs: dict[str, Any]) -> bool:
     return False
 
 
-def _averaged(call: Call, x: Value, attrs: dict[str, Any]) -> Value:
-    """Sums over windows divided by the numbers of elements in them, padding counted and what lies beyond it not."""
+def _averaged(call: Call, x: Value, attrs: dict[str, Any], include_pad: bool, divisor: int | None) -> Value:
+    """Sums over windows divided by the numbers of elements that count: runtimes differ on windows that reach out."""
     images = len(attrs["kernel_shape"])
-    pads = attrs["pads"][:images]
-    padded = call.op("Pad", x, call.ints([0, 0, *pads] * 2), call.const(0, x.dtype)) if any(pads) else x
-    plain = {**attrs, "pads": [0] * (2 * images)}
-    made = call.op("AveragePool", padded, count_include_pad=0, **plain)
-    return made
+    kernel, stride, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"][:images]
+    image, found = (x.shape or ())[2:], call.shape[-images:]
+    if not all(isinstance(s, int) for s in (*image, *found)):
+        raise call.refuse("ceil_mode=True with an image of symbolic size", "give ceil_mode=False")
+    after, counts = [], np.ones(())
+    for size, count, k, s, p in zip(image, found, kernel, stride, pads, strict=True):
+        after.append((count - 1) * s + k - size - p)
+        starts = np.arange(count) * s - p
+        low, high = (-p, size + p) if include_pad else (0, size)
+        counts = counts[..., None] * (np.minimum(starts + k, high) - np.maximum(starts, low))
+    padded = call.op("Pad", x, call.ints([0, 0, *pads, 0, 0, *[max(a, 0) for a in after]]), call.const(0, x.dtype))
+    made = call.op("AveragePool", padded, kernel_shape=kernel, strides=stride)
+    window = float(np.prod(kernel))
+    factor = window / (counts if divisor is None else np.full(counts.shape, float(divisor)))
+    return call.op("Mul", made, call.array(factor.astype(numpy_dtype(x.dtype)), x.dtype))
 
 
 @translates(

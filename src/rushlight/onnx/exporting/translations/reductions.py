@@ -281,6 +281,8 @@ def renorm(call: Call, x: Value, p: Any, dim: int, most: Any) -> Value:
     axes = [d for d in range(x.ndim) if d != dim % x.ndim]
     if p == 2:
         size = call.reduce("ReduceL2", x, axes, True)
+    elif math.isinf(p):
+        size = call.reduce("ReduceMax", call.op("Abs", x, shape=x.shape), axes, True)
     else:
         powers = call.op("Pow", call.op("Abs", x), call.const(float(p), x.dtype), shape=x.shape)
         size = call.op("Pow", call.reduce("ReduceSum", powers, axes, True), call.const(1 / float(p), x.dtype))

@@ -94,7 +94,9 @@ def _resize(
     """Resize of images, by scales where the program gave those (the coordinates follow from them), else to sizes."""
     lead = x.ndim - 2
     attrs: dict[str, Any] = {"mode": mode}
-    if mode == "nearest":
+    if mode == "nearest-exact":
+        attrs = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+    elif mode == "nearest":
         attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     else:
         attrs["coordinate_transformation_mode"] = "align_corners" if corners else "pytorch_half_pixel"
@@ -131,7 +133,7 @@ def _floats(items: Sequence[float]) -> Any:
 def _upsample(call: Call, x: Value, sizes: Any, rest: tuple[Any, ...], mode: str, antialias: bool = False) -> Value:
     """`rest` is what the overloads have after the sizes: align_corners where the mode knows it, then scales or a list of them."""
     given = list(rest)
-    corners = given.pop(0) if mode != "nearest" else None
+    corners = None if mode.startswith("nearest") else given.pop(0)
     scales: Any = None
     if len(given) == 1 and isinstance(given[0], (list, tuple)):
         scales = given[0]
@@ -159,10 +161,7 @@ for _name in ("bilinear2d", "bicubic2d"):
 
 @translates(*[f"aten::_upsample_nearest_exact{n}d{o}" for n in (1, 2, 3) for o in ("", ".vec")])
 def nearest_exact(call: Call, x: Value, sizes: Any, *rest: Any) -> Value:
-    attrs = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
-    known = (call.shape or ())[2:]
-    spatial = list(known) if all(type(s) is int for s in known) else list(sizes)
-    return call.op("Resize", x, None, None, call.ints([*call.dims(x)[:2], *spatial]), shape=call.shape, **attrs)
+    return _upsample(call, x, sizes, rest, "nearest-exact")
 
 
 # ***** sampling *****

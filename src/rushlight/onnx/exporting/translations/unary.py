@@ -113,9 +113,40 @@ def log1p(call: Call, x: Value) -> Value:
     return call.out("Where", same_, x, call.op("Where", endless, log, exact))
 
 
+# erfc(z) = t exp(p(t) - z^2) with t = 1 / (1 + z / 2), to 1.2e-7 of itself for every z >= 0 (a Chebyshev fit).
+_ERFC = (
+    -1.26551223,
+    1.00002368,
+    0.37409196,
+    0.09678418,
+    -0.18628806,
+    0.27886807,
+    -1.13520398,
+    1.48851587,
+    -0.82215223,
+    0.17087277,
+)
+
+
 @translates("aten::erfc", "aten::special_erfc")
 def erfc(call: Call, x: Value) -> Value:
-    return call.out("Sub", call.const(1.0, call.dtype), call.op("Erf", call.cast(x, call.dtype)))
+    """1 - erf(x), where that keeps its digits; else by a fit."""
+    x = call.cast(x, call.dtype)
+    one = call.const(1.0, x.dtype)
+    plain = call.op("Sub", one, call.op("Erf", x))
+    z = call.op("Abs", x)
+    t = call.op("Reciprocal", call.op("Add", one, call.op("Mul", z, call.const(0.5, x.dtype))))
+    made = call.const(_ERFC[-1], x.dtype)
+    for factor in _ERFC[-2::-1]:
+        made = call.op("Add", call.op("Mul", made, t), call.const(factor, x.dtype))
+    fit = call.op("Mul", t, call.op("Exp", call.op("Sub", made, call.op("Mul", z, z))))
+    return call.out("Where", call.op("Greater", x, one), fit, plain)
+
+
+@translates("aten::special_ndtr")
+def ndtr(call: Call, x: Value) -> Value:
+    turned = call.op("Mul", call.cast(x, call.dtype), call.const(-math.sqrt(0.5), call.dtype))
+    return call.out("Mul", erfc(call, turned), call.const(0.5, call.dtype))
 
 
 @translates("aten::sinc", "aten::special_sinc")
