@@ -280,6 +280,7 @@ class Step:
             AssertionError,
             AttributeError,
             LookupError,
+            OSError,
             MemoryError,
             RuntimeError,
             TypeError,
