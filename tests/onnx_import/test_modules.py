@@ -153,6 +153,34 @@ def test_constants_are_computed_while_loading() -> None:
     assert not list(fixed.parameters())
 
 
+def test_batch_norms_fold_into_convolutions() -> None:
+    rng = np.random.default_rng(0)
+
+    def random(name: str, *shape: int) -> Any:
+        return numpy_helper.from_array(rng.uniform(0.5, 1.5, shape).astype(np.float32), name)
+
+    weights = [random("w", 6, 2, 3, 3), random("w2", 6, 6, 1, 1), random("b2", 6)]
+    for norm in ("n", "n2"):
+        weights += [random(f"{norm}_{part}", 6) for part in ("scale", "bias", "mean", "var")]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], group=2),
+        helper.make_node("BatchNormalization", ["a", "n_scale", "n_bias", "n_mean", "n_var"], ["b"], epsilon=0.01),
+        helper.make_node("Conv", ["b", "w2", "b2"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "n2_scale", "n2_bias", "n2_mean", "n2_var"], ["y"]),
+        helper.make_node("Relu", ["c"], ["z"]),  # a second reader: this one stays
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", 1, [1, 4, 5, 5])], [value("y", 1, None), value("z", 1, None)], weights
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+    plain, folded = torch.onnx.load(model), torch.onnx.load(model, trainable=False)
+    assert [step.op for step in folded.graph.steps] == ["Conv", "Conv", "BatchNormalization", "Relu"]
+    x = torch.randn(1, 4, 5, 5)
+    for one, other in zip(plain(x), folded(x)):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
 def test_inputs_are_checked() -> None:
     module = torch.onnx.load(perceptron()[0])
     with pytest.raises(ValueError, match=r"input 'x' has the shape \(n, 4\) in the model, and \(2, 5\) was given"):

@@ -124,7 +124,7 @@ class Graph:
                 self.constants[name] = None
             self._note(name, inside | set(self.constants), outside, "the graph returns")
         self.records = any(step.op == "Gradient" for step in self.steps)
-        self._set_ends()
+        self.set_ends()
 
     def _note(self, name: str, inside: set[str], outside: set[str], what: str) -> None:
         if name in inside:
@@ -151,7 +151,7 @@ class Graph:
                 return
         self.steps.append(step)
 
-    def _set_ends(self) -> None:
+    def set_ends(self) -> None:
         """Let every step drop the values that nobody reads after it."""
         seen = {*self.outputs, *self.constants, *self.captured}
         for step in reversed(self.steps):
@@ -244,6 +244,12 @@ class Step:
             self.inputs.pop()
         if self.row is not None:
             self._check()
+
+    def rewire(self, inputs: list[str], outputs: list[str]) -> None:
+        """Read and make other names."""
+        self.inputs, self.outputs = inputs, outputs
+        self.reads = list(dict.fromkeys(filter(None, inputs)))
+        self._check()
 
     def _check(self) -> None:
         """The node against the implementation's parameters."""

@@ -8,6 +8,7 @@ from typing import Any
 import rushlight as torch
 from rushlight import nn
 from rushlight.onnx.importing.errors import InvalidModelError
+from rushlight.onnx.importing.folding import fold_batch_norms
 from rushlight.onnx.importing.graph import Graph, Model, dense
 from rushlight.onnx.importing.reading import Initializers, read_model
 from rushlight.onnx.importing.values import DTYPES, Host, from_numpy, tensor
@@ -25,7 +26,8 @@ def load(source: Any, *, folder: Any = None, trainable: bool = True) -> OnnxModu
     Floating-point initializers become parameters (means and variances of batch normalisation: buffers), large integer
     ones buffers, under the names that the file gives them; the module can be trained, and its `state_dict` loaded.
     With `trainable=False` all of them are constants: what depends on nothing else is computed once, while the model is
-    loaded, and tensors that are still needed then are buffers.
+    loaded, batch normalisation is folded into the convolution before it (which moves last bits), and tensors that are
+    still needed then are buffers.
 
     The forward takes the graph's inputs, in order or by name, as tensors or NumPy arrays, and returns its output, or a
     tuple of them.
@@ -86,6 +88,7 @@ class OnnxModule(nn.Module):
         model = Model(opsets, proto.functions, initializers.value)
         self.graph = Graph(model, graph.node, list(dict.fromkeys(names)), self.output_names, constants=constants)
         if not trainable:
+            fold_batch_norms(self.graph)
             self._keep(self.graph.constants)
 
     def _distribute(self, graph: Any, given: dict[str, Any]) -> dict[str, Any]:

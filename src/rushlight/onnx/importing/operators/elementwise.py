@@ -144,7 +144,8 @@ def _enter_binary(name: str, function: Any) -> None:
 
     def two(x: Value, y: Value) -> Any:
         # A constant as a number, where one will do: it needs no memory, and fuses with what is around it.
-        if isinstance(y, Host) and y.scalar and isinstance(x, torch.Tensor) and x.is_floating_point():
+        one = isinstance(y, Host) and len(y.items) == 1 and isinstance(x, torch.Tensor) and x.is_floating_point()
+        if one and (y.scalar or x.ndim > 0):
             return function(x, y.items[0])
         return function(tensor(x), tensor(y))
 

@@ -17,6 +17,8 @@ pillow: Any = LazyModule("PIL.Image", extra="onnx")
 
 __all__: list[str] = []
 
+_LARGEST = 1 << 24  # of a resized axis
+
 # ***** Resize *****
 
 
@@ -123,6 +125,8 @@ def _axes(x: Any, roi: Any, scales: Any, sizes: Any, axes: list[int], policy: st
         sizes = [math.floor(x.shape[axis] * ratio) for ratio, axis in zip(ratios, axes, strict=True)]
     else:
         raise ValueError("Resize has neither scales nor sizes")
+    if any(not 0 <= size <= _LARGEST for size in sizes):
+        raise ValueError(f"sizes {sizes} of a resized image")
     count = len(axes)
     bounds = as_list(roi) if roi else [0.0] * count + [1.0] * count
     return {

@@ -158,6 +158,8 @@ def center_crop_pad(x: Any, shape: Numbers, *, axes: list[int] | None = None) ->
 
 # ***** padding and repeating *****
 
+_WIDEST = 1 << 24  # of pads that copy elements
+
 
 def padded(x: Any, widths: dict[int, tuple[int, int]], mode: str, value: Any) -> Any:
     """Pad axes by (before, after); negative widths cut."""
@@ -171,6 +173,8 @@ def padded(x: Any, widths: dict[int, tuple[int, int]], mode: str, value: Any) ->
     if mode == "constant":
         flat = [width for axis in reversed(range(min(widths), x.ndim)) for width in widths.get(axis, (0, 0))]
         return torch.nn.functional.pad(x, flat, value=value)
+    if any(before + after > _WIDEST for before, after in widths.values()):
+        raise ValueError(f"pads {list(widths.values())} in mode {mode!r}")
     for axis, (before, after) in widths.items():
         indices = [_source(i, x.shape[axis], mode) for i in range(-before, x.shape[axis] + after)]
         x = torch.index_select(x, axis, torch.tensor(indices))
