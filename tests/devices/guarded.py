@@ -55,6 +55,7 @@ class GuardedBackend(ReferenceBackend):
     """The device type `guarded`."""
 
     type = "guarded"
+    block_type = GuardedBlock
 
     def __init__(self) -> None:
         self._lock, self._current = threading.RLock(), 0
@@ -82,7 +83,7 @@ class GuardedBackend(ReferenceBackend):
     # ***** memory *****
 
     def allocate(self, nbytes: int, device: Device) -> Any:
-        block = GuardedBlock(self, nbytes, device)
+        block = self.block_type(self, nbytes, device)
         with self._lock:
             at = bisect_right(self._starts, block.address)
             self._starts.insert(at, block.address)

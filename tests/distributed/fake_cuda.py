@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.devices.guarded import OPEN, GuardedBackend, _libc
+from tests.devices.guarded import OPEN, GuardedBackend, GuardedBlock, _libc
 
 from rushlight._backends.protocol import EventHandle, StreamHandle
 from rushlight._backends.registry import backends, register
@@ -84,21 +84,25 @@ class FakeEvent(EventHandle):
         return bool(library().fake_event_done(self.id))
 
 
+class FakeBlock(GuardedBlock):
+    """Memory that the host's threads can use, and that may be given back while tensors show it."""
+
+    __slots__ = ()
+
+    movable = True
+
+    def __init__(self, backend: GuardedBackend, nbytes: int, device: Device) -> None:
+        super().__init__(backend, nbytes, device)
+        _libc.mprotect(self.address, self.mapped, OPEN)
+
+
 class FakeCuda(GuardedBackend):
     type = "cuda"
+    block_type = FakeBlock
 
     def __init__(self) -> None:
         super().__init__()
         self.stream_of_thread: Any = None
-
-    def allocate(self, nbytes: int, device: Device) -> Any:
-        made = super().allocate(nbytes, device)
-        block = self.block_at(made.ptr)
-        assert block is not None
-        _libc.mprotect(block.address, block.mapped, OPEN)
-        return made
-
-    zeros = allocate
 
     @contextmanager
     def opened(self, address: int, nbytes: int) -> Iterator[memoryview]:

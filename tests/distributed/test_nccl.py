@@ -60,6 +60,26 @@ def test_trains_as_one_process(three: Ranks) -> None:
     assert found[0] == found[1] == found[2] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.distributed
+def test_divided_models_train_as_one_process(three: Ranks) -> None:
+    found = three.run(programs.divided)
+    torch.manual_seed(1)
+    data, target = torch.randn(8, 6), torch.randn(8, 1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    expected = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (model(data) - target).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        expected.append(loss.item())
+    for row in found:
+        assert row == [pytest.approx(expected, rel=1e-4)] * 2
+
+
 # ***** failures *****
 
 

@@ -155,7 +155,8 @@ class RecordStore:
             return
         today = int(time.time()) // _DAY
         records = {key: (today, body) for key, body in fresh.items()}
-        old = [path for path in self._paths() if os.path.basename(path).startswith(self._prefix)]
+        kept, unfinished = self._listed()  # once: the directory may hold many thousands of kernels
+        old = [path for path in kept if os.path.basename(path).startswith(self._prefix)]
         if len(old) < _MOST_SEGMENTS:
             old = []
         for segment in self._opened(old):
@@ -166,30 +167,34 @@ class RecordStore:
         if self._write(records):
             for path in old:
                 _delete(path)
-        self._clean()
+            kept = [path for path in kept if path not in set(old)]
+        self._clean(kept, unfinished)
         self._segments = None
 
     def clear(self) -> None:
         """Forget what was read and put in this process; files stay."""
         self._fresh, self._segments = {}, None
 
-    def _paths(self) -> list[str]:
-        """The segments of every edition in the directory, the newest first."""
-        directory = self._cache.directory
-        found = []
+    def _listed(self) -> tuple[list[str], list[str]]:
+        """The segments of every edition in the directory, the newest first; and files that are, or were, being written."""
+        found, unfinished = [], []
         try:
-            with os.scandir(directory) as entries:
+            with os.scandir(self._cache.directory) as entries:
                 for entry in entries:
-                    if entry.name.startswith("records-") and entry.name.endswith(".log"):
+                    if not entry.name.startswith("records-"):
+                        continue
+                    if entry.name.endswith(".log"):
                         found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                    elif entry.name.endswith(".tmp"):
+                        unfinished.append(entry.path)
         except OSError:
-            return []
-        return [path for _, path in sorted(found, reverse=True)]
+            return [], []
+        return [path for _, path in sorted(found, reverse=True)], unfinished
 
     def _opened(self, paths: Sequence[str] | None = None) -> list[_Segment]:
         """The segments of this edition that can be read, the newest first."""
         if paths is None:
-            paths = self._paths() if self._cache.usable(create=False) else []
+            paths = self._listed()[0] if self._cache.usable(create=False) else []
         found = []
         for path in paths:
             if os.path.basename(path).startswith(self._prefix):
@@ -232,26 +237,24 @@ class RecordStore:
             return False
         return True
 
-    def _clean(self) -> None:
+    def _clean(self, kept: Sequence[str], unfinished: Sequence[str]) -> None:
         """Delete what was used longest ago where all editions together are over the limit, and what processes that died
         left.
         """
         total = 0
-        for path in self._paths():
+        for path in kept:
             try:
                 total += os.lstat(path).st_size
             except OSError:
                 continue
             if total > self._limit:
                 _delete(path)
-        try:
-            with os.scandir(self._cache.directory) as entries:
-                left = [e.path for e in entries if e.name.startswith("records-") and e.name.endswith(".tmp")]
-            for path in left:
+        for path in unfinished:
+            try:
                 if time.time() - os.lstat(path).st_mtime > _FORGOTTEN:
                     _delete(path)
-        except OSError:
-            pass
+            except OSError:
+                continue
 
 
 def _delete(path: str) -> None:

@@ -12,6 +12,9 @@ from tests.distributed.fake_cuda import library, pretend
 import rushlight as torch
 import rushlight.distributed as dist
 from rushlight._distributed.engines.nccl import NCCLCommunicator
+from rushlight.distributed.fsdp import fully_shard
+from rushlight.distributed.tensor import Replicate, Shard, distribute_tensor
+from rushlight.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
 STORE: list[Any] = []  # that by which the ranks were started
@@ -221,6 +224,40 @@ def trained(rank: int, size: int) -> list[float]:
         dist.all_reduce(loss := loss.detach(), dist.ReduceOp.AVG)
         losses.append(loss.item())
     return losses
+
+
+def divided(rank: int, size: int) -> list[list[float]]:
+    """Losses of fully_shard, and of tensor parallel, and DTensor operators, on pretended GPUs."""
+    begin(rank, size, "cpu:gloo,cuda:nccl")
+    mesh = dist.init_device_mesh("cuda", (size,))
+    x = distribute_tensor(torch.arange(12.0).reshape(6, 2).to("cuda"), mesh, [Shard(0)])
+    assert x.to_local().device.type == "cuda" and x.device.type == "cuda"
+    assert (x * 2).sum(0).full_tensor().cpu().tolist() == [60.0, 72.0]
+    assert x.t().redistribute(placements=[Replicate()]).to_local().cpu().tolist() == x.full_tensor().t().cpu().tolist()
+    found = []
+    torch.manual_seed(1)
+    data, target = torch.randn(8, 6).to("cuda"), torch.randn(8, 1).to("cuda")
+    for kind in ("sharded", "parallel"):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 2 * size), torch.nn.Tanh(), torch.nn.Linear(2 * size, 1)).to(
+            "cuda"
+        )
+        if kind == "sharded":
+            fully_shard(model[0], mesh=mesh)
+            fully_shard(model, mesh=mesh)
+        else:
+            parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = (model(data) - target).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        found.append(losses)
+    return found
 
 
 # ***** failures: the group is of no use afterwards *****

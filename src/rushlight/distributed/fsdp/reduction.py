@@ -58,6 +58,11 @@ class Reduction:
     def dtype(self) -> Any:
         return self.group.policy.reduce_dtype or self.group.dtype
 
+    @property
+    def device(self) -> Any:
+        """Where the whole parameters are, and their gradients."""
+        return self.group.managed[0].elements.device
+
     def launch(self, ahead: bool) -> bool:
         """Begin to reduce the gradients that there are; False where they only are summed."""
         self.count = 0
@@ -88,7 +93,7 @@ class Reduction:
     def _alone(self, m: Any, grad: Tensor | None) -> Tensor:
         """The gradient of a big parameter, a row for each process."""
         if grad is None:
-            return rushlight.zeros((m.axes.part.size, m.count), dtype=self.dtype)
+            return rushlight.zeros((m.axes.part.size, m.count), dtype=self.dtype, device=self.device)
         return (grad if grad.dtype is self.dtype else grad.to(self.dtype)).reshape(m.axes.part.size, m.count)
 
     def _scatter(self, sent: Tensor, ahead: bool) -> tuple[Any, Tensor]:
@@ -130,12 +135,13 @@ class Reduction:
         pieces = []
         for m, g in zip(wanting, grads, strict=True):
             if g is None:
-                pieces.append(rushlight.zeros((axes.part.size, m.count), dtype=dtype if like is None else like.dtype))
+                kind = dtype if like is None else like.dtype
+                pieces.append(rushlight.zeros((axes.part.size, m.count), dtype=kind, device=self.device))
             else:
                 pieces.append(m.table(g))
         if any(p.dtype is not pieces[0].dtype for p in pieces):
             pieces = [p.to(dtype) for p in pieces]
-        flags = rushlight.tensor([used], dtype=pieces[0].dtype if pieces else dtype)
+        flags = rushlight.tensor([used], dtype=pieces[0].dtype if pieces else dtype, device=self.device)
         sent = rushlight.cat([*pieces, flags.expand(axes.part.size, -1)], 1)
         if sent.dtype is not dtype:
             sent = sent.to(dtype)

@@ -72,6 +72,7 @@ class Recorded:
     def __init__(self, graph: CallGraph | None, why: str) -> None:
         self.graph, self.why = graph, why
         self.plans: dict[Any, Plan] = {}
+        self.like_inputs = True  # whether what is made of nothing lies on the inputs' device: the call names no other
 
 
 _RECORDED: dict[Any, Recorded] = {}
@@ -107,6 +108,7 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     recorded = _RECORDED.get(key)
     if recorded is None:
         recorded = _RECORDED[key] = _record(func, flat, tree, tensors)
+        recorded.like_inputs = (kwargs or {}).get("device") is None
         if recorded.graph is not None and _is_uniform(recorded.graph, tensors):
             _UNIFORM[loose] = recorded.graph.changed
     if recorded.graph is None:
@@ -284,6 +286,8 @@ def _planned(name: str, recorded: Recorded, tensors: Sequence[Any], mesh: Any, d
     found: Sequence[Tensor] = ()
     for caller, reads, reductions in plan.steps:
         found = caller(*[held[k] for k in reads])
+        if recorded.like_inputs and not reads and found and found[0].device != tensors[0]._local_tensor.device:
+            found = [x.to(tensors[0]._local_tensor.device) for x in found]
         for x, (axis, kind) in zip(found, reductions, strict=False):
             held.append(reduce_along(x, mesh, axis, kind))
     return _results(name, graph, plan, found, tensors, mesh, dtensor)
