@@ -31,7 +31,10 @@ from rushlight.fx import GraphModule
 __all__ = ["QuantizedGraphModule", "convert", "convert_to_reference"]
 
 _CHANNELS = (torch.per_channel_affine, torch.per_channel_symmetric)
-_FUSED: dict[Any, Any] = {nni.ConvReLU1d: nniq.ConvReLU1d, nni.ConvReLU2d: nniq.ConvReLU2d, nni.ConvReLU3d: nniq.ConvReLU3d, nni.LinearReLU: nniq.LinearReLU}  # fmt: skip
+_FUSED: dict[Any, Any] = {
+    **{getattr(nni, f"ConvReLU{n}d"): getattr(nniq, f"ConvReLU{n}d") for n in (1, 2, 3)},
+    nni.LinearReLU: nniq.LinearReLU,
+}
 _OF_REFERENCE: dict[Any, Any] = {getattr(nnqr, k.__name__): getattr(nnq, k.__name__) for k in WEIGHTED}
 _OWN: dict[Any, Any] = {
     nn.ELU: nnq.ELU, nn.LeakyReLU: nnq.LeakyReLU, nn.Hardswish: nnq.Hardswish, nn.InstanceNorm1d: nnq.InstanceNorm1d,
