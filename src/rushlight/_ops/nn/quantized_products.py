@@ -367,34 +367,45 @@ def _weight_int4pack_mm_for_cpu(x: Any, packed: Any, size: int, scales: Any) -> 
         return _streamed_groups(x, halves, scale, zero)
     numbers = prim.cat(*(build.reshape(h, (n, groups, size // 32, 1, 16)) for h in halves), dim=3)
     wide = [prim.broadcast(f, shape=numbers.shape, dims=(0, 1)) for f in (scale, zero)]
-    weight = build.reshape(numbers * wide[0] + wide[1], (n, groups * size))
+    weight = build.reshape((numbers - 8.0) * wide[0] + wide[1], (n, groups * size))
     return build.dot(x, build.transpose(weight, (1, 0)))
 
 
 def _half(packed: Any, half: int, dtype: DType) -> Any:
-    """The numbers from -8 to 7 in the low or the high bits of a packed weight."""
+    """The numbers from 0 to 15 in the low or the high bits of a packed weight."""
     bits = (
         prim.shift_right(packed, build.full_like(packed, 4))
         if half
         else prim.bitwise_and(packed, build.full_like(packed, 15))
     )
-    return build.convert(bits, dtype) - 8.0
+    return build.convert(bits, dtype)
 
 
-def _streamed_groups(x: Any, halves: list[Any], scale: Any, zero: Any) -> Any:
-    """x [M, K] times a weight of four bits: products of a group are scaled as they are added, zeros by the groups' sums."""
+def _streamed_groups(x: Any, bits: list[Any], scale: Any, zero: Any) -> Any:
+    """x [M, K] times a weight of four bits (`bits`: 0 to 15): the sums of a group are scaled as they are added, and what all
+    its numbers have in common is multiplied by the sum of the group's x.
+    """
     n, groups = scale.shape
-    blocks = halves[0].shape[1] // 16 // groups
-    parts = build.reshape(x, (x.shape[0], groups, blocks, 2, 16))
-    shape, terms = (x.shape[0], n, groups, blocks, 16), None
-    for i, half in enumerate(halves):
-        part = prim.slice(parts, starts=(0, 0, 0, i, 0), stops=(*parts.shape[:3], i + 1, 16), steps=(1,) * 5)
-        part = prim.broadcast(build.reshape(part, (x.shape[0], groups, blocks, 16)), shape=shape, dims=(0, 2, 3, 4))
-        term = part * prim.broadcast(build.reshape(half, (n, groups, blocks, 16)), shape=shape, dims=(1, 2, 3, 4))
-        terms = term if terms is None else terms + term
-    y = prim.sum(terms * prim.broadcast(scale, shape=shape, dims=(1, 2)), dims=(2, 3, 4))
-    sums = prim.sum(parts, dims=(2, 3, 4))
-    return y + build.dot(sums, build.transpose(zero, (1, 0)))
+    blocks = bits[0].shape[1] // 16 // groups
+    shape = (x.shape[0], n, groups, 16)
+    parts, terms = build.reshape(x, (x.shape[0], groups, blocks * 2, 16)), None
+    weights = [build.reshape(b, (n, groups, blocks, 16)) for b in bits]
+    for k in range(blocks * 2):
+        part = _picked(parts, 2, k)
+        left = prim.broadcast(part, shape=shape, dims=(0, 2, 3))
+        right = prim.broadcast(_picked(weights[k % 2], 2, k // 2), shape=shape, dims=(1, 2, 3))
+        terms = left * right if terms is None else prim.fma(left, right, terms)
+    y = prim.sum(terms * prim.broadcast(scale, shape=shape, dims=(1, 2)), dims=(2, 3))
+    sums = prim.sum(parts, dims=(2, 3))
+    return y + build.dot(sums, build.transpose(zero - scale * 8.0, (1, 0)))
+
+
+def _picked(x: Any, dim: int, index: int) -> Any:
+    """One index of a dim, which is removed."""
+    starts, stops = [0] * len(x.shape), list(x.shape)
+    starts[dim], stops[dim] = index, index + 1
+    part = prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape))
+    return build.squeeze(part, (dim,))
 
 
 @operator("_convert_weight_to_int4pack_for_cpu(Tensor input, int innerKTiles) -> Tensor", method=False, underivable="integers have no derivative")  # fmt: skip

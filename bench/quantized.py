@@ -1,0 +1,213 @@
+"""Quantized models and products: time beside PyTorch and onnxruntime, and the error in dB beside time.
+
+    python bench/quantized.py [row ...] [--threads N]
+
+Rows: resnet18 (static int8), bert (dynamic int8), gemv (weights of eight and four bits, one row of activations).  Each
+is timed in turn in one process; times are the least of several runs, of the process's CPU where one thread runs.  The
+error is the ratio of the float result's power to that of the difference (SQNR).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import rushlight
+
+warnings.simplefilter("ignore")
+
+
+def least(run: Callable[[], Any], seconds: float = 3.0) -> float:
+    """The least time of a call in milliseconds."""
+    run()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.process_time()
+        run()
+        best = min(best, time.process_time() - begin)
+    return best * 1e3
+
+
+def sqnr(exact: np.ndarray, found: np.ndarray) -> float:
+    """Signal to noise in dB."""
+    return float(10 * np.log10((exact**2).sum() / max(((exact - found) ** 2).sum(), 1e-30)))
+
+
+def libraries() -> list[tuple[str, Any]]:
+    """Ours, and PyTorch where it is installed."""
+    found: list[tuple[str, Any]] = [("rushlight", rushlight)]
+    try:
+        found.append(("PyTorch", importlib.import_module("torch")))
+        importlib.import_module("torch.ao.quantization.backend_config.utils")
+    except ImportError:
+        pass
+    return found
+
+
+def filled(T: Any, model: Any) -> Any:
+    """Weights from NumPy's generator, scaled so that values keep their size."""
+    rng = np.random.default_rng(0)
+    with T.no_grad():
+        for name, value in sorted(model.state_dict().items()):
+            if value.dtype is not T.float32:
+                continue
+            fan = max(value.numel() // value.shape[0], 1) if value.dim() > 1 else 1
+            draw = (
+                rng.normal(size=tuple(value.shape)) * (2 / fan) ** 0.5
+                if value.dim() > 1
+                else rng.random(tuple(value.shape)) * 0.5 + 0.5
+            )
+            value.copy_(T.from_numpy(np.asarray(draw * (0.1 if name.endswith("bias") else 1), dtype=np.float32)))
+    return model
+
+
+def resnet18(T: Any) -> Any:
+    """ResNet-18 (He et al., 2016)."""
+    nn, F = T.nn, T.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self, ins: int, outs: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(ins, outs, 3, stride, 1, bias=False), nn.BatchNorm2d(outs)
+            self.conv2, self.bn2 = nn.Conv2d(outs, outs, 3, 1, 1, bias=False), nn.BatchNorm2d(outs)
+            self.relu = nn.ReLU()
+            self.down = None
+            if stride != 1 or ins != outs:
+                self.down = nn.Sequential(nn.Conv2d(ins, outs, 1, stride, bias=False), nn.BatchNorm2d(outs))
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+            return F.relu(y + (x if self.down is None else self.down(x)))
+
+    class ResNet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1, self.bn1, self.relu = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()
+            self.pool = nn.MaxPool2d(3, 2, 1)
+            ins, layers = 64, []
+            for outs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+                layers += [Block(ins, outs, stride), Block(outs, outs, 1)]
+                ins = outs
+            self.layers, self.avg, self.fc = nn.Sequential(*layers), nn.AdaptiveAvgPool2d(1), nn.Linear(512, 1000)
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            x = self.layers(self.pool(self.relu(self.bn1(self.conv1(x)))))
+            return self.fc(T.flatten(self.avg(x), 1))
+
+    return filled(T, ResNet().eval())
+
+
+def row_resnet18(seconds: float) -> None:
+    x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    for name, T in libraries():
+        page = importlib.import_module(f"{T.__name__}.ao.quantization.quantize_fx")
+        model, X = resnet18(T), T.from_numpy(x)
+        with T.no_grad():
+            watched = page.prepare_fx(model, T.ao.quantization.get_default_qconfig_mapping("x86"), (X,))
+            watched(X)
+            made = page.convert_fx(watched)
+            last = X.contiguous(memory_format=T.channels_last)
+            float_ms = least(lambda m=model, v=X: m(v), seconds)
+            ms = least(lambda m=made, v=last: m(v), seconds)
+            error = sqnr(model(X).numpy(), made(X).numpy())
+        print(
+            f"ResNet-18 static int8   {name:<10} float {float_ms:7.1f} ms   int8 {ms:7.1f} ms   {error:5.1f} dB",
+            flush=True,
+        )
+
+
+def row_bert(seconds: float) -> None:
+    x = np.random.default_rng(1).normal(size=(1, 128, 768)).astype(np.float32)
+    for name, T in libraries():
+        nn = T.nn
+        layer = nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
+        model = filled(T, nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).eval())
+        with T.no_grad():
+            for module in model.modules():  # projections as layers of their own, as BERT's are
+                if isinstance(module, nn.Linear):
+                    module.weight.mul_(0.5)
+        X = T.from_numpy(x)
+
+        class Layers(nn.Module):
+            """The linear layers of BERT-base in order, with GELU between: 12 x (4 of 768 x 768, 768 x 3072 and back)."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                sizes = [(768, 768)] * 4 + [(768, 3072), (3072, 768)]
+                self.all = nn.ModuleList([nn.Linear(*s) for _ in range(12) for s in sizes])
+                self.norm = nn.LayerNorm(768)
+
+            def forward(self, x):  # type: ignore[no-untyped-def]
+                for k in range(0, len(self.all), 6):
+                    q, k_, v, o, up, down = (self.all[k + i] for i in range(6))
+                    heads = [f(x).reshape(1, 128, 12, 64).transpose(1, 2) for f in (q, k_, v)]
+                    y = nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(1, 128, 768)
+                    x = self.norm(x + o(y))
+                    x = self.norm(x + down(nn.functional.gelu(up(x))))
+                return x
+
+        model = filled(T, Layers().eval())
+        made = T.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=T.qint8)
+        with T.no_grad():
+            float_ms, ms = (least(lambda m=m: m(X), seconds) for m in (model, made))
+            error = sqnr(model(X).numpy(), made(X).numpy())
+        print(
+            f"BERT-base dynamic int8  {name:<10} float {float_ms:7.1f} ms   int8 {ms:7.1f} ms   {error:5.1f} dB",
+            flush=True,
+        )
+
+
+def row_gemv(seconds: float) -> None:
+    rng, n = np.random.default_rng(2), 4096
+    x, w = rng.normal(size=(1, n)).astype(np.float32), rng.normal(size=(n, n)).astype(np.float32) / 64
+    exact = x @ w.T
+    scale8 = abs(w).max(1) / 127
+    w8 = np.rint(w / scale8[:, None]).astype(np.int8)
+    groups = w.reshape(n, n // 128, 128)
+    scale4 = (groups.max(-1) - groups.min(-1)) / 15
+    zero4 = groups.min(-1) + 8 * scale4
+    w4 = (
+        np.clip(np.rint((groups - groups.min(-1, keepdims=True)) / scale4[..., None]), 0, 15)
+        .astype(np.int32)
+        .reshape(n, n)
+    )
+    pairs = np.ascontiguousarray(np.stack([scale4.T, zero4.T], -1))
+    for name, T in libraries():
+        X, W = T.from_numpy(x), T.from_numpy(w)
+        eight = T.from_numpy(w8), T.from_numpy(scale8)
+        four = T._convert_weight_to_int4pack_for_cpu(T.from_numpy(w4), 1), 128, T.from_numpy(pairs)
+        runs: dict[str, Callable[[], Any]] = {
+            "float": lambda T=T, X=X, W=W: T.nn.functional.linear(X, W),
+            "int8": lambda T=T, X=X, a=eight: T._weight_int8pack_mm(X, *a),
+            "int4": lambda T=T, X=X, a=four: T._weight_int4pack_mm_for_cpu(X, *a),
+        }
+        for kind, run in runs.items():
+            try:
+                found = run().numpy()
+            except RuntimeError as error:
+                print(f"4096 x 4096, one row    {name:<10} {kind:<6} {str(error).splitlines()[0][:60]}")
+                continue
+            print(
+                f"4096 x 4096, one row    {name:<10} {kind:<6} {least(run, seconds):6.2f} ms   {sqnr(exact, found):5.1f} dB",
+                flush=True,
+            )
+
+
+ROWS = {"resnet18": row_resnet18, "bert": row_bert, "gemv": row_gemv}
+
+if __name__ == "__main__":
+    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    given.add_argument("rows", nargs="*", default=[])
+    given.add_argument("--threads", type=int, default=1)
+    given.add_argument("--seconds", type=float, default=3.0)
+    options = given.parse_args()
+    for _, library in libraries():
+        library.set_num_threads(options.threads)
+    for row in options.rows or ROWS:
+        ROWS[row](options.seconds)
