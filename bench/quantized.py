@@ -122,40 +122,36 @@ def row_resnet18(seconds: float) -> None:
         )
 
 
+def bert(T: Any) -> Any:
+    """The layers of BERT-base: 12 x (4 of 768 x 768, 768 x 3072 and back), with attention, GELU and LayerNorm."""
+    nn = T.nn
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = [(768, 768)] * 4 + [(768, 3072), (3072, 768)]
+            self.all = nn.ModuleList([nn.Linear(*s) for _ in range(12) for s in sizes])
+            self.norm = nn.LayerNorm(768)
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            for k in range(0, len(self.all), 6):
+                query, key, value, out, up, down = (self.all[k + i] for i in range(6))
+                heads = [f(x).reshape(1, 128, 12, 64).transpose(1, 2) for f in (query, key, value)]
+                y = nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(1, 128, 768)
+                x = self.norm(x + out(y))
+                x = self.norm(x + down(nn.functional.gelu(up(x))))
+            return x
+
+    return filled(T, Layers().eval())
+
+
 def row_bert(seconds: float) -> None:
     x = np.random.default_rng(1).normal(size=(1, 128, 768)).astype(np.float32)
     for name, T in libraries():
-        nn = T.nn
-        layer = nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
-        model = filled(T, nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).eval())
+        model, X = bert(T), T.from_numpy(x)
+        made = T.ao.quantization.quantize_dynamic(model, {T.nn.Linear}, dtype=T.qint8)
         with T.no_grad():
-            for module in model.modules():  # projections as layers of their own, as BERT's are
-                if isinstance(module, nn.Linear):
-                    module.weight.mul_(0.5)
-        X = T.from_numpy(x)
-
-        class Layers(nn.Module):
-            """The linear layers of BERT-base in order, with GELU between: 12 x (4 of 768 x 768, 768 x 3072 and back)."""
-
-            def __init__(self) -> None:
-                super().__init__()
-                sizes = [(768, 768)] * 4 + [(768, 3072), (3072, 768)]
-                self.all = nn.ModuleList([nn.Linear(*s) for _ in range(12) for s in sizes])
-                self.norm = nn.LayerNorm(768)
-
-            def forward(self, x):  # type: ignore[no-untyped-def]
-                for k in range(0, len(self.all), 6):
-                    q, k_, v, o, up, down = (self.all[k + i] for i in range(6))
-                    heads = [f(x).reshape(1, 128, 12, 64).transpose(1, 2) for f in (q, k_, v)]
-                    y = nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(1, 128, 768)
-                    x = self.norm(x + o(y))
-                    x = self.norm(x + down(nn.functional.gelu(up(x))))
-                return x
-
-        model = filled(T, Layers().eval())
-        made = T.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=T.qint8)
-        with T.no_grad():
-            float_ms, ms = (least(lambda m=m: m(X), seconds) for m in (model, made))
+            float_ms, ms = (least(lambda m=m, v=X: m(v), seconds) for m in (model, made))
             error = sqnr(model(X).numpy(), made(X).numpy())
         print(
             f"BERT-base dynamic int8  {name:<10} float {float_ms:7.1f} ms   int8 {ms:7.1f} ms   {error:5.1f} dB",

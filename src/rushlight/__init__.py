@@ -63,7 +63,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_logging", "_subclasses", "_tensor", "_tensor_str", "_utils",
+    "_C", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_subclasses", "_tensor", "_tensor_str", "_utils",
     "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
     "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "package", "quantization", "cpu", "cuda", "version",
@@ -75,7 +75,7 @@ _FROM_PAGES = {
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
-    "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
+    "_has_compatible_shallow_copy_type": "_prims_common", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.sharing.mapped", "frombuffer": "_engine.sharing.mapped", "from_dlpack": "_engine.core.dlpack", "to_dlpack": "_engine.core.dlpack",

@@ -85,3 +85,18 @@ def _unflatten_dense_tensors(flat: Any, tensors: Sequence[Any]) -> tuple[Any, ..
     """Views of `flat` with the shapes of `tensors`."""
     parts = flat.split([t.numel() for t in tensors])
     return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
+
+
+def _set_obj_state(obj: Any, state: Any) -> Any:
+    """An object with what was kept of it: its attributes, or (attributes, slots)."""
+    if isinstance(state, tuple):
+        if len(state) != 2:
+            raise RuntimeError(f"Invalid serialized state: {state}")
+        attributes, slots = state
+    else:
+        attributes, slots = state, None
+    if attributes:
+        obj.__dict__.update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(obj, name, value)
+    return obj

@@ -19,12 +19,12 @@ from rushlight._interface.functorch import LEVELS
 from rushlight._interface.operators import SPACES
 from rushlight._interface.tensors import STATE
 from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
-from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
+from rushlight._surface.dispatch import DispatchKey, DispatchKeySet, Tag
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
 from rushlight.storage import UntypedStorage
 
 __all__ = [
-    "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
+    "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "Tag", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
     "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_graph_task_id", "_is_alias_of", "_current_autograd_node", "_data_address",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
     "_log_api_usage_once", "_set_grad_enabled", "_will_engine_execute_node",
@@ -127,4 +127,6 @@ def _log_api_usage_once(event: str) -> None:
 def __getattr__(name: str) -> Any:
     if name in ("_functorch", "_nn"):
         return import_whole(f"{__name__}._nn")
+    if name == "_cpu":  # what a processor can do
+        return import_whole("rushlight.cpu")
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

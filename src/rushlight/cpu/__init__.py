@@ -137,3 +137,27 @@ def __getattr__(name: str) -> Any:
     if name == "amp":
         return import_whole("rushlight.cpu.amp")
     raise AttributeError(f"rushlight.cpu has no {name!r}")
+
+
+def _is_avx2_supported() -> bool:
+    return bool(get_capabilities().get("avx2"))
+
+
+def _is_avx512_supported() -> bool:
+    return bool(get_capabilities().get("avx512_f"))
+
+
+def _is_avx512_bf16_supported() -> bool:
+    return bool(get_capabilities().get("avx512_bf16"))
+
+
+def _is_vnni_supported() -> bool:
+    return bool(get_capabilities().get("avx512_vnni"))
+
+
+def _is_amx_tile_supported() -> bool:
+    return bool(get_capabilities().get("amx_tile"))
+
+
+def _is_amx_fp16_supported() -> bool:
+    return bool(get_capabilities().get("amx_fp16"))

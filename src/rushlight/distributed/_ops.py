@@ -39,11 +39,17 @@ FUNCTIONAL: dict[str, Callable[..., Any]] = {
     "all_to_all_single": lambda x, out, given, group: _functions().all_to_all_single(x, out, given, group),
     "broadcast": lambda x, src, group: _functions().broadcast(x, src, group),
     "wait_tensor": lambda x: _functions().wait_tensor(x),
+    "_wrap_tensor_autograd": lambda x: _functions().wait_tensor(x),
 }
 
 
 class _Collective(OpOverloadPacket):
-    """A packet without overloads: calls go to the function."""
+    """A packet without overloads, whose `default` is itself: calls go to the function."""
+
+    @property
+    def default(self) -> Any:
+        """The operator."""
+        return self
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         call = FUNCTIONAL.get(self.__name__) if self._space != "c10d" else None

@@ -7,6 +7,7 @@ what is to run.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -521,3 +522,8 @@ def unregister(overload: OpOverload) -> None:
     packet.forms.pop(overload._overloadname, None)
     if not packet.forms and packets.get(packet.__name__) is packet:
         del packets[packet.__name__]
+
+
+# PyTorch's `torch._ops` holds these classes; the room of that name here shows them too.
+_room = sys.modules["rushlight._ops"]
+_room.__dict__.update(OpOverload=OpOverload, OpOverloadPacket=OpOverloadPacket)

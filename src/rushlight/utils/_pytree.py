@@ -23,7 +23,7 @@ from rushlight._interface.base import NODES
 
 __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_instance",
-    "key_get", "keystr", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
+    "key_get", "keystr", "register_constant", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
     "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
     "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_loads",
 ]  # fmt: skip
@@ -254,6 +254,11 @@ def register_pytree_node(
     NODES[cls] = (flatten_fn, unflatten_fn)  # for transforms, which have a form of their own
     if serialized_type_name is not None:
         WRITTEN[cls] = _Written(cls, serialized_type_name, to_dumpable_context, from_dumpable_context)
+
+
+def register_constant(cls: type) -> None:
+    """A type whose objects hold no values that change: they are the structure itself, compared by `==`."""
+    register_pytree_node(cls, lambda x: ([], x), lambda values, context: context)
 
 
 def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import rushlight
 from rushlight.compiler.journal import counters
 from rushlight.utils._pytree import tree_flatten
 
-__all__ = ["compile_times", "counters", "is_compile_supported", "same"]
+__all__ = ["compile_times", "counters", "is_compile_supported", "same", "warn_once"]
 
 
 _COMPILED = ("cpu",)
@@ -38,3 +39,13 @@ def same(ref: Any, res: Any, fp64_ref: Any = None, tol: float = 1e-4, equal_nan:
         elif one != two:
             return False
     return True
+
+
+_warned: set[str] = set()
+
+
+def warn_once(msg: str, stacklevel: int = 1) -> None:
+    """A warning, the first time that it is given."""
+    if msg not in _warned:
+        _warned.add(msg)
+        warnings.warn(msg, stacklevel=stacklevel + 1)

@@ -55,7 +55,15 @@ HOOKS.new_meta = AutogradMeta
 
 
 class TensorMeta(type):
-    """Calling the class is PyTorch's legacy constructor; a subclass with a `__new__` of its own keeps it."""
+    """Calling the class is PyTorch's legacy constructor; a subclass with a `__new__` of its own keeps it.
+
+    Subclasses are noted here: an `__init_subclass__` need not call that of its parent.
+    """
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, attributes)
+        if bases:
+            HOOKS.subclass_added(cls)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.__new__ is not Tensor.__new__:
@@ -269,10 +277,6 @@ class Tensor(metaclass=TensorMeta):
     @property
     def output_nr(self) -> int:
         return self._autograd_meta.output_nr if self._autograd_meta is not None else 0
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        HOOKS.subclass_added(cls)
 
     def __hash__(self) -> int:
         return id(self)
