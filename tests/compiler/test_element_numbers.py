@@ -104,3 +104,64 @@ def test_a_known_number_prints_as_on_the_cpu() -> None:
         return str(torch.tensor(1.5) * 0 + 2.0)
 
     assert torch.compile(function)() == function() == "tensor(2.)"
+
+
+def _divided(x: Any) -> Any:
+    total = x.sum().item()
+    return x / total, total
+
+
+def _counted(x: Any) -> Any:
+    count = x.long().sum().item()
+    return x * (count // 2), count % 3, torch.full((2,), count)
+
+
+def _required(x: Any) -> Any:
+    total = x.sum().item()
+    torch._check(total > 0)
+    return x * (total + 1)
+
+
+# name: (program, targets of its nodes, as PyTorch has them where they have no asserts)
+GRAPHS: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
+    "divided": (_divided, ["sum", "item", "truediv", "scalar_tensor"]),
+    "counted": (_counted, ["long", "sum", "item", "floordiv", "mul", "mod", "full"]),
+    "required": (_required, ["sum", "item", "gt", "_check", "add", "mul"]),
+    "int": (lambda x: x + int(x.sum()), ["sum", "item", "sym_int", "add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_graphs_for_other_backends_hold_numbers(name: str, ahead: bool) -> None:
+    program, targets = GRAPHS[name]
+    graphs: list[list[str]] = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
+        graphs.append([node.target if type(node.target) is str else node.target.__name__ for node in calls])
+        return torch._dynamo.lookup_backend("aot_eager" if ahead else "eager")(graph_module, example_inputs)
+
+    compiled = torch.compile(program, backend=backend, fullgraph=not ahead)
+    for x in (torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2.0, 3.0, 4.0])):
+        wanted, found = program(x), compiled(x)
+        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (wanted, found)], strict=True):
+            assert type(a) is type(b) and (torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b)
+    assert graphs[0] == targets and (len(graphs) == 1) is not ahead  # ahead of time it gets graphs without
+    if name == "required":
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):
+            compiled(-torch.ones(3))
+
+
+def test_a_branch_on_a_number_breaks_for_other_backends() -> None:
+    def program(x: Any) -> Any:
+        total = x.sum().item()
+        if total < 0:
+            raise ValueError("negative")
+        return x * total if total > 5 else x
+
+    compiled = torch.compile(program, backend="eager")
+    for x in (torch.ones(3), torch.ones(3) * 4, torch.ones(3)):
+        assert torch.equal(compiled(x), program(x))
+    with pytest.raises(ValueError, match="negative"):
+        compiled(-torch.ones(3))

@@ -436,8 +436,14 @@ def aot_module(mod: Module, *args: Any, **kwargs: Any) -> Module:
 def aot_module_simplified(
     mod: Module, args: Any, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **options: Any
 ) -> Callable[..., Any]:
-    """A function of the module's inputs alone, with its parameters and buffers as the first arguments of the graphs."""
+    """A function of the module's inputs alone, with its parameters and buffers as the first arguments of the graphs.
+
+    NotImplementedError for a graph with `.item()`.
+    """
     options.pop("keep_inference_input_mutations", None)
+    graph = getattr(mod, "graph", None)
+    if graph is not None and graph.find_nodes(op="call_method", target="item"):
+        raise NotImplementedError("a number that a program reads of a tensor, in a graph that is traced ahead of time")
     made = aot_module(mod, fw_compiler, bw_compiler, **options)
 
     def forward(*given: Any) -> Any:

@@ -193,7 +193,11 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
-    if name is not None and (tracer.settings.backend is None or name in _IN_DOCUMENTS):
+    if name in _CHECKS and tracer.settings.backend is not None:
+        found = element_checks.noted(tracer, function, *_real(tracer, args, kwargs))
+        if found is not ABSENT:
+            return found
+    elif name is not None and (tracer.settings.backend is None or name in _IN_DOCUMENTS):
         found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
         if found is not ABSENT:
             return found
@@ -381,8 +385,9 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
             return found
     if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
         tracer.unkept = "it runs code that is not followed"
+    called = function
     if tracer.rec.captures_elements and getattr(function, "__name__", "") in element_checks.FILLED:
-        function = element_checks.filling(function)
+        called = element_checks.filling(function)
     if tracer.made_classes:
         for x in (*args, *kwargs.values(), getattr(function, "__self__", None)):
             classes.open_cells(tracer, x)
@@ -391,7 +396,7 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if function is zero_gradients:
         given[0] = list(given[0])
         _guard_gradients(tracer, given[0])
-    made = tracer.native(function, *given, **named)
+    made = tracer.native(called, *given, **named)
     _check_recorded(tracer, function, made)
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
@@ -950,6 +955,7 @@ _HANDLED: dict[str, Callable[..., Any]] = {
     "cond": control_flow.cond, "while_loop": higher_order.while_loop, "scheduler_step": schedules.scheduler_step,
     "scan": higher_order.scan, "map": higher_order.map_slices, "associative_scan": higher_order.associative_scan,
 }  # fmt: skip
+_CHECKS = frozenset(("check", "check_with", "check_is_size"))
 _IN_DOCUMENTS = frozenset(("associative_scan", "cond", "map", "scan", "while_loop"))  # of graphs for other backends
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,

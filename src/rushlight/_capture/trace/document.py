@@ -21,11 +21,12 @@ graph of them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["CallRecord", "Document", "Part", "placeholder_name"]
+__all__ = ["CallRecord", "Document", "Part", "Undocumented", "placeholder_name"]
 
 
 class CallRecord(NamedTuple):
@@ -117,6 +118,30 @@ class Document:
     def mode(self, enabled: bool) -> None:
         """A change of the gradient mode."""
         self.calls.append(CallRecord("grad_mode", "", (enabled,)))
+
+
+class Undocumented:
+    """What a tracer tells a document, where nobody wants one."""
+
+    def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Write a call of one of our own functions down, where somebody wants a document of the trace."""
+
+    def documented(self) -> Any:
+        """The time in which a part of control flow is followed; gives its document, where somebody wants one."""
+        return contextlib.nullcontext()
+
+    def note_cond(self, pred: Any, operands: Any, branches: Any, made: Any) -> None:
+        """Write a `cond` down, where somebody wants a document: of each branch its document and its results."""
+
+    def note_higher(self, target: str, parts: Any, groups: Any, made: Any) -> None:
+        """The same for another function of functions: its parts with their names, its operands, its results."""
+
+    def checked(self, function: Any, condition: Any, message: Any) -> None:
+        """The same for a check of a number that the program reads of a tensor."""
+
+    def as_output(self, number: Any) -> Any:
+        """The tensor by which a number leaves the program; None where it leaves it as it is."""
+        return number.tensor
 
 
 def _copied(value: Any) -> Any:

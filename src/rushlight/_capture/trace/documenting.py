@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
+from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
 from rushlight._capture.trace.outside import ABSENT, Lazy
-from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
@@ -123,6 +124,7 @@ class DocumentingTracer(Tracer):
             "",
         )  # the function that was last read from a page, and its name in PyTorch
         self.bound: Any = None  # the method that is being called
+        self.numbered: set[int] = set()  # numbers read of tensors that have nodes
         self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
     def begin(self, start: functools.partial[None]) -> None:
@@ -172,6 +174,15 @@ class DocumentingTracer(Tracer):
                 self.use(each)
         elif isinstance(value, slice):
             self.use((value.start, value.stop, value.step))
+        elif isinstance(value, ElementNumber) and id(value) not in self.numbered:
+            raise Break("a number of a tensor that no node of a graph computes")
+
+    def checked(self, function: Callable[..., Any], condition: Any, message: Any) -> None:
+        """`torch._check` of a number that the program reads of a tensor."""
+        if message is not None:
+            raise Break("torch._check with a message in a graph for another backend")
+        self.use(condition)
+        self.document.function(function, (condition,), {}, None)
 
     def looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments in the place of values that nobody had looked at."""
@@ -184,7 +195,32 @@ class DocumentingTracer(Tracer):
             self.use((args, kwargs))
             name = self.loaded[1] if self.loaded[0] is function else ""
             self.document.function(_WRITTEN.get(function, function), args, kwargs, result, name)
+            self.note_number(result)
         return result
+
+    def as_output(self, number: Any) -> Tensor | None:
+        """A float leaves a graph as a tensor, as in PyTorch's; others as they are."""
+        if id(number) not in self.numbered:
+            raise Unbuildable("a number of a tensor that no node of a graph computes", number)
+        if number.kind is not float:
+            return None
+        made, public = self.native(number.tensor.clone), HOOKS.public
+        self.root.function(public.scalar_tensor, (number,), {"dtype": public.float64}, made)
+        return made
+
+    def _read(self, function: Any, x: Tensor) -> Any:
+        """`int(x)` or `float(x)`, with nodes for the element and for what is made of it."""
+        item = self.call(x.item, (), {})
+        found = super().call(function, (item,), {})
+        if isinstance(found, ElementNumber) and found is not item and id(found) not in self.numbered:
+            self.note(getattr(HOOKS.public, f"sym_{function.__name__}"), (item,), {}, found)
+        return found
+
+    def note_number(self, result: Any) -> None:
+        """Remember a number that has a node."""
+        if isinstance(result, ElementNumber):
+            self.kept.append(result)
+            self.numbered.add(id(result))
 
     def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function of ours has run as it is."""
@@ -210,6 +246,7 @@ class DocumentingTracer(Tracer):
             called = bound if bound is not None and id(bound) in self.methods else function
             name = self.methods[id(called)][1] if id(called) in self.methods else function.__name__
             self.document.method(name, args, kwargs, result)
+            self.note_number(result)
 
     @contextlib.contextmanager
     def documented(self) -> Iterator[Document]:
@@ -319,6 +356,9 @@ class DocumentingTracer(Tracer):
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if isinstance(function, (type, types.BuiltinFunctionType)) and function in _ITERATING:
             args = [self.rows(x) if isinstance(x, Tensor) else x for x in map(self.real, args)]
+        if function in (int, float) and len(args) == 1 and isinstance(x := self.real(args[0]), Tensor):
+            if self.rec.captures_elements and self.rec.is_recorded(x) and not kwargs:
+                return self._read(function, x)
         if isinstance(function, types.BuiltinFunctionType) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
         before, outer = len(self.document.calls), self.bound
@@ -355,8 +395,8 @@ def _is_method(function: Any) -> bool:
 
 
 def _has_tensor(value: Any) -> bool:
-    """Whether there is a tensor among nested values."""
-    if isinstance(value, Tensor):
+    """Whether there is a tensor, or a number that a program reads of one, among nested values."""
+    if isinstance(value, (Tensor, ElementNumber)):
         return True
     return isinstance(value, (list, tuple)) and any(_has_tensor(each) for each in value)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.recording.element_numbers import ElementNumber, fails
 from rushlight._capture.trace.outside import ABSENT
+from rushlight._capture.trace.reports.events import Break
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["FILLED", "check", "check_is_size", "check_with", "filling"]
+__all__ = ["FILLED", "check", "check_is_size", "check_with", "filling", "noted"]
 
 FILLED = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}  # place of the number
 
@@ -44,6 +45,17 @@ def check(tracer: Tracer, cond: Any = None, message: Any = None) -> Any:
     if not isinstance(cond, ElementNumber):
         return ABSENT
     tracer.native(lambda: tracer.rec.check(fails(cond)))
+    return None
+
+
+def noted(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A check as a node of a graph for another backend; ABSENT where it is to be followed."""
+    if not any(isinstance(x, ElementNumber) for x in (*args, *kwargs.values())):
+        return ABSENT
+    cond, message = (*args, kwargs.get("cond"))[0], (*args[1:], kwargs.get("message"))[0]
+    if len(args) + len(kwargs) > 2 or not isinstance(cond, ElementNumber):
+        raise Break("a check with further arguments in a graph for another backend")
+    tracer.checked(function, cond, message)
     return None
 
 

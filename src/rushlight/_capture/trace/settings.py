@@ -28,6 +28,8 @@ class CompileSettings:
     suppress_errors: bool = True
     budget: int = 1_000_000
     """How many instructions a trace has at most."""
+    numbers: bool = True
+    """Whether graphs may hold numbers that a program reads of its tensors: a backend that raises for one gets none."""
     source_names: dict[str, str] = field(default_factory=dict)
     """Other names of sources in fx graphs: a module's call has those of its `forward`."""
 

@@ -23,6 +23,7 @@ from rushlight._capture.recording import DataDependentError, HostNumber, Recordi
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import calls, classes
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
+from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
@@ -76,7 +77,7 @@ def symbolic_among(values: Iterable[Any]) -> bool:
     )
 
 
-class Tracer(Operations):
+class Tracer(Undocumented, Operations):
     """See the module's text.  `rec` is the recording of what happens to tensors."""
 
     def __init__(self, settings: CompileSettings, rec: Recording, internal: Callable[[Any], bool]) -> None:
@@ -86,7 +87,7 @@ class Tracer(Operations):
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
-        rec.captures_elements = settings.backend is None and HOOKS.captures_elements()
+        rec.captures_elements = settings.numbers and HOOKS.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
         if self.follows_numpy:
             self.outside.array = self.given_array
@@ -303,19 +304,6 @@ class Tracer(Operations):
             self.guard_class(type(value), name, found)
             return types.MethodType(found, value)
         return None
-
-    def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Write a call of one of our own functions down, where somebody wants a document of the trace."""
-
-    def documented(self) -> Any:
-        """The time in which a part of control flow is followed; gives its document, where somebody wants one."""
-        return contextlib.nullcontext()
-
-    def note_cond(self, pred: Any, operands: Any, branches: Any, made: Any) -> None:
-        """Write a `cond` down, where somebody wants a document: of each branch its document and its results."""
-
-    def note_higher(self, target: str, parts: Any, groups: Any, made: Any) -> None:
-        """The same for another function of functions: its parts with their names, its operands, its results."""
 
     # ***** names *****
 

@@ -154,8 +154,9 @@ class Rebuild:
 
     def number(self, value: HostNumber) -> str:
         """A number that the program computes: on the host, or an element of a tensor."""
-        if isinstance(value, ElementNumber):
-            return self.variable(f"{self.tensor(value.tensor)}.item()", value)
+        tensor = self.tracer.as_output(value) if isinstance(value, ElementNumber) else None
+        if tensor is not None:
+            return self.variable(f"{self.tensor(tensor)}.item()", value)
         self.outputs.append(value)
         name = self.places[id(value)] = f"o[{len(self.outputs) - 1}]"
         self.kept.append(value)

@@ -457,6 +457,9 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     try:
         compiled = tracer.settings.backend(graph_module, examples)
     except Exception as error:
+        if tracer.numbered:
+            tracer.settings.numbers = False
+            raise SpecializationError(f"the backend takes no numbers of tensors: {error}") from error
         if not any(map(is_symbolic, examples)):
             raise
         raise SpecializationError(f"the backend takes no symbolic sizes: {error}") from error
