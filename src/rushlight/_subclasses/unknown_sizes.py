@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.sizes import require_between
 from rushlight.library.aten.calls import bound
 
 __all__ = ["LEAST", "MASKS", "is_whole", "made"]
@@ -31,6 +32,8 @@ def _row(mode: Any, like: Tensor, length: Any, dtype: Any = None) -> Any:
 
 def _nonzero(mode: Any, func: Any, given: Any) -> Any:
     x, length = given["self"], mode.shape_env.create_unbacked_symint()
+    if all(type(n) is int for n in x.shape):
+        require_between(length, 0, x.numel())
     return mode.sized((length, x.dim()), (1, length), rushlight.int64, x.device)
 
 

@@ -58,7 +58,8 @@ def export(
     - `dynamic_shapes`: which sizes may vary: for each argument None, or for its dims `Dim("batch")`, `Dim.AUTO`,
       `Dim.DYNAMIC`, `Dim.STATIC`; by the names of the arguments or in their order, or a `ShapesCollection` or
       `AdditionalInputs`.  All other sizes and all numbers are constants of the program.
-    - `preserve_module_call_signature`: submodules whose inputs and results `unflatten` keeps
+    - `strict`: first let the compiler follow the program's Python, and raise `Unsupported` where that is no whole graph;
+      the graph is the same
 
     ValueError for what is no module; `torch._dynamo.exc.UserError` for specs that fit no argument, and where the program
     does not hold for all sizes that were promised.

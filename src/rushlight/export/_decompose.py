@@ -9,8 +9,9 @@ import rushlight
 from rushlight import Tensor
 from rushlight._export.verifier import ATenDialectVerifier
 from rushlight._functorch.functional_graphs import functionalized
-from rushlight._interface.sizes import is_symbolic
+from rushlight._interface.sizes import Undecided, is_symbolic
 from rushlight._subclasses.fake_tensor import FakeTensorMode
+from rushlight.export._assertions import assert_bounds
 from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._trace import argument_spec
@@ -59,11 +60,23 @@ def decomposed(program: Any, table: Table | None) -> Any:
     for name, inner in module.named_children():
         if isinstance(inner, GraphModule) and _changes_inputs(inner):
             raise NotImplementedError(f"run_decompositions: the graph {name} changes what it is given in place")
+    if program._shape_env is not None:
+        assert_bounds(module.graph, program._shape_env)
     hoist(module.graph)
     _describe(module.graph)
     signature = _signature(module.graph, specs, found.changed)
     made = program._update(module, signature, verifiers=[ATenDialectVerifier])
+    made._range_constraints.update(_new_ranges(program))
     return made
+
+
+def _new_ranges(program: Any) -> dict[Any, Any]:
+    """Bounds of sizes without a value that this graph computes anew."""
+    env = program._shape_env
+    known = {str(key) for key in program.range_constraints}
+    names = [] if env is None else [n for n in env.unbacked_names if n not in known]
+    symbols = [env.symbols[env._symbol_names.index(n)] for n in names]
+    return {s.node.expr: env.bounds_of(s.terms) for s in symbols}
 
 
 def _changes_inputs(inner: GraphModule) -> bool:
@@ -99,6 +112,10 @@ class _Rules(ControlFlowMode):
     whole = False  # whether composites stay that have no rule and cannot alias their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._opname == "_assert_scalar":  # what it requires is asserted again, of the sizes of this graph
+            if isinstance(args[0], Undecided):
+                args[0].require()
+            return None
         before = self.graph._root._prev
         made = NotImplemented
         if func not in self.decompositions and (not self.whole or func._opname in ALIASING):

@@ -124,7 +124,7 @@ class ExportShapeEnv(ShapeEnv):
             if rest == mine:
                 lo, hi = self._bounds[atom]
                 low, high = max(low, lo - const + offset), min(high, hi - const + offset)
-        return ValueRanges(int(low), int_oo if high >= MOST else int(high))
+        return ValueRanges(-int_oo if low <= -(1 << 62) else int(low), int_oo if high >= MOST else int(high))
 
 
 def _apart(terms: Terms) -> tuple[Terms, int, bool]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
 import rushlight
-from rushlight import SymBool, SymFloat, SymInt
+from rushlight import SymBool, SymFloat, SymInt, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight.export._guards import InputGuards
 from rushlight.export._tracing import Input, Traced, class_name, state_of, trace_module
@@ -26,7 +27,7 @@ from rushlight.export.graph_signature import (
 )
 from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
-from rushlight.utils._pytree import tree_flatten
+from rushlight.utils._pytree import tree_flatten, tree_map
 
 __all__ = ["exported"]
 
@@ -54,6 +55,8 @@ def exported(
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}",
         )
     kwargs = kwargs or {}
+    if strict:
+        _check_strictly(mod, args, kwargs)
     leaves = specs_of_leaves(mod, args, kwargs, dynamic_shapes)
     in_spec = tree_flatten((args, kwargs))[1]
     traced = trace_module(mod, args, kwargs, leaves, in_spec)
@@ -70,6 +73,18 @@ def exported(
     )  # fmt: skip
     made._shape_env, made._guards = traced.sizes.env, InputGuards.of(traced)
     return made
+
+
+def _check_strictly(mod: Module, args: Any, kwargs: Any) -> None:
+    """`Unsupported` where the compiler cannot follow the program's Python as one graph; a copy of the module runs."""
+    given, named = tree_map(lambda v: v.detach().clone() if isinstance(v, rushlight.Tensor) else v, (args, kwargs))
+    before = compiler._is_exporting_flag
+    compiler._is_exporting_flag = True
+    try:
+        with rushlight.random.fork_rng():
+            rushlight.compile(copy.deepcopy(mod), backend="eager", fullgraph=True)(*given, **named)
+    finally:
+        compiler._is_exporting_flag = before
 
 
 def _argument_names(mod: Module, args: Any, kwargs: Any) -> list[str]:

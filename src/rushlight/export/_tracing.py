@@ -14,6 +14,7 @@ from rushlight import SymBool, SymFloat, SymInt, Tensor, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight._functorch.functional_graphs import is_number
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.export._assertions import assert_bounds
 from rushlight.export._control import ControlFlowMode, grad_parts
 from rushlight.export._names import identifier, keyword_free
 from rushlight.export._shapes import ExportShapeEnv, InputSizes
@@ -327,6 +328,7 @@ def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec],
         _copy_assigned(mode, module, state, values)
         shown = [_result(mode, value) for value in results]
     graph.output(tuple(shown))
+    assert_bounds(graph, env)
     grad_parts(graph, root, rushlight.is_grad_enabled())
     shown = list(graph.output_node().args[0])  # type: ignore[arg-type]
     for tensor in mode.kept:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rushlight import device as Device
 from rushlight import dtype as DType
-from rushlight._interface.sizes import is_symbolic
+from rushlight._interface.sizes import Undecided, is_symbolic
 from rushlight.fx.node import Node, _get_qualified_name, _type_repr, map_arg
 from rushlight.utils import _pytree as pytree
 
@@ -351,7 +351,7 @@ def described(value: Any) -> str | None:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         name = str(value.dtype).rpartition(".")[2]
         return f"{_SHORT.get(name, name)}[{', '.join(map(str, value.shape))}]"
-    return f"Sym({value})" if is_symbolic(value) else None
+    return f"Sym({value})" if is_symbolic(value) or isinstance(value, Undecided) else None
 
 
 def _hashable(obj: Any) -> bool:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rushlight._export.serde.schema import SchemaError
+from rushlight._interface.sizes import Undecided
 
-__all__ = ["names_of", "parsed", "text_of"]
+__all__ = ["condition", "condition_text", "names_of", "parsed", "text_of"]
 
 _LONGEST = 20_000  # characters of a formula
 
@@ -62,6 +63,20 @@ def _atom(env: Any, atom: int) -> str:
     return f"{_WORDS[key[0]]}({', '.join(operands)})"
 
 
+_RELATIONS = {
+    ("<=", True): "LessThan", ("<", True): "StrictLessThan", ("==", True): "Equality", ("<=", False): "StrictGreaterThan",
+    ("<", False): "GreaterThan", ("==", False): "Unequality",
+}  # fmt: skip
+
+
+def condition_text(condition: Undecided) -> str:
+    """The text of a condition on sizes."""
+    number = condition.difference
+    resolved = getattr(number.shape_env, "resolved", lambda terms: terms)
+    relation = _RELATIONS[condition.wanted, condition.held]
+    return f"{relation}({_sum(number.shape_env, resolved(number.terms))}, Integer(0))"
+
+
 # ***** reading *****
 
 _CALLS: dict[str, Callable[..., Any]] = {
@@ -97,6 +112,24 @@ def names_of(text: Any) -> list[str]:
 def parsed(text: Any, symbols: Mapping[str, Any]) -> Any:
     """The number that a formula is, over known symbols; nothing is called but arithmetic."""
     return _value(_tree(text), symbols)
+
+
+def condition(text: Any, symbols: Mapping[str, Any]) -> Any:
+    """The condition that a text is; nothing is decided."""
+    node = _tree(text)
+    found = {word: key for key, word in _RELATIONS.items()}
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id not in found
+        or len(node.args) != 2
+    ):
+        raise SchemaError(f"a condition of sizes cannot be read: {str(text)[:200]}")
+    one, two = (_value(each, symbols) for each in node.args)
+    if type(one) is int and type(two) is int:
+        raise SchemaError(f"a condition of sizes has no size: {str(text)[:200]}")
+    wanted, held = found[node.func.id]
+    return Undecided(one - two, wanted, held)
 
 
 def _value(node: ast.expr, symbols: Mapping[str, Any]) -> Any:

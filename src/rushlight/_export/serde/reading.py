@@ -8,7 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._export.serde.expressions import names_of, parsed
+from rushlight._export.serde.expressions import condition, names_of, parsed
 from rushlight._export.serde.schema import DTYPES, LAYOUTS, MEMORY_FORMATS, SCHEMA_VERSION, SchemaError
 from rushlight._export.verifier import Verifier, load_verifier
 from rushlight._interface.sizes import MOST
@@ -252,6 +252,8 @@ class _GraphReader:
             if word == "sym_int_values":
                 return self.reader.sizes.read(found)
             kind, value = _one(found, name)
+            if word == "sym_bool_values" and kind == "as_expr":
+                return condition(value["expr_str"], self.reader.sizes.symbols)
             return _SymbolicValue(value["expr_str"] if kind == "as_expr" else value, word)
         raise SchemaError(f"torch.export.load: nothing describes the value {name!r}")
 
@@ -354,7 +356,7 @@ class _GraphReader:
 
 
 class _SymbolicValue:
-    """A float or a condition of sizes, as its text: nothing is computed with it before the program runs."""
+    """A float of sizes, as its text: nothing is computed with it before the program runs."""
 
     def __init__(self, text: Any, word: str) -> None:
         self.text, self.word = str(text), word

@@ -8,7 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._export.serde.expressions import text_of
+from rushlight._export.serde.expressions import condition_text, text_of
 from rushlight._export.serde.schema import (
     DTYPES,
     LAYOUTS,
@@ -18,7 +18,7 @@ from rushlight._export.serde.schema import (
     SchemaError,
     number_of,
 )
-from rushlight._interface.sizes import Integer, is_symbolic
+from rushlight._interface.sizes import Integer, Undecided, is_symbolic
 from rushlight.export.graph_signature import (
     ConstantArgument,
     InputKind,
@@ -81,7 +81,7 @@ def _named(node: Node) -> dict[str, Any]:
         return argument(value)
     if isinstance(value, Tensor):
         return {"as_tensor": {"name": node.name}}
-    if isinstance(value, rushlight.SymBool):
+    if isinstance(value, Undecided):
         return {"as_sym_bool": {"as_name": node.name}}
     if isinstance(value, rushlight.SymFloat):
         return {"as_sym_float": {"as_name": node.name}}
@@ -197,8 +197,8 @@ class _Graph:
             self.numbers["int"][node.name] = _size(value)
         elif is_symbolic(value):
             self.numbers["float"][node.name] = {"as_expr": {"expr_str": str(value), "hint": {"as_float": value.value}}}
-        elif isinstance(value, rushlight.SymBool) and not isinstance(value, bool):
-            self.numbers["bool"][node.name] = {"as_expr": {"expr_str": str(value), "hint": None}}
+        elif isinstance(value, Undecided):
+            self.numbers["bool"][node.name] = {"as_expr": {"expr_str": condition_text(value), "hint": None}}
 
     def _node(self, node: Node) -> dict[str, Any]:
         return {

@@ -32,7 +32,7 @@ _OWN_FILES = tuple(
     PACKAGE + os.path.join(*path)
     for path in (
         ("_types", "symbols.py"), ("_types", "shape_env.py"), ("_capture", "recording", "dynamic", "unbacked.py"),
-        ("_capture", "recording", "dynamic", "shape_env.py"),
+        ("_capture", "recording", "dynamic", "shape_env.py"), ("export", "_shapes.py"),
     )
 )  # fmt: skip
 
