@@ -4,7 +4,6 @@ tensors are recorded.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import importlib
@@ -22,8 +21,8 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import calls, classes
-from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.document import Undocumented
+from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
