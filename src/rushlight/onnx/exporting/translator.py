@@ -28,8 +28,8 @@ def operator_name(target: Any) -> str:
         suffix = "" if target._overloadname in ("default", "") else f".{target._overloadname}"
         return f"{target.namespace}::{target._opname}{suffix}"
     name = getattr(target, "__name__", None) or getattr(target, "_name", None) or str(target)
-    if callable(getattr(target, "name", None)) and "higher_order" in str(getattr(target, "namespace", "")):
-        return f"higher_order::{target.name()}"
+    if str(getattr(target, "__module__", "")).endswith((".higher_order", "_higher_order_ops.operators")):
+        return f"higher_order::{name}"
     return str(name)
 
 

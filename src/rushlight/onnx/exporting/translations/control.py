@@ -115,7 +115,14 @@ def invoke_subgraph(call: Call, translator: Any, module: Any, name: Any, *operan
     return _inlined(translator, call.writer, module, operands)
 
 
-@translates("higher_order::wrap_with_set_grad_enabled", "higher_order::wrap_with_autocast")
+@translates("higher_order::wrap_with_autocast")
+def autocast(call: Call, translator: Any, device: Any, dtype: Any, enabled: bool, cache: Any, module: Any, *operands: Any) -> list[Any]:
+    if enabled:
+        raise call.refuse("autocast", "convert the model, or export it without autocast")
+    return _inlined(translator, call.writer, module, operands)
+
+
+@translates("higher_order::wrap_with_set_grad_enabled")
 def wrapped(call: Call, translator: Any, *args: Any) -> list[Any]:
     """A part of the program with another grad mode: the same numbers."""
     place = next(i for i, a in enumerate(args) if hasattr(a, "graph"))

@@ -62,6 +62,8 @@ def _network(
     biased, layers, dropout, train, both, batch_first, activation = how
     if train and dropout:
         raise call.refuse("dropout while training", "call model.eval() first")
+    if len(params) != layers * (1 + both) * (4 if biased else 2):
+        raise call.refuse("proj_size above 0")
     alone = x.ndim == 2
     if alone:
         x = call.unsqueeze(x, [1])
