@@ -97,6 +97,35 @@ def test_sizes_that_vary_have_the_names_of_the_user() -> None:
     assert [d.dim_param or d.dim_value for d in dims] == ["batch", "time", 16]
 
 
+def test_recurrent_layers_of_any_length() -> None:
+    model = Language()
+    program = checked(model, (torch.randint(0, 50, (3, 5)),), dynamic_shapes=({0: "batch", 1: "time"},))
+    assert kinds(program).count("LSTM") == 2 and kinds(program).count("GRU") == 1 and "Slice" not in kinds(program)[-4:]
+    agree(program, model, (torch.randint(0, 50, (2, 9)),))
+
+
+def test_control_flow_becomes_graphs_in_the_graph() -> None:
+    from rushlight._higher_order_ops import map, scan, while_loop
+
+    class Branch(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
+    class Turns(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (torch.tensor(0), x))
+
+    class Rows(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return scan(lambda c, x: (c + x, c * x), torch.zeros(3), x), map(lambda x: x.sin() + 1, x)
+
+    program = checked(Branch(), (torch.ones(4),))
+    assert "If" in kinds(program)
+    agree(program, Branch(), (-torch.ones(4),))
+    assert "Loop" in kinds(checked(Turns(), (torch.randn(3),)))
+    assert kinds(checked(Rows(), (torch.randn(5, 3),))).count("Scan") == 2
+
+
 def test_the_classic_form_writes_one_file_with_names_and_axes(tmp_path: Path) -> None:
     model, x = convolutional(), torch.randn(2, 3, 8, 8)
     path = tmp_path / "model.onnx"

@@ -37,6 +37,9 @@ def _layers(
     length, batch = x.size(0), x.size(1)
     directions = 1 + bidirectional
     projected = mode == "LSTM" and state[0].size(2) != state[1].size(2)
+    if x.is_meta:  # shapes alone: steps are not run, so that their number may vary
+        out = x.new_empty((length, batch, state[0].size(2) * directions))
+        return (out.transpose(0, 1) if batch_first else out, *[part.new_empty(part.shape) for part in state])
     weights = _weights(params, has_biases, directions, num_layers, projected)
     data, last = run_layers(
         mode, x.reshape(length * batch, x.size(2)), [batch] * length, state, weights, directions, dropout, train

@@ -139,7 +139,7 @@ class _Constants:
             except (ValueError, IndexError, TypeError):
                 return None  # the runtime says what is wrong with it
         made = {v: values[v] for v in own if v in self.read}
-        before = sum(self.constants[v].nbytes for v in large)
+        before = sum(self.constants[v].nbytes for v in roots)
         if sum(a.nbytes for a in made.values()) > max(before, _SMALL):
             return None
         return made

@@ -116,7 +116,9 @@ def invoke_subgraph(call: Call, translator: Any, module: Any, name: Any, *operan
 
 
 @translates("higher_order::wrap_with_autocast")
-def autocast(call: Call, translator: Any, device: Any, dtype: Any, enabled: bool, cache: Any, module: Any, *operands: Any) -> list[Any]:
+def autocast(
+    call: Call, translator: Any, device: Any, dtype: Any, enabled: bool, cache: Any, module: Any, *operands: Any
+) -> list[Any]:
     if enabled:
         raise call.refuse("autocast", "convert the model, or export it without autocast")
     return _inlined(translator, call.writer, module, operands)
