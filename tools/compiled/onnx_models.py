@@ -33,6 +33,9 @@ def measure(maker: Any, stage: Any) -> dict[str, Any]:
     torch.manual_seed(0)
     model, args, kwargs = maker()
     model.eval()
+    config = getattr(model, "config", None)
+    if hasattr(config, "use_cache"):
+        config.use_cache = False  # caches are no tensors: PyTorch exports none either
     with torch.no_grad():
         wanted = tensors_of(model(*args, **kwargs))
     start = time.perf_counter()
