@@ -149,6 +149,10 @@ def messages(rank: int, size: int) -> None:
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     assert bool((got.cpu() == float(before)).all())
+    with dist.distributed_c10d._coalescing_manager(device=long.device):  # likewise; alone each send would wait
+        dist.isend(long + 1, after)
+        dist.irecv(got, before)
+    assert bool((got.cpu() == before + 1.0).all())
 
 
 def streams(rank: int, size: int) -> list[float]:

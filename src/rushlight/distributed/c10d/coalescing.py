@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight.distributed.c10d.messages import start_batch
 from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import group_of
 
@@ -39,8 +40,11 @@ def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = 
     together = _Coalesced()
     try:
         yield together
-    finally:
-        works, pg._coalescing = pg._coalescing, None
-    together.append(ended(works))
+    except BaseException:
+        pg._coalescing, pg._batched = None, []
+        raise
+    works, pg._coalescing = pg._coalescing, None
+    messages = start_batch(pg)
+    together.append(ended(works if messages is None else [*works, messages]))
     if not async_ops:
         together.wait()

@@ -15,7 +15,7 @@ from rushlight.distributed.c10d.observing import told
 from rushlight.distributed.c10d.work import Work
 from rushlight.distributed.c10d.world import BaseGroup, group_of, member, place_in
 
-__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send"]
+__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send", "start_batch"]
 
 _BARRIER = 30001  # the tag of tokens of monitored barriers
 
@@ -58,7 +58,10 @@ def _receiving(
     return _message(name, communicator.receive(buffer(held), place, tag), tensor, staging, held, communicator)
 
 
-def _issued(pg: BaseGroup, operation: Operation, tensor: Tensor) -> Work:
+def _issued(pg: BaseGroup, operation: Operation, tensor: Tensor) -> Work | None:
+    if pg._coalescing is not None and operation.group in pg._devices.values():
+        pg._batched.append((operation, tensor))
+        return None
     work = Work(_begun(operation, tensor, operation.group.start_message), tensor)
     if pg._coalescing is not None:
         pg._coalescing.append(work)
@@ -76,7 +79,9 @@ def isend(
 ) -> Work | None:
     """Send a tensor; it must stay as it is until `wait()` of the `Work` that is given."""
     pg = member(group, "isend")
-    return None if pg is None else _issued(pg, _sending(tensor, pg, dst, tag, group_dst), tensor)
+    if pg is None:
+        return None
+    return _issued(pg, _sending(tensor, pg, dst, tag, group_dst, pg._coalescing is not None), tensor)
 
 
 def irecv(
@@ -84,7 +89,9 @@ def irecv(
 ) -> Work | None:
     """Receive into a tensor: the elements are there after `wait()`.  Without a source, from anyone."""
     pg = member(group, "irecv")
-    return None if pg is None else _issued(pg, _receiving(tensor, pg, src, tag, group_src), tensor)
+    if pg is None:
+        return None
+    return _issued(pg, _receiving(tensor, pg, src, tag, group_src, pg._coalescing is not None), tensor)
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
@@ -143,7 +150,11 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
         raise ValueError("All ops need to use the same group.")
     pg: BaseGroup = group_of(p2p_op_list[0].group)
     if p2p_op_list[0].tensor.device.type in pg._devices:
-        return [_batch_on_device(pg, p2p_op_list)]
+        for op in p2p_op_list:
+            begin = _sending if op.op is isend else _receiving
+            pg._batched.append((begin(op.tensor, pg, None, op.tag, op.group_peer, True), op.tensor))
+        work = start_batch(pg)
+        return [] if work is None else [work]
     works = [
         op.op(op.tensor, group=op.group, tag=op.tag, **{"group_dst" if op.op is isend else "group_src": op.group_peer})
         for op in p2p_op_list
@@ -151,17 +162,19 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
     return [work for work in works if work is not None]
 
 
-def _batch_on_device(pg: BaseGroup, messages: list[P2POp]) -> Work:
-    """Messages as one group of calls, which all processes of `pg` make where it is their first."""
-    operations = [
-        (_sending if op.op is isend else _receiving)(op.tensor, pg, None, op.tag, op.group_peer, True)
-        for op in messages
-    ]
-    group, steps = operations[0].group, [step for one in operations for step in one.steps]
-    specs = specs_of([op.tensor for op in messages])
+def start_batch(pg: BaseGroup) -> Work | None:
+    """Start the messages on a device that were collected, as one group of calls: none waits for another one.  All
+    processes of the group take part where it is their first operation there.
+    """
+    batch, pg._batched = pg._batched, []
+    if not batch:
+        return None
+    tensors = [tensor for _, tensor in batch]
+    group, steps = batch[0][0].group, [step for operation, _ in batch for step in operation.steps]
+    specs = specs_of(tensors)
     whole = Operation(group, "batch_isend_irecv", group.communicator.together(steps), specs, 0, specs)
-    whole.keep = [one.keep for one in operations]
-    return Work(group.start(whole), [op.tensor for op in messages])
+    whole.keep = [operation.keep for operation, _ in batch]
+    return Work(group.start(whole), tensors)
 
 
 def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:

@@ -29,6 +29,7 @@ class BaseGroup:
         self._on_host = group not in self._devices.values()
         self.group_name, self.group_desc = group.name, description
         self._coalescing: list[Any] | None = None
+        self._batched: list[Any] = []  # messages on a device that start together, and their tensors
         self.splits = 0  # how often it was split
         self.shrinks = 0  # likewise: those who are left out do not count these
 
