@@ -10,6 +10,7 @@ from rushlight.onnx.importing.operators import images as images
 from rushlight.onnx.importing.operators import indexing as indexing
 from rushlight.onnx.importing.operators import learning as learning
 from rushlight.onnx.importing.operators import linear as linear
+from rushlight.onnx.importing.operators import microsoft as microsoft
 from rushlight.onnx.importing.operators import normalization as normalization
 from rushlight.onnx.importing.operators import pooling as pooling
 from rushlight.onnx.importing.operators import quantized as quantized
