@@ -324,9 +324,25 @@ class RecursiveScriptModule(ScriptModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Run the graph of `forward`."""
         method = self._method("forward")
+        if method is None and "forward" in self._type.overloads:
+            return self._overloaded("forward", args, kwargs)
         if method is None:
             raise NotImplementedError(f"{self.original_name} has no forward")
         return method(*args, **kwargs)
+
+    def _overloaded(self, name: str, args: Any, kwargs: Any) -> Any:
+        """Call the first overload that takes the arguments."""
+        errors = []
+        for each in self._type.overloads[name]:
+            method = self._method(each)
+            assert method is not None
+            try:
+                method._binder(args, kwargs)
+            except RuntimeError as error:
+                errors.append(str(error))
+                continue
+            return method(*args, **kwargs)
+        raise RuntimeError(f"no overload of {name} takes these arguments:\n" + "\n".join(errors))
 
     @property
     def graph(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import annotations
-from rushlight.jit.frontend.errors import CompileError, Source
+from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.library import method_of
 from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax, define_from, qualified_name, syntax_of
@@ -128,7 +128,7 @@ def _class_of(module: Module, shape: _Shape) -> T.ClassType:
 def _hints(cls: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.startswith("rushlight.nn"):
+        if own_place(base).startswith("rushlight.nn"):
             continue
         space = vars(__import__("sys").modules.get(base.__module__, types.ModuleType("")))
         for name, held in inspect.get_annotations(base).items():
@@ -228,7 +228,7 @@ def _class_constants(cls: type) -> list[str]:
     """What the package's own layers keep at their classes: the operator's name, the number of dims."""
     found = []
     for base in cls.__mro__:
-        if base.__module__.startswith("rushlight.nn.modules.") and base is not Module:
+        if own_place(base).startswith("rushlight.nn.modules.") and base is not Module:
             found += [
                 n
                 for n, v in vars(base).items()
@@ -331,12 +331,12 @@ def _python_method(module: Module, cls: type, name: str) -> Any:
     ):
         held = getattr(cls, name, None)
         return held if getattr(held, "_torchscript_modifier", "").startswith("export") else None
-    if name in ("__len__", "__contains__", "__getitem__", "__iter__") and cls.__module__.startswith("rushlight.nn"):
+    if name in ("__len__", "__contains__", "__getitem__", "__iter__") and own_place(cls).startswith("rushlight.nn"):
         return None
     for base in cls.__mro__:
         if name in vars(base):
             held = vars(base)[name]
-            if base is Module or base.__module__ in (
+            if base is Module or own_place(base) in (
                 "rushlight.nn.modules.hooks",
                 "rushlight.nn.modules.state",
                 "rushlight.nn.modules.conversion",
@@ -359,7 +359,7 @@ def _compiler(held: Any, kind: T.ClassType) -> Any:
 def _properties(module: Module, kind: T.ClassType) -> None:
     unused = set(getattr(type(module), "__jit_unused_properties__", ()))
     for cls in type(module).__mro__:
-        if cls is Module or cls.__module__.startswith("rushlight.nn"):
+        if cls is Module or own_place(cls).startswith("rushlight.nn"):
             continue
         for name, held in vars(cls).items():
             if not isinstance(held, property) or name in unused or name in kind.properties or held.fget is None:
@@ -376,14 +376,16 @@ def _properties(module: Module, kind: T.ClassType) -> None:
 
 
 def _overloads(module: Module, kind: T.ClassType) -> None:
+    marked = rushlight.jit._OVERLOADS
     for cls in type(module).__mro__:
-        for name, declared in vars(cls).get("_script_overloads", {}).items():
-            if name in kind.overloads:
+        for name, held in vars(cls).items():
+            declared = marked.get(f"{cls.__module__}.{getattr(held, '__qualname__', '')}")
+            if not declared or name in kind.overloads or not isinstance(held, types.FunctionType):
                 continue
             names = []
-            for at, declaration in enumerate(declared):
+            for at, declaration in enumerate(d for d in declared if d is not held):
                 own = f"{name}__{at}"
-                kind.methods[own] = _overload_function(kind, own, declaration, getattr(cls, name))
+                kind.methods[own] = _overload_function(kind, own, declaration, held)
                 names.append(own)
             kind.overloads[name] = names
 

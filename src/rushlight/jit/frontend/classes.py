@@ -10,7 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import annotations
-from rushlight.jit.frontend.errors import CompileError, Source
+from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import type_of
 from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature, syntax_of
 from rushlight.jit.ir import types as T
@@ -37,7 +37,7 @@ def compile_class(held: type, unit: Unit) -> Type | None:
         "collections",
     ):
         return None
-    if held.__module__.partition(".")[0] == "rushlight":
+    if own_place(held):
         return None
     return _plain(held, unit)
 

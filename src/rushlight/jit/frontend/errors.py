@@ -6,7 +6,15 @@ from typing import Any
 
 from rushlight.jit.ir.graph import Location
 
-__all__ = ["CompileError", "FrontendError", "NotSupportedError", "Source", "UnsupportedNodeError", "highlighted"]
+__all__ = [
+    "own_place",
+    "CompileError",
+    "FrontendError",
+    "NotSupportedError",
+    "Source",
+    "UnsupportedNodeError",
+    "highlighted",
+]
 
 _CONTEXT = 3
 
@@ -78,3 +86,13 @@ class UnsupportedNodeError(FrontendError, NotImplementedError):
 
 class NotSupportedError(FrontendError):
     """A feature of Python that scripts do not have."""
+
+
+def own_place(held: Any) -> str:
+    """The module of a class or a function of the package, under the package's name; "" for one of another package.
+
+    Programs that were written for PyTorch see the package's modules under PyTorch's names.
+    """
+    place = held if isinstance(held, str) else getattr(held, "__module__", None) or ""
+    head, dot, rest = place.partition(".")
+    return f"rushlight{dot}{rest}" if head in ("rushlight", "torch") else ""

@@ -17,7 +17,7 @@ from rushlight._interface.base import LazyModule
 from rushlight.jit.frontend import annotations
 from rushlight.jit.frontend.builtins import BUILTIN_NAMES
 from rushlight.jit.frontend.emitter import Emitter
-from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, Source
+from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, Source, own_place
 from rushlight.jit.frontend.library import functions
 from rushlight.jit.frontend.library.functional import reduction_kind
 from rushlight.jit.frontend.sugared import (
@@ -150,6 +150,23 @@ def define_from(function: Any, unit: Unit = UNIT, owner: Any = None, names: Any 
     return made
 
 
+def overload_of(function: Any, declaration: Any, unit: Unit) -> Function:
+    """A function compiled with the types of one of its declarations."""
+    cached = unit.functions.get((function, declaration))
+    if cached is not None:
+        return cached
+
+    def define(made: Function) -> None:
+        node, source = syntax_of(function)
+        head, _ = syntax_of(declaration)
+        node.args, node.returns = head.args, head.returns
+        compile_syntax(made, node, source, PythonNames(function, unit), None)
+
+    made = Function(qualified_name(function, unit, declaration), define)
+    unit.functions[function, declaration] = made
+    return made
+
+
 def compile_syntax(made: Function, node: ast.FunctionDef, source: Source, resolver: PythonNames, owner: Any) -> None:
     """Compile the syntax of a function into `made`."""
     emitter = Emitter(source, resolver)
@@ -186,7 +203,7 @@ def signature(
             kind: Type = kinds[0][place] if place < len(kinds[0]) else T.TENSOR
         else:
             kind = T.TENSOR if arg.annotation is None else resolver.type(arg.annotation, source.at(arg))
-        if kind == T.ANY and resolver.globals.get("__name__", "").startswith("rushlight.nn."):
+        if kind == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith("rushlight.nn."):
             kind = T.TENSOR  # the package's own layers take tensors where they say Any
         default = values.get(arg.arg, NO_DEFAULT)
         argument = Argument(arg.arg, kind, _default(default, kind, source.at(arg)), kwarg_only=arg in args.kwonlyargs)
@@ -197,7 +214,7 @@ def signature(
     if kinds is not None:
         return made, kinds[1]
     returns = None if node.returns is None else resolver.type(node.returns, at)
-    if returns == T.ANY and resolver.globals.get("__name__", "").startswith("rushlight.nn."):
+    if returns == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith("rushlight.nn."):
         returns = None
     return made, returns
 
@@ -337,11 +354,7 @@ class PythonNames:
                 else f"python value of type '{type(held).__name__}' has no attribute '{name}'",
                 at,
             )
-        if (
-            not isinstance(held, types.ModuleType)
-            and not isinstance(held, type)
-            and type(held).__module__.partition(".")[0] != "rushlight"
-        ):
+        if not isinstance(held, types.ModuleType) and not isinstance(held, type) and not own_place(type(held)):
             raise CompileError(
                 f"python value of type '{type(held).__name__}' cannot be used as a value. Perhaps it is a closed over global variable? If so, please consider passing it in as an argument or use a local varible instead.",
                 at,
@@ -386,15 +399,12 @@ class PythonNames:
         name = _operator_name(held)
         if name is not None:
             place = getattr(held, "__module__", "") or ""
-            return (
-                _Reducing(name, self.unit)
-                if "nn.functional" in place or place.startswith("rushlight.nn")
-                else Builtin(name)
-            )
+            return _Reducing(name, self.unit) if own_place(place).startswith("rushlight.nn") else Builtin(name)
         if isinstance(held, (types.FunctionType, types.MethodType)):
-            overloads = getattr(held, "_overloads", None)
-            if overloads:
-                return Callee(*[define_from(o, self.unit) for o in overloads])
+            marked = rushlight.jit._OVERLOADS.get(f"{held.__module__}.{held.__qualname__}", ())
+            declared = [d for d in marked if d is not held]
+            if declared:
+                return Callee(*[overload_of(held, d, self.unit) for d in declared])
             return Callee(define_from(held, self.unit))
         return PythonValue(held)
 
@@ -561,9 +571,9 @@ def _operator_name(held: Any) -> str | None:
     if type(held).__name__ in ("OpOverloadPacket", "BuiltinPacket"):
         return f"{held._qualified_op_name if hasattr(held, '_qualified_op_name') else 'aten::' + held.__name__}"
     module = getattr(held, "__module__", "") or ""
-    if module.startswith("rushlight.jit"):
+    if own_place(module).startswith("rushlight.jit"):
         return None
-    if not (module == "torch" or module.startswith(("rushlight", "torch."))) and not hasattr(held, "operator"):
+    if not own_place(module) and not hasattr(held, "operator"):
         return None
     name = aten_name(held)
     if name and variants(f"aten::{name}"):

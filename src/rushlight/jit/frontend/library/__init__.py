@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import rushlight
+from rushlight.jit.frontend.errors import own_place
 
 __all__ = ["function_form", "functions", "method", "method_of", "overload_of", "with_indices"]
 
@@ -69,20 +70,8 @@ def functions() -> dict[Any, Any]:
     _load()
     space = rushlight.nn.functional
     made = {getattr(space, n): f for n, f in _FUNCTIONS.items() if hasattr(space, n)}
-    for name in (
-        "einsum",
-        "stft",
-        "norm",
-        "split",
-        "unique",
-        "meshgrid",
-        "cartesian_prod",
-        "broadcast_tensors",
-        "block_diag",
-    ):
-        if name in _FUNCTIONS and hasattr(rushlight, name):
-            made[getattr(rushlight, name)] = _FUNCTIONS[name]
-    made.pop(None, None)
+    if "_assert" in _FUNCTIONS:
+        made[rushlight._assert] = _FUNCTIONS["_assert"]
     return made
 
 
@@ -90,7 +79,7 @@ def method_of(cls: type, name: str) -> Any:
     """The form of a layer's method, looked up along its bases; None where its own Python is compiled."""
     _load()
     for base in cls.__mro__:
-        if base.__module__.startswith("rushlight."):
+        if own_place(base):
             found = _METHODS.get(f"{base.__name__}.{name}")
             if found is not None:
                 return found

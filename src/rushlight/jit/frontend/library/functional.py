@@ -976,3 +976,8 @@ def embedding_bag(
         weight, input, offsets, scale_grad_by_freq, kind, sparse, per_sample_weights, include_last_offset, padding_idx
     )
     return found[0]
+
+
+@function_form
+def _assert(condition: bool, message: str) -> None:
+    assert condition, message

@@ -118,9 +118,8 @@ class _Exits:
 
     def _cut_after(self, block: Block, node: Node) -> None:
         """Destroy what follows a node that is never passed."""
+        block.set_results(self._unset(block.outputs))
         at = block.nodes.index(node)
-        if block is not self.graph.block or block.outputs:
-            block.set_results(self._unset(block.outputs))
         for each in reversed(block.nodes[at + 1 :]):
             for value in each.outputs:
                 value.uses = []
