@@ -304,12 +304,15 @@ LAZY = {
     "rushlight.jit.modules": "loaded with the first compiled module",
     "rushlight.jit.scripting": "loaded with the first script",
     "rushlight.jit.serialization.reader": "loaded with the first archive",
+    "rushlight.jit.serialization.records": "loaded with the first archive",
     "rushlight.jit.serialization.writer": "loaded with the first archive",
     "rushlight.jit.tracing.tracer": "loaded with the first trace",
     "rushlight.jit.units": "text is rarely compiled",
     "rushlight.library.builtin": "`torch.ops.aten` is rare",
     "rushlight.multiprocessing": "few checkpoints are written by a process of their own",
     "rushlight.nested.kinds": "files rarely hold nested tensors",
+    "rushlight.package.exporting": "loaded with the first package",
+    "rushlight.package.importing": "loaded with the first package",
     "rushlight.profiler": "a benchmark is profiled on demand",
     "rushlight.serialization": "storages are rarely pickled",
     "rushlight.serialization.safetensors": "needs an extra",
@@ -488,6 +491,7 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
+# Modules of a package run where its reader was told to allow it.
 # A TorchScript graph is run by a function in Python whose text is made of numbered names alone.
 CODE_FROM_TEXT = {
     "_types/shape_env.py",
@@ -495,6 +499,7 @@ CODE_FROM_TEXT = {
     "fx/graph_module.py",
     "_capture/trace/segments/generated.py",
     "jit/runtime/compiler.py",
+    "package/importing.py",
 }
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 import rushlight as torch
-import rushlight.package
 import rushlight.quantization
 from rushlight.ao import quantization as ao
 
@@ -17,18 +14,6 @@ def test_quantization() -> None:
     with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.ao\.quantization\.convert_jit\(\) yet"):
         ao.convert_jit(None)
     assert issubclass(ao.FakeQuantize, ao.FakeQuantizeBase) and not isinstance(torch.nn.ReLU(), ao.ObserverBase)
-
-
-def test_package() -> None:
-    for use in (
-        lambda: torch.package.PackageExporter("x"),
-        lambda: torch.package.PackageImporter("x"),
-        lambda: torch.package.sys_importer.import_module("x"),
-    ):
-        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.package\.\w+ yet"):
-            use()
-    assert torch.package.is_from_package(1) is False
-    assert isinstance(pickle.loads(pickle.dumps(torch.package.PackagingError("x"))), Exception)
 
 
 def test_pages_of_gpus() -> None:

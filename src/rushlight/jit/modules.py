@@ -321,7 +321,7 @@ class RecursiveScriptModule(ScriptModule):
         """The compiled `forward`."""
         return self._method("forward")
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph of `forward`."""
         method = self._method("forward")
         if method is None and "forward" in self._type.overloads:

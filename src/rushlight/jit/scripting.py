@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 import rushlight
-from rushlight.jit.frontend import annotations
+from rushlight.jit.frontend import hints as written
 from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.library import method_of
@@ -140,11 +140,11 @@ def _annotated(held: Any, space: dict[str, Any]) -> tuple[Type | None, bool]:
     """(type, whether it is Final) of an annotation."""
     if isinstance(held, str):
         node = ast.parse(held, mode="eval").body
-        held = annotations.evaluate(node, lambda n: (n in space, space.get(n)), None)
-    if annotations.is_final(held):
-        args = annotations._split(held)[1]
-        return (annotations.type_of_annotation(args[0], UNIT) if args else None), True
-    return annotations.type_of_annotation(held, UNIT), False
+        held = written.evaluate(node, lambda n: (n in space, space.get(n)), None)
+    if written.is_final(held):
+        args = written._split(held)[1]
+        return (written.type_of_annotation(args[0], UNIT) if args else None), True
+    return written.type_of_annotation(held, UNIT), False
 
 
 def _shape_of(module: Module, children: dict[str, Any]) -> _Shape:
@@ -184,7 +184,7 @@ def _module_type(name: str, child: Any, hints: dict[str, Any]) -> Type:
     if name in hints:
         held, space = hints[name]
         if isinstance(held, str):
-            held = annotations.evaluate(ast.parse(held, mode="eval").body, lambda n: (n in space, space.get(n)), None)
+            held = written.evaluate(ast.parse(held, mode="eval").body, lambda n: (n in space, space.get(n)), None)
         if isinstance(held, type) and getattr(held, "_is_script_interface", False):
             kind = UNIT.of_class(held)
             assert isinstance(kind, T.InterfaceType)
@@ -192,7 +192,7 @@ def _module_type(name: str, child: Any, hints: dict[str, Any]) -> Type:
             if why is not None:
                 raise CompileError(why)
             return kind
-    return child._type  # type: ignore[no-any-return]
+    return child._type
 
 
 def _constants(module: Module, shape: _Shape, hints: dict[str, Any]) -> None:
@@ -283,7 +283,7 @@ def _value_type(module: Module, name: str, value: Any, hints: dict[str, Any]) ->
         if kind is not None:
             return kind
     if isinstance(value, rushlight.jit.Attribute):
-        return annotations.type_of_annotation(value.type, UNIT)
+        return written.type_of_annotation(value.type, UNIT)
     try:
         return type_of(_plain_value(value), UNIT.of_value)
     except NoType:
@@ -436,7 +436,7 @@ def _hook_methods(module: Module, kind: T.ClassType) -> None:
                 made.python = hook
             if name not in names:
                 names.append(name)
-    # Types of hooks are those of `forward`: they are compiled with their own annotations.
+    # Types of hooks are those of `forward`: they are compiled with their own written.
 
 
 def _python_hooks(module: Module, made: Any, kind: T.ClassType) -> None:

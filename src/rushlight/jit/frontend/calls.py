@@ -39,6 +39,8 @@ class Calls(Expressions):
 
     def _expr_Call(self, node: ast.Call, hint: Type | None) -> Sugared:
         at = self.at(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "tolist" and not node.args:
+            return self._tolist(node.func, hint, at)
         callee = self.sugared(node.func)
         if isinstance(callee, Special):
             return self._special(callee, node, hint, at)
@@ -50,6 +52,15 @@ class Calls(Expressions):
             kwargs[keyword.arg] = self.expr(keyword.value)
         self.graph.location = at
         return callee.call(self, at, args, kwargs)
+
+    def _tolist(self, node: ast.Attribute, hint: Type | None, at: Location) -> Sugared:
+        value = self.expr(node.value)
+        if value.type != T.TENSOR:
+            raise CompileError(f"'{value.type.annotation}' object has no attribute or method 'tolist'.", at)
+        if hint is None:
+            raise CompileError("Expected type hint for result of tolist()", at)
+        self.graph.location = at
+        return Simple(self.graph.op("prim::tolist", [value], hint))
 
     def compile_called(self, function: Any, at: Location) -> None:
         """Compile a function that is called; errors tell from where."""
@@ -270,8 +281,8 @@ class Calls(Expressions):
         if getattr(held, "_torchscript_modifier", "").startswith(("ignore", "unused")) and not hasattr(
             held, "__self__"
         ):
-            return self.resolver.ignored(held, owner)  # type: ignore[no-any-return]
-        return self.resolver.python_value(held, at, self)  # type: ignore[no-any-return]
+            return self.resolver.ignored(held, owner)
+        return self.resolver.python_value(held, at, self)
 
     def static_method(self, kind: T.ClassType, name: str) -> Sugared | None:
         """A static method of a class."""

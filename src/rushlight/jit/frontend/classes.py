@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 import rushlight
-from rushlight.jit.frontend import annotations
+from rushlight.jit.frontend import hints as written
 from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import type_of
 from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature, syntax_of
@@ -52,8 +52,8 @@ def _find_in(held: type) -> Any:
 def _kind(annotation: Any, held: type, unit: Unit) -> Type:
     if isinstance(annotation, str):
         node = ast.parse(annotation, mode="eval").body
-        annotation = annotations.evaluate(node, _find_in(held), None)
-    return annotations.type_of_annotation(annotation, unit)
+        annotation = written.evaluate(node, _find_in(held), None)
+    return written.type_of_annotation(annotation, unit)
 
 
 def _named_tuple(held: Any, unit: Unit) -> Type:
@@ -114,7 +114,7 @@ def _plain(held: type, unit: Unit) -> Type:
     unit.classes[held] = made
     held._script_type = made  # type: ignore[attr-defined]
     for name, annotation in inspect.get_annotations(held).items():
-        if annotations.is_final(annotation):
+        if written.is_final(annotation):
             continue
         made.attributes[name] = _kind(annotation, held, unit)
     for name, value in vars(held).items():

@@ -119,7 +119,9 @@ class Conditions:
             rest = self.condition(second)
             long.add_result(rest.value)
         value = made.add_output(T.BOOL)
-        static = rest.static if rest.static is is_or and False else None
+        static = is_or if rest.static is is_or else None
+        if static is not None:
+            value = self.graph.constant(static, T.BOOL)
         return self._merged(value, first, rest, is_or, static)
 
     def _merged(self, value: Value, a: Condition, b: Condition, is_or: bool, static: bool | None) -> Condition:

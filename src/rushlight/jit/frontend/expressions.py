@@ -32,6 +32,12 @@ _REVERSED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "
 class Expressions(Conditions):
     """The part of the emitter that is about expressions."""
 
+    lookup: Any
+    module_getitem: Any
+    iterable: Any
+    assign: Any
+    loop: Any
+
     def expr(self, node: ast.expr, hint: Type | None = None) -> Value:
         """The value of an expression."""
         at = self.at(node)
@@ -62,7 +68,7 @@ class Expressions(Conditions):
         text, values = "", []
         for part in node.values:
             if isinstance(part, ast.Constant):
-                text += part.value
+                text += str(part.value)
             elif isinstance(part, ast.FormattedValue):
                 if part.conversion != -1:
                     raise NotSupportedError("Don't support conversion in JoinedStr", self.at(node))

@@ -59,6 +59,7 @@ class Range(Iterable):
             raise CompileError(f"range expected at least 1 arguments, got {len(args)}", at)
         values = [e.convert(v, T.INT, at, "all inputs of range must be ints") if v.type != T.INT else v for v in args]
         self.plain = len(values) == 1
+        self.step: Any = None
         self.start = e.graph.constant(0, T.INT) if self.plain else values[0]
         self.end = values[0] if self.plain else values[1]
         self.step = values[2] if len(values) == 3 else e.graph.constant(1, T.INT) if not self.plain else None

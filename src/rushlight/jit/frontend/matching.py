@@ -162,7 +162,7 @@ def default_constant(graph: Graph, value: Any, wanted: Type) -> Value:
     for python, kind in ((bool, T.BOOL), (int, T.INT), (float, T.FLOAT), (complex, T.COMPLEX), (str, T.STR)):
         if type(value) is python:
             if python is int and wanted in (T.FLOAT, T.optional(T.FLOAT)):
-                return graph.constant(float(value), T.FLOAT)
+                return graph.constant(float(value), T.FLOAT)  # type: ignore[arg-type]
             return graph.constant(value, kind)
     if isinstance(value, tuple):
         inner = wanted.inner if len(wanted.inner) == len(value) and wanted.name == "Tuple" else [T.ANY] * len(value)

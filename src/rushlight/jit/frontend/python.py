@@ -10,11 +10,12 @@ import re
 import textwrap
 import types
 import typing
+from collections import OrderedDict
 from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight.jit.frontend import annotations
+from rushlight.jit.frontend import hints
 from rushlight.jit.frontend.builtins import BUILTIN_NAMES
 from rushlight.jit.frontend.emitter import Emitter
 from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, Source, own_place
@@ -115,15 +116,15 @@ class Unit:
         held = getattr(value, "__dict__", {}).get("_type")
         if isinstance(held, T.ClassType):
             return held
-        if isinstance(
-            value, (bool, int, float, str, complex, dict, list, rushlight.Tensor)
-        ) and not annotations.is_enum(type(value)):
+        if isinstance(value, (bool, int, float, str, complex, dict, list, rushlight.Tensor)) and not hints.is_enum(
+            type(value)
+        ):
             return None
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return None
         if isinstance(value, rushlight.nn.Module) or type(value).__module__ in ("builtins", "collections"):
             return None
-        if hasattr(value, "_fields") or annotations.is_enum(type(value)) or type(value) in self.classes:
+        if hasattr(value, "_fields") or hints.is_enum(type(value)) or type(value) in self.classes:
             return self.of_class(type(value))
         return None
 
@@ -295,7 +296,7 @@ class PythonNames:
         """The type that an annotation means."""
         if isinstance(node, ast.Name) and node.id == "NoneType" and not self.find("NoneType")[0]:
             return T.NONE
-        return annotations.type_of_annotation(annotations.evaluate(node, self.find, at), self.unit, at)
+        return hints.type_of_annotation(hints.evaluate(node, self.find, at), self.unit, at)
 
     # ***** values *****
 
@@ -361,7 +362,7 @@ class PythonNames:
             )
         return self.python_value(getattr(held, name), at, e, constant=True)
 
-    def _class(self, held: type, at: Location | None) -> Sugared:
+    def _class(self, held: Any, at: Location | None) -> Sugared:
         if issubclass(held, BaseException):
             place = held.__module__
             return ExceptionClass(f"{place}.{held.__qualname__}" if place else held.__name__)
@@ -370,8 +371,10 @@ class PythonNames:
             return BUILTIN_NAMES[name]
         if held is rushlight.device:
             return Builtin("aten::device")
-        if held in (rushlight.Size,):
+        if held is rushlight.Size:
             return Special("list")
+        if held is OrderedDict:
+            return Special("dict")
         made = self.unit.of_class(held) if held is not rushlight.Tensor else None
         if isinstance(made, T.NamedTuple):
             return TupleClass(made)

@@ -111,6 +111,8 @@ class Simple(Sugared):
         e.graph.location = at
         if kind == T.TENSOR and name in _TENSOR_PROPERTIES:
             return Simple(builtin_call(e, at, _TENSOR_PROPERTIES[name], [self.inner], {}))
+        if kind == T.TENSOR and name in _CASTS:
+            return _Cast(self.inner, _CASTS[name])
         if kind == T.DEVICE and name in ("type", "index"):
             return Simple(builtin_call(e, at, f"prim::{name}", [self.inner], {}))
         if isinstance(kind, T.EnumType) and name in ("name", "value"):
@@ -145,7 +147,7 @@ class Simple(Sugared):
         if name in kind.properties:
             return Methods(self.inner, [kind.properties[name][0]]).call(e, at, [], {})
         if kind.is_module and (found := e.container_method(self.inner, kind, name, at)) is not None:
-            return found  # type: ignore[no-any-return]
+            return found
         method = kind.find_method(name)
         if method is not None:
             return Methods(self.inner, [name])
@@ -177,6 +179,26 @@ class Simple(Sugared):
         if isinstance(kind, T.ClassType) and kind.is_module:
             return e.module_items(self.inner, kind, at)
         return None
+
+
+# Methods that change the dtype, and the numbers of the dtypes.
+_CASTS = {
+    "byte": 0, "char": 1, "short": 2, "int": 3, "long": 4, "half": 5, "float": 6, "double": 7, "cfloat": 9, "cdouble": 10, "bool": 11, "bfloat16": 15,
+}  # fmt: skip
+
+
+class _Cast(Sugared):
+    """`x.float()` and the like."""
+
+    kind = "method"
+
+    def __init__(self, owner: Value, dtype: int) -> None:
+        self.owner, self.dtype = owner, dtype
+
+    def call(self, e: Any, at: Location, args: list[Value], kwargs: dict[str, Value]) -> Sugared:
+        e.graph.location = at
+        dtype = e.graph.constant(self.dtype, T.INT)
+        return Simple(builtin_call(e, at, "aten::to", [self.owner, dtype, *args], kwargs))
 
 
 class Given(Sugared):

@@ -420,7 +420,12 @@ def _raise(w: _Writer, node: Node, depth: int) -> None:
     w.line(depth, f"{w.keep(TABLE[node.kind_])}({', '.join(w.use(v) for v in node.inputs)})", node)
 
 
+def _tolist(w: _Writer, node: Node, depth: int) -> None:
+    w.assign(node, depth, f"{w.use(node.inputs[0])}.tolist()")
+
+
 _HANDLERS: dict[str, Any] = {
+    "prim::tolist": _tolist,
     "prim::RaiseException": _raise,
     "prim::Constant": _constant, "prim::If": _if, "prim::Loop": _loop, "prim::ListConstruct": _sequence("[", "]"), "prim::TupleConstruct": _sequence("(", ")"),
     "prim::DictConstruct": _dict, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::TupleIndex": _tuple_index,

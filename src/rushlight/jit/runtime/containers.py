@@ -9,7 +9,7 @@ from rushlight.jit.frontend.inference import type_of
 __all__ = ["ScriptDict", "ScriptList"]
 
 
-class ScriptList(list):  # type: ignore[type-arg]
+class ScriptList(list):
     """A list whose elements have one type."""
 
     def __init__(self, items: Any) -> None:
@@ -20,7 +20,7 @@ class ScriptList(list):  # type: ignore[type-arg]
         return list.__repr__(self)
 
 
-class ScriptDict(dict):  # type: ignore[type-arg]
+class ScriptDict(dict):
     """A dict whose keys and values have one type each."""
 
     def __init__(self, items: Any) -> None:

@@ -43,7 +43,8 @@ def new_object(kind: T.ClassType) -> Any:
 def tuple_class(kind: Any) -> Any:
     """The class of a named tuple's values."""
     if kind.python is None:
-        kind.python = collections.namedtuple(kind.name.rpartition(".")[2], kind.fields, rename=True)
+        make: Any = collections.namedtuple
+        kind.python = make(kind.name.rpartition(".")[2], kind.fields, rename=True)
     return kind.python
 
 

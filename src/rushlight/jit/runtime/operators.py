@@ -26,10 +26,10 @@ def _native(name: str, overload: str) -> Callable[..., Any]:
     op = getattr(packet, overload or "default")
     kernel = getattr(op, "kernel", None)
     if kernel is None:
-        return op  # type: ignore[no-any-return]
+        return op
     if getattr(kernel, "__func__", None) is getattr(type(packet), "plain", None):
-        return packet.function  # type: ignore[no-any-return]
-    return kernel  # type: ignore[no-any-return]
+        return packet.function
+    return kernel
 
 
 def function_of(schema: Any) -> Callable[..., Any]:
@@ -320,8 +320,8 @@ def _method(name: str) -> Callable[..., Any]:
     return run
 
 
-def _find(text: str, part: str, start: int = 0, end: int = -1, name: str = "find") -> int:
-    return int(getattr(text, name)(part, start, None if end == -1 else end))
+def _finding(name: str) -> Callable[..., int]:
+    return lambda text, part, start=0, end=-1: int(getattr(text, name)(part, start, None if end == -1 else end))
 
 
 def _list(value: Any) -> list[Any]:
@@ -532,8 +532,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     **{f"aten::{n}": _method(n) for n in _STRINGS.split() if n not in ("count",)},
     "aten::count": lambda items, value, *rest: items.count(value, *(r for r in rest if r != -1)),
     "aten::split.str": _split, "aten::join": lambda sep, parts: sep.join(parts), "aten::format": _format, "aten::percentFormat": _percent,
-    "aten::find": _find, "aten::rfind": lambda *a: _find(*a, name="rfind"), "aten::rindex": lambda *a: _find(*a, name="rindex"),
-    "aten::index.str": lambda *a: _find(*a, name="index"), "aten::str": text_of, "aten::ord": ord, "aten::chr": chr, "aten::hex": hex, "aten::oct": oct,
+    "aten::find": _finding("find"), "aten::rfind": _finding("rfind"), "aten::rindex": _finding("rindex"),
+    "aten::index.str": _finding("index"), "aten::str": text_of, "aten::ord": ord, "aten::chr": chr, "aten::hex": hex, "aten::oct": oct,
     "aten::bin": bin, "aten::hash": hash, "prim::StringIndex": operator.getitem, "aten::__getitem__.str": _getitem,
     "aten::len": len, "aten::append": _appended, "aten::append.t": _appended, "aten::extend": _extended, "aten::insert": _returning_none("insert"),
     "aten::insert.t": _returning_none("insert"), "aten::reverse": _returning_none("reverse"), "aten::remove": _returning_none("remove"),

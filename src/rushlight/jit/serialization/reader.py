@@ -138,7 +138,7 @@ def _made(raw: RawObject, memo: dict[int, Any]) -> Any:
     kind = raw.kind
     if not kind.is_module:
         return _object(raw, memo)
-    state = raw.state
+    state: Any = raw.state
     if not isinstance(state, dict):
         state = {} if state is None else {"state": state}
     module = wrap_module(kind, RecursiveScriptModule)

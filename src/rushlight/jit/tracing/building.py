@@ -41,7 +41,7 @@ class Builder:
             return found
         if isinstance(module, RecursiveScriptModule):
             self.kinds[id(module)] = module._type
-            return module._type  # type: ignore[no-any-return]
+            return module._type
         kind = T.ClassType(qualified_name(type(module), UNIT, object()), is_module=True)
         kind.python = type(module)
         self.kinds[id(module)] = kind

@@ -70,8 +70,8 @@ def functions() -> dict[Any, Any]:
     _load()
     space = rushlight.nn.functional
     made = {getattr(space, n): f for n, f in _FUNCTIONS.items() if hasattr(space, n)}
-    if "_assert" in _FUNCTIONS:
-        made[rushlight._assert] = _FUNCTIONS["_assert"]
+    for name in ("_assert", "unique"):
+        made[getattr(rushlight, name)] = _FUNCTIONS[name]
     return made
 
 

@@ -1,5 +1,8 @@
 """Functions of `nn.functional`, in the typed subset: read by the compiler, never run as it stands."""
 
+# mypy: ignore-errors
+# The compiler of scripts checks these pages: their types are those of scripts.
+
 from __future__ import annotations
 
 import math
@@ -981,3 +984,8 @@ def embedding_bag(
 @function_form
 def _assert(condition: bool, message: str) -> None:
     assert condition, message
+
+
+@function_form
+def unique(input: Tensor, sorted: bool = True) -> Tensor:
+    return torch.ops.aten._unique2(input, sorted, False, False)[0]

@@ -1,5 +1,8 @@
 """Methods of layers, in the typed subset: read by the compiler, never run as it stands."""
 
+# mypy: ignore-errors
+# The compiler of scripts checks these pages: their types are those of scripts.
+
 from __future__ import annotations
 
 import rushlight as torch
