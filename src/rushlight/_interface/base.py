@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rushlight._base.absent import absent_class, absent_function, absent_value, refuse
 from rushlight._base.errors import MissingDeviceError, warn_user
 from rushlight._base.forking import free_after_fork
 from rushlight._base.importing import import_whole
@@ -22,7 +21,6 @@ __all__ = [
     # Names that PyTorch has.
     "absent_class",  # a class that says why it is absent when it is used
     "absent_function",  # a function that does
-    "absent_value",  # a value that does
     "refuse",  # raise NotImplementedError, with a reason
     "no_name",  # the AttributeError of a page
     # Errors and warnings.
