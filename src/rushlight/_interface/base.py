@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight._base.absent import absent_class, absent_function, refuse
 from rushlight._base.errors import MissingDeviceError, warn_user
 from rushlight._base.forking import free_after_fork
 from rushlight._base.importing import import_whole
