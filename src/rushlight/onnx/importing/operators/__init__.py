@@ -8,9 +8,9 @@ from rushlight.onnx.importing.operators import convolution as convolution
 from rushlight.onnx.importing.operators import elementwise as elementwise
 from rushlight.onnx.importing.operators import images as images
 from rushlight.onnx.importing.operators import indexing as indexing
-from rushlight.onnx.importing.operators import learning as learning
 from rushlight.onnx.importing.operators import linear as linear
 from rushlight.onnx.importing.operators import microsoft as microsoft
+from rushlight.onnx.importing.operators import ml as ml
 from rushlight.onnx.importing.operators import normalization as normalization
 from rushlight.onnx.importing.operators import pooling as pooling
 from rushlight.onnx.importing.operators import quantized as quantized
@@ -23,5 +23,3 @@ from rushlight.onnx.importing.operators import sizes as sizes
 from rushlight.onnx.importing.operators import spectral as spectral
 from rushlight.onnx.importing.operators import texts as texts
 from rushlight.onnx.importing.operators import training as training
-from rushlight.onnx.importing.operators import trees as trees
-from rushlight.onnx.importing.operators import vectors as vectors

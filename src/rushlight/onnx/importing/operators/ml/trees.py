@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import rushlight as torch
-from rushlight.onnx.importing.operators.learning import labels_of, transformed
+from rushlight.onnx.importing.operators.ml.learning import labels_of, transformed
 from rushlight.onnx.importing.table import ML, operator
 from rushlight.onnx.importing.values import tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight as torch
-from rushlight.onnx.importing.operators.learning import transformed
+from rushlight.onnx.importing.operators.ml.learning import transformed
 from rushlight.onnx.importing.table import ML, operator
 
 __all__: list[str] = []
