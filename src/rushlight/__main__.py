@@ -8,7 +8,7 @@ from importlib import import_module
 
 __all__ = ["main"]
 
-COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "onnx", "package", "stubs")
+COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "onnx", "package", "quantize", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
@@ -20,6 +20,7 @@ usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchang
        python -m rushlight onnx run|info|bench MODEL  run an ONNX model, look into it, time it
        python -m rushlight info                    versions, CPU, threads, cache, settings
        python -m rushlight package MODEL.pt2 -o MODEL.rlp  compile an exported program ahead of time
+       python -m rushlight quantize FILE.py:NAME   a model in integers: size, time and error of each form, and of each layer
        python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date
        python -m rushlight docs [--out FOLDER]     write a page for every operator
        python -m rushlight --version | --help

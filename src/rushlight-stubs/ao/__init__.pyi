@@ -2,6 +2,7 @@
 
 
 from rushlight.ao import nn as nn
+from rushlight.ao import ns as ns
 from rushlight.ao import operators as operators
 from rushlight.ao import pruning as pruning
 from rushlight.ao import quantization as quantization

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rushlight._interface.base import lazy_files
 
-__all__ = ["nn", "operators", "pruning", "quantization"]
+__all__ = ["nn", "ns", "operators", "pruning", "quantization"]
 
 __getattr__ = lazy_files(__name__, {}, __all__)

@@ -173,3 +173,4 @@ def script_qconfig_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 from rushlight.ao.quantization import stubs as stubs
 from rushlight.ao.quantization.quantize import swap_module as swap_module
 from rushlight.ao.quantization.observer import weight_observer_range_neg_127_to_127 as weight_observer_range_neg_127_to_127
+from rushlight.ao.quantization import weight_only as weight_only

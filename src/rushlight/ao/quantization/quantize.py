@@ -132,7 +132,7 @@ def prepare(
 
     >>> import rushlight as torch
     >>> net = torch.ao.quantization.QuantWrapper(torch.nn.Linear(4, 2)).eval()
-    >>> net.qconfig = torch.ao.quantization.get_default_qconfig("x86")
+    >>> net.qconfig = torch.ao.quantization.get_default_qconfig("onednn")
     >>> watched = torch.ao.quantization.prepare(net)
     >>> _ = watched(torch.randn(8, 4))
     >>> type(torch.ao.quantization.convert(watched).module).__name__

@@ -3,7 +3,7 @@
 >>> import rushlight as torch
 >>> from rushlight.ao.quantization.quantize_fx import convert_fx, prepare_fx
 >>> net, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval(), torch.randn(8, 4)
->>> watched = prepare_fx(net, torch.ao.quantization.get_default_qconfig_mapping("x86"), (x,))
+>>> watched = prepare_fx(net, torch.ao.quantization.get_default_qconfig_mapping("onednn"), (x,))
 >>> _ = watched(x)
 >>> type(convert_fx(watched).get_submodule("0")).__name__
 'LinearReLU'

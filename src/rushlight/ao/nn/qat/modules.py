@@ -68,7 +68,7 @@ class Linear(_Rounded, nn.Linear):
     """`nn.Linear` with a rounded weight.
 
     >>> import rushlight as torch
-    >>> qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+    >>> qconfig = torch.ao.quantization.get_default_qat_qconfig("onednn")
     >>> torch.ao.nn.qat.Linear(4, 2, qconfig=qconfig)(torch.ones(1, 4)).shape
     torch.Size([1, 2])
     """

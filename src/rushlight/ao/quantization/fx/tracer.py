@@ -23,7 +23,9 @@ class QuantizationTracer(Tracer):
 
     def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
         """Layers of the library, fused modules, and what was named."""
-        own = type(m).__module__.startswith(("rushlight.nn", "torch.nn", "rushlight.ao.nn", "torch.ao.nn")) and not isinstance(m, nn.Sequential)
+        own = type(m).__module__.startswith(
+            ("rushlight.nn", "torch.nn", "rushlight.ao.nn", "torch.ao.nn")
+        ) and not isinstance(m, nn.Sequential)
         named = module_qualified_name in self.skipped_module_names or type(m) in self.skipped_module_classes
         return own or named or isinstance(m, nni._FusedModule)
 

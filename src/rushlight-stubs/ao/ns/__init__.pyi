@@ -1,0 +1,5 @@
+"""Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
+
+
+from rushlight.ao.ns import fx as fx
+from rushlight.ao.ns import sensitivity as sensitivity

@@ -1,0 +1,97 @@
+"""Weights of eight or four bits under activations in floats: weights are widened in registers while they stream by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight as torch
+from rushlight import nn
+
+__all__ = ["WeightOnlyLinear", "quantize_weights"]
+
+
+class WeightOnlyLinear(nn.Module):
+    """A linear layer [N, K] of floats whose weight has `bits` 8 (a scale for each row) or 4 (scale and zero for each group).
+
+    Its state: `weight` (int8 [N, K], or two numbers a byte [N, K / 2]), `scales` ([N], or [K / group_size, N, 2]), `bias`.
+
+    >>> import rushlight as torch
+    >>> layer = WeightOnlyLinear.from_float(torch.nn.Linear(64, 32), bits=4, group_size=32)
+    >>> layer.weight.shape, layer(torch.ones(1, 64)).shape
+    (torch.Size([32, 32]), torch.Size([1, 32]))
+    """
+
+    weight: Any
+    scales: Any
+    bias: Any
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, bits: int = 8, group_size: int = 128
+    ) -> None:
+        super().__init__()
+        if bits not in (4, 8):
+            raise ValueError(f"bits must be 4 or 8, got {bits}")
+        if bits == 4 and (group_size not in (32, 64, 128, 256) or in_features % group_size or out_features % 16):
+            raise ValueError(
+                "weights of four bits need groups of 32, 64, 128 or 256 that divide in_features, and out_features divisible by 16; "
+                f"got group_size {group_size}, in_features {in_features}, out_features {out_features}"
+            )
+        self.in_features, self.out_features, self.bits, self.group_size = in_features, out_features, bits, group_size
+        held = (
+            (torch.int8, (out_features, in_features)) if bits == 8 else (torch.uint8, (out_features, in_features // 2))
+        )
+        scales = (out_features,) if bits == 8 else (in_features // group_size, out_features, 2)
+        self.register_buffer("weight", torch.zeros(held[1], dtype=held[0]))
+        self.register_buffer("scales", torch.ones(scales))
+        self.register_buffer("bias", torch.zeros(out_features) if bias else None)
+
+    def extra_repr(self) -> str:
+        """Sizes and bits."""
+        text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, bits={self.bits}"
+        return text + (f", group_size={self.group_size}" if self.bits == 4 else "")
+
+    def forward(self, input: Any) -> Any:
+        """The layer of floats [..., K]."""
+        rows = input.reshape(-1, self.in_features)
+        if self.bits == 8:
+            y = torch._weight_int8pack_mm(rows, self.weight, self.scales)
+        else:
+            y = torch._weight_int4pack_mm_for_cpu(rows, self.weight, self.group_size, self.scales)
+        y = y if self.bias is None else y + self.bias.to(y.dtype)
+        return y.reshape(*input.shape[:-1], self.out_features)
+
+    @classmethod
+    def from_float(cls, mod: Any, bits: int = 8, group_size: int = 128) -> WeightOnlyLinear:
+        """The layer of a float one: numbers are rounded to the nearest of their row's, or their group's, integers."""
+        made = cls(mod.in_features, mod.out_features, mod.bias is not None, bits, group_size)
+        weight = mod.weight.detach().float()
+        if bits == 8:
+            scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+            made.weight = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
+            made.scales = scales
+        else:
+            groups = weight.reshape(mod.out_features, -1, group_size)
+            low, high = groups.amin(2), groups.amax(2)
+            scales = ((high - low) / 15).clamp(min=1e-12)
+            ints = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15).to(torch.int32)
+            made.weight = torch._convert_weight_to_int4pack_for_cpu(ints.reshape(weight.shape), 1)
+            made.scales = torch.stack([scales.t(), (low + 8 * scales).t()], -1).contiguous()
+        made.bias = None if mod.bias is None else mod.bias.detach().clone()
+        return made.train(mod.training)
+
+
+def quantize_weights(model: Any, bits: int = 8, group_size: int = 128, skip: Any = ()) -> Any:
+    """Replace the linear layers of a model by ones with weights of `bits` bits, in place, but those named in `skip`.
+
+    Layers whose sizes groups of four bits do not fit get eight.
+    """
+    for name, child in list(model.named_modules()):
+        if type(child) is not nn.Linear or name in skip:
+            continue
+        fits = child.in_features % group_size == 0 and child.out_features % 16 == 0
+        made = WeightOnlyLinear.from_float(child, bits if bits == 8 or fits else 8, group_size)
+        if not name:
+            return made
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, made)
+    return model
