@@ -15,6 +15,9 @@ from collections import deque
 import numpy as np
 
 
+AT_ONCE = 4  # pieces of prompts between two tokens of the others
+
+
 class Sequence:
     """A prompt and what was generated; `emit` is called with each token, and with None at the end."""
 
@@ -108,14 +111,15 @@ class Engine:
                 self.waiting.clear()
 
     def step(self):
-        """Drop who left, read a piece of a prompt, then one token for everybody else."""
+        """Drop who left, read pieces of a few prompts, then one token for everybody else."""
         for sequence in [s for s in (*self.running, *self.waiting) if s.cancelled]:
             self.counts["cancelled"] += 1
             self.end(sequence)
         self.admit()
         reading = [s for s in self.running if len(s.tokens) - s.done > 1]
-        if reading:
-            self.read(reading[0])
+        for sequence in reading[:AT_ONCE]:
+            if sequence in self.running:  # it may have had to give pages back
+                self.read(sequence)
         ready = [s for s in self.running if len(s.tokens) - s.done == 1]
         ready = [s for s in ready if s in self.running and self.room(s, s.done + 1)]
         ready = [s for s in ready if s in self.running]  # somebody may have had to give pages back
@@ -181,9 +185,15 @@ class Engine:
         logits, keys, values = self.decode(
             tokens, positions, np.zeros(len(ready), np.int64), self.tables(ready), self.keys, self.values
         )
+        size, places = self.config["page"], positions[:, 0]
+        pages = np.array([s.pages[s.done // size] for s in ready], np.int64)
+        self.keys[:, pages, places % size], self.values[:, pages, places % size] = keys[:, :, 0], values[:, :, 0]
+        likeliest = logits.argmax(1)
         for k, sequence in enumerate(ready):
-            self.store(sequence, keys[:, k], values[:, k])
-            token = chosen(logits[k], sequence.temperature, sequence.rng)
+            sequence.done += 1
+            token = (
+                chosen(logits[k], sequence.temperature, sequence.rng) if sequence.temperature > 0 else int(likeliest[k])
+            )
             sequence.tokens.append(token)
             sequence.left -= 1
             self.counts["tokens"] += 1
@@ -211,9 +221,7 @@ class Engine:
 
 
 def chosen(logits, temperature, rng):
-    """A token by its probability; the likeliest where the temperature is 0."""
-    if temperature <= 0:
-        return int(np.argmax(logits))
+    """A token by its probability."""
     scaled = (logits - logits.max()) / temperature
     weights = np.exp(scaled)
     return int(rng.choice(len(weights), p=weights / weights.sum()))

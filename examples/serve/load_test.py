@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=64)
     options = parser.parse_args()
     (alone, together), waits, same = asyncio.run(
         run(f"http://{options.host}:{options.port}", options.clients, options.tokens)

@@ -42,13 +42,18 @@ class Block(nn.Module):
         self.fc, self.out = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
 
     def forward(self, x, past_k, past_v, mask):
-        """x (B, S, C); past_k, past_v (B, T, H, D); mask (B, 1, S, T + S): whether a position may be looked at."""
+        """x (B, S, C); past_k, past_v (B, T, H, D); mask (B, S, T + S, 1): whether a position may be looked at.
+
+        Scores are sums over products, which the compiler makes while it reads the pages: nothing is copied out of them.
+        """
         B, S, C = x.shape
-        q, k, v = (y.view(B, S, self.heads, C // self.heads) for y in self.qkv(self.ln_1(x)).split(C, dim=2))
-        keys = torch.cat([past_k, k], 1).transpose(1, 2)  # (B, H, T + S, D)
-        values = torch.cat([past_v, v], 1).transpose(1, 2)
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask)
-        x = x + self.proj(y.transpose(1, 2).reshape(B, S, C))
+        T, D = past_k.shape[1], C // self.heads
+        q, k, v = (y.view(B, S, self.heads, D) for y in self.qkv(self.ln_1(x)).split(C, dim=2))
+        before, among = ((q[:, :, None] * y[:, None]).sum(-1) for y in (past_k, k))  # (B, S, T, H), (B, S, S, H)
+        scores = torch.cat([before, among], 2) * D**-0.5
+        p = scores.masked_fill(~mask, -float("inf")).softmax(2)[..., None]  # (B, S, T + S, H, 1)
+        y = (p[:, :, :T] * past_v[:, None]).sum(2) + (p[:, :, T:] * v[:, None]).sum(2)
+        x = x + self.proj(y.reshape(B, S, C))
         return x + self.out(F.gelu(self.fc(self.ln_2(x)))), k, v
 
 
@@ -71,9 +76,9 @@ class PagedGPT(nn.Module):
         B, S = tokens.shape
         T = self.config.context
         places = torch.arange(T)
-        before = (places < positions[:, :1]).view(B, 1, 1, T).expand(B, 1, S, T)
-        among = torch.tril(torch.ones(S, S, dtype=torch.bool)).expand(B, 1, S, S)
-        mask = torch.cat([before, among], 3)
+        before = (places < positions[:, :1]).view(B, 1, T).expand(B, S, T)
+        among = torch.tril(torch.ones(S, S, dtype=torch.bool)).expand(B, S, S)
+        mask = torch.cat([before, among], 2)[..., None]
         x = self.wte(tokens) + self.wpe(positions)
         new_k, new_v = [], []
         for number, block in enumerate(self.blocks):

@@ -17,6 +17,7 @@ from typing import Any
 from rushlight._backends.ahead import Request
 from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros
 from rushlight._backends.cpu.fft.fourier import memory_of
+from rushlight._backends.cpu.gemm.gemm_shared_native import packed_as
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.pinned_native import PINNED
 from rushlight._backends.cpu.program.linked import LinkedExecutable
@@ -46,6 +47,8 @@ def main() -> None:
 # ***** making one *****
 
 SHARED = ("rl_fail", "rl_parallel_for")
+MOST_PACKED = 2  # packed forms of one weight
+STORAGE_BYTES = 128  # what stands for the storage of a weight
 
 
 class _Origins:
@@ -69,8 +72,7 @@ def _made(requests: Sequence[Request]) -> Variant:
     snapshot = _Snapshot(origins)
     for request in requests:
         graph = unpacked_graph(request.graph)
-        # operands that stay packed would do so for each choice of sizes
-        options = request.options if len(requests) == 1 else {"packed_weights": False, **request.options}
+        options = {"packed_weights": True, **request.options}
         linked = linked_program(graph, request.in_layouts, request.out_layouts, target=host(), options=options)
         executable = LinkedExecutable.kept(wired(linked)._replace(phases=1), partial(_program_of, linked))
         _check(executable)
@@ -101,6 +103,7 @@ class _Snapshot:
         self.known: dict[tuple[Any, ...], int] = {}
         self.zeros: list[int] = []
         self.pins: list[tuple[int, int]] = []
+        self.panels: dict[tuple[Any, ...], int] = {}  # what a packed weight depends on -> its table
         self.linked: list[int] = []
         self.used: dict[int, int] = {}  # object -> its number in the variant
         self.objects: list[tuple[bytes, dict[str, Any]]] = []
@@ -117,7 +120,11 @@ class _Snapshot:
             elif hasattr(held, "place"):  # an operand that stays packed
                 self.arrays[held.words.buffer_info()[0]] = held.words
                 self.pinned[held.words.buffer_info()[0]] = held
+        self.packing: dict[int, tuple[Any, ...]] = {}  # address of a PINNED -> what its packed form depends on
         for x in executable.launches:
+            if x.pin is not None and x.launch.pinned.operand >= 0:
+                kernel = id(x.launch.call), x.pin.nbytes, len(x.pin.words), *packed_as(x.launch.ints)
+                self.packing[x.pin.words.buffer_info()[0]] = kernel
             for held in memory_of(x.launch.keep):
                 if isinstance(held, array):
                     self.arrays[held.buffer_info()[0]] = held
@@ -134,30 +141,40 @@ class _Snapshot:
     def _table(self, address: int) -> int:
         number = self.numbers.get(address)
         if number is None:
-            pin = self.pinned.get(address)
             held = self.arrays[address]
-            words = list(held) if address in self.plain else [self._word(w) for w in held]
-            number = len(self.tables) if pin is not None else self.known.setdefault(tuple(words), len(self.tables))
-            if number == len(self.tables):
-                self.tables.append((words, pin is not None))
-            if pin is not None:
-                self._fix(number, pin, words)
+            if address in self.pinned:
+                number = self._pin(address)
+            else:
+                words = list(held) if address in self.plain else [self._word(w) for w in held]
+                number = self.known.setdefault(tuple(words), len(self.tables))
+                if number == len(self.tables):
+                    self.tables.append((words, False))
             self.numbers[address] = number
         return number
 
-    def _fix(self, number: int, pin: Any, words: list[Any]) -> None:
-        """Let an operand that is a weight stay packed: nobody ever writes to it."""
+    def _pin(self, address: int) -> int:
+        """The table of an operand that is a weight, and stays packed: nobody ever writes to it.
 
+        Choices of sizes share it where they pack the weight in the same way; of each weight a few packed forms are kept.
+        """
+        pin = self.pinned[address]
         _, word, offset = pin.place
-        begin = self.request.weights[word] if word < len(self.request.weights) else -1
-        if begin < 0:
-            return
-        storage, panels = len(self.zeros), len(self.zeros) + 1
-        self.zeros += [128, pin.nbytes]
-        words[PINNED.weight.place] = Weights(begin + offset)
+        begin = self.request.weights[word] + offset if self.request.weights[word] >= 0 else -1
+        key = begin, *self.packing.get(address, ())
+        if key in self.panels:
+            return self.panels[key]
+        number, words = len(self.tables), list[Any](self.arrays[address])
+        self.tables.append((words, True))
+        if begin < 0 or len(key) == 1 or sum(known[0] == begin for known in self.panels) >= MOST_PACKED:
+            return number
+        self.panels[key] = number
+        storage = len(self.zeros)
+        self.zeros += [STORAGE_BYTES, pin.nbytes]
+        words[PINNED.weight.place] = Weights(begin)
         words[PINNED.storage.place] = words[PINNED.root.place] = Zeros(storage)
-        words[PINNED.panels.place] = Zeros(panels)
-        self.pins.append((number, begin + offset))
+        words[PINNED.panels.place] = Zeros(storage + 1)
+        self.pins.append((number, begin))
+        return number
 
     def _word(self, word: int) -> Any:
         if word in self.arrays:

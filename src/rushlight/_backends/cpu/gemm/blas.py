@@ -5,8 +5,8 @@
 >>> ints = gemm_ints("f32", ProductShape(2, 3, 4))   # [2, 4] @ [4, 3], all contiguous
 >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
 
-They can also use our own kernels (`GEMM`), as they do where no BLAS is present; thin products then run on plain loops:
-slower, but correct.
+They can also use our own kernels (`GEMM`), as they do where no BLAS is present; thin products are packed then, too, and
+only tiny ones run on plain loops.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
     return times, scaled
 
 
-LEAST_ROWS, LEAST_COLUMNS = 4, 8  # of a rectangle that is packed
+LEAST_ROWS, LEAST_COLUMNS = 4, 8  # of a rectangle that is packed where a library computes thin ones
 THIN = 24  # rows, columns or steps below which little work is not packed
 
 
@@ -163,12 +163,13 @@ def is_declined(rows: int, columns: int, k: int, least: int) -> bool:
     """`_make_declined` for real numbers, in Python."""
     work = rows * columns * k
     little = work < least or (work < 8 * least and min(rows, columns, k) < THIN)
-    return rows < LEAST_ROWS or columns < LEAST_COLUMNS or little
+    return bool(least) and (rows < LEAST_ROWS or columns < LEAST_COLUMNS or little)
 
 
 def _make_declined(form: Form, least: int) -> NativeFunction:
     """`i1(ints, m, n)`: whether a product is too small to pack, or needs something that tiles of pairs do not support."""
-    pair, least_m, least_n, thin = form.pair, LEAST_ROWS, LEAST_COLUMNS, THIN
+    pair, thin = form.pair, THIN
+    least_m, least_n = (LEAST_ROWS, LEAST_COLUMNS) if least else (0, 0)
     if pair == 2:  # four real multiplications in one, and the library's small complex kernels are less efficient
         least, thin = least // 32, 12
 

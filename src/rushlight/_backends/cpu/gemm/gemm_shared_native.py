@@ -6,6 +6,8 @@ B may stay packed from call to call (see `pinned_native`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.gemm.blas_native import (
     A_COL,
@@ -31,7 +33,7 @@ from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import extern, i32, i64, native, ptr
 from rushlight._native.function import NativeFunction
 
-__all__ = ["PACK_CONSTANTS", "P_BEFORE", "P_PINNED", "make_shared"]
+__all__ = ["PACK_CONSTANTS", "P_BEFORE", "P_PINNED", "make_shared", "packed_as"]
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -45,6 +47,11 @@ PACK_CONSTANTS = 11
 # rows of A or columns of B that a prologue computes at once, about, and blocks of k, if they run along k; otherwise it
 # computes MADE * SPAN of them for one block of k
 MADE, SPAN = 16, 4
+
+
+def packed_as(ints: Sequence[int]) -> tuple[int, ...]:
+    """What the packed form of B, and its pieces, depend on beside the kernel."""
+    return tuple(ints[k] for k in (N, K, B_ROW, B_COL, P_DEPTH, P_CHUNK + 1, P_REACH + 1, P_BEFORE + 1, P_ALONG + 1))
 
 
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:

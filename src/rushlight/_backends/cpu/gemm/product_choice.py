@@ -122,11 +122,14 @@ def keeps_order_packed(types: ProductTypes, shape: ProductShape) -> bool:
     (m, n, k), kind = shape.sizes, KINDS_OF.get(types.source.name)
     if types.source.kind != "f" or shape.strides[2][1] != 1 or any(types.conjugated):
         return False
-    if any(size != 1 for size in shape.batch) or m < LEAST_ROWS or n * k < PINNED or _forms(types, shape) is None:
+    least = least_packed(library_for(kind)) if kind in CHOSEN else 1
+    if any(size != 1 for size in shape.batch) or n * k < PINNED or _forms(types, shape) is None:
+        return False
+    if least and m < LEAST_ROWS:
         return False
     if _is_large(shape) or kind not in CHOSEN:
         return True
-    ints, least = gemm_ints(kind, shape), least_packed(library_for(kind))
+    ints = gemm_ints(kind, shape)
     sides = [
         (min(tile, side), side % tile or min(tile, side))
         for tile, side in zip(ints[TILE_M : TILE_M + 2], (m, n), strict=True)
