@@ -30,9 +30,8 @@ MOST_CHOICES = 1024  # of sizes
 
 
 class Built(NamedTuple):
-    """A program with its code: `calls` are those of each choice of sizes within the `ranges`, `shapes` the shapes of inputs
-    with the numbers of ranges as (number,) where these vary; `in_trees` and `out_tree` say where tensors stand among
-    arguments and results.
+    """A program with its code: `calls` are those of each choice of sizes within the `ranges`; `in_trees` and `out_tree` say
+    where tensors stand among arguments and results.
     """
 
     name: str
@@ -108,8 +107,8 @@ def build(
     """The program of `function(*args, **kwargs)` without gradients, compiled for some kinds of processors.
 
     It runs once as it is, then it is recorded.  Tensors among the arguments are its inputs, everything else stays as it
-    is here; tensors that it reads otherwise are weights.  With `sizes` it is compiled for each choice of sizes within their ranges.  PackageError where that is not
-    possible, with the reason.
+    is here; tensors that it reads otherwise are weights.  With `sizes` it is compiled for each choice of
+    sizes within their ranges.  PackageError where that is not possible, with the reason.
     """
     if not name.isidentifier() or not name.isascii():
         raise PackageError(f"{name!r} is no name in C")
