@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from pickle import whichmodule as _whichmodule
+import pickle
 from typing import Any
 
 from rushlight.package.errors import ObjMismatchError, ObjNotFoundError
@@ -48,7 +48,7 @@ class _SystemImporter(Importer):
         return importlib.import_module(module_name)
 
     def whichmodule(self, obj: Any, name: str) -> str:
-        return str(_whichmodule(obj, name))
+        return str(getattr(pickle, "whichmodule")(obj, name))  # noqa: B009  # the type stubs lack it
 
 
 class OrderedImporter(Importer):

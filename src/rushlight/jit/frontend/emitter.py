@@ -13,7 +13,7 @@ from rushlight.jit.frontend.matching import converted
 from rushlight.jit.frontend.sugared import Items, PythonValue, Raised, Simple, Sugared, builtin_call
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Block, Graph, Location, Value
-from rushlight.jit.ir.passes.constants import fold_constants, pool_constants
+from rushlight.jit.ir.passes.constants import fold_constants, order_outputs, pool_constants
 from rushlight.jit.ir.passes.ssa import convert_to_ssa
 from rushlight.jit.ir.passes.tuples import lower_simple_tuples
 from rushlight.jit.ir.schemas import Argument, Schema, variants
@@ -751,3 +751,4 @@ def clean(graph: Graph) -> None:
     lower_simple_tuples(graph)
     fold_constants(graph)
     pool_constants(graph)
+    order_outputs(graph)

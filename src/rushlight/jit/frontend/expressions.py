@@ -185,6 +185,14 @@ class Expressions(Conditions):
         self.graph.location = at
         if isinstance(left.type, T.ClassType) and name in _MAGIC:
             return Simple(left).attr(self, at, _MAGIC[name]).call(self, at, [right], {}).value(self, at)
+        if name == "add" and left.type.name == "Tuple" and right.type.name == "Tuple":
+            parts = [
+                v
+                for t in (left, right)
+                for v in self.graph.insert(self.graph.create("prim::TupleUnpack", [t], t.type.inner)).outputs
+            ]
+            made: Value = self.graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
+            return made
         if name == "remainder" and left.type == T.STR:
             return builtin_call(self, at, "aten::percentFormat", [left, right], {})
         if right.type == T.TENSOR and left.type in (T.INT, T.FLOAT, T.BOOL, T.COMPLEX, T.NUMBER):

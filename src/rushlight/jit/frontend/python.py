@@ -44,6 +44,7 @@ from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 from rushlight.jit.runtime.constants import number_of
 from rushlight.library.aten.calls import aten_name
+from rushlight.library.operators import OpNamespace
 
 classes: Any = LazyModule("rushlight.jit.frontend.classes")
 
@@ -349,6 +350,8 @@ class PythonNames:
     def attribute(self, held: Any, name: str, at: Location, e: Any) -> Sugared:
         """An attribute of a Python object."""
         if not hasattr(held, name):
+            if isinstance(held, OpNamespace):
+                return _AbsentOperator(f"{held._word}::{name}")
             raise CompileError(
                 f"module has no attribute '{name}'"
                 if isinstance(held, types.ModuleType)
@@ -487,6 +490,20 @@ class _Dispatched(Sugared):
             raise CompileError("return_indices must be known when the function is compiled", at)
         chosen = self.forms[1 if asked is not None and constant_of(asked) else 0]
         return Callee(define_from(chosen, self.unit)).call(e, at, args, kwargs)
+
+
+class _AbsentOperator(Sugared):
+    """An operator of a library that is not loaded: code that calls it may be compiled, and raises where it runs."""
+
+    kind = "operator"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
+        text = e.graph.constant(f"there is no operator {self.name}: its library is not loaded", T.STR)
+        e._raise(text, e.graph.constant("builtins.NotImplementedError", T.STR), at)
+        return Simple(e.graph.op("prim::Uninitialized", [], T.TENSOR))
 
 
 class _Parent(Sugared):

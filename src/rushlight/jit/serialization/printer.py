@@ -448,8 +448,8 @@ def _loop(p: _Printer, node: Node) -> None:
             p._inline_text(value)
     for given, name in zip(body.inputs[1:], names, strict=True):
         p.text[given] = name
-    if names:
-        p.line(f"{', '.join(names)} = {', '.join(p.use(v) for v in node.inputs[2:])}")
+    for name, value in zip(names, node.inputs[2:], strict=True):
+        p.line(f"{name} = {p.use(value)}")
     if counted:
         index = p.name(body.inputs[0])
         p.line(f"for {index} in range({p.use(node.inputs[0])}):")

@@ -9,7 +9,7 @@ from rushlight.jit.ir.graph import Block, Graph, Node, Value
 from rushlight.jit.ir.schemas import Schema
 from rushlight.jit.runtime.operators import evaluate
 
-__all__ = ["constant_of", "fold_constants", "is_constant", "pool_constants", "remove_dead"]
+__all__ = ["constant_of", "fold_constants", "is_constant", "pool_constants", "order_outputs", "remove_dead"]
 
 _SKIPPED = frozenset((
     "prim::If", "prim::Loop", "prim::Closure", "prim::Constant", "prim::Uninitialized", "prim::PythonOp", "prim::IgnoredPythonOp", "prim::RaiseException",
@@ -251,3 +251,45 @@ def _hoist(graph: Graph, node: Node, last: list[Node]) -> None:
     graph.block.nodes.insert(0, node)
     node.block = graph.block
     last.append(node)
+
+
+# ***** the order of outputs *****
+
+
+def order_outputs(graph: Graph) -> None:
+    """Put the outputs of ifs and loops in the order in which they are used."""
+    places: dict[Any, int] = {}
+    _number(graph.block, places)
+    for node in list(graph.block.all_nodes()):
+        if node.kind_ not in ("prim::If", "prim::Loop") or len(node.outputs) < 2:
+            continue
+        firsts = [
+            min((places.get(user, len(places)), at) for user, at in v.uses) if v.uses else (len(places) + 1, 0)
+            for v in node.outputs
+        ]
+        order = sorted(range(len(firsts)), key=lambda i: firsts[i])
+        if order != list(range(len(order))):
+            _reorder(node, order)
+
+
+def _number(block: Block, places: dict[Any, int]) -> None:
+    for node in block.nodes:
+        places[node] = len(places)
+        for inner in node.blocks:
+            _number(inner, places)
+    places[block.returned] = len(places)
+
+
+def _reorder(node: Node, order: list[int]) -> None:
+    node.outputs = [node.outputs[i] for i in order]
+    if node.kind_ == "prim::If":
+        for block in node.blocks:
+            block.set_results([block.outputs[i] for i in order])
+        return
+    body = node.blocks[0]
+    body.set_results([body.outputs[0], *[body.outputs[i + 1] for i in order]])
+    body.inputs = [body.inputs[0], *[body.inputs[i + 1] for i in order]]
+    inputs = list(node.inputs)
+    node.remove_inputs()
+    for value in (*inputs[:2], *[inputs[i + 2] for i in order]):
+        node.add_input(value)
