@@ -61,6 +61,14 @@ def test_trains_as_one_process(three: Ranks) -> None:
 
 
 @pytest.mark.distributed
+def test_without_a_store(fake: Path) -> None:
+    ranks = fresh(fake)
+    found = ranks.run(programs.without_store)
+    ranks.close()
+    assert all("under mpiexec there is none" in text for text in found)
+
+
+@pytest.mark.distributed
 def test_divided_models_train_as_one_process(three: Ranks) -> None:
     found = three.run(programs.divided)
     torch.manual_seed(1)

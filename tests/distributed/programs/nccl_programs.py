@@ -230,6 +230,28 @@ def trained(rank: int, size: int) -> list[float]:
     return losses
 
 
+def without_store(rank: int, size: int) -> str:
+    """As under mpiexec: the group between CPUs tells the identity."""
+    begin(rank, size, "cpu:gloo,cuda:nccl")
+    group = dist.group.WORLD
+    group._devices = device_groups_of(group)
+    x = on_device(float(rank))
+    dist.all_reduce(x)
+    assert x.item() == sum(range(size))
+    try:
+        dist.send(x, (rank + 1) % size)
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+def device_groups_of(group: Any) -> Any:
+    from rushlight._interface.distributed import nccl_group
+
+    below, backend = group._group, group._devices["cuda"]._backend
+    return {"cuda": nccl_group("no store", below.ranks, below.rank, None, 20.0, backend, below)}
+
+
 def divided(rank: int, size: int) -> list[list[float]]:
     """Losses of fully_shard, and of tensor parallel, and DTensor operators, on pretended GPUs."""
     begin(rank, size, "cpu:gloo,cuda:nccl")

@@ -32,10 +32,14 @@ def _backend() -> Any:
     return backend_of(device_of_name(_DEVICE))
 
 
-def device_groups(config: BackendConfig, name: str, ranks: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Type of device -> the group of this process and others, for those that `config` gives to NCCL."""
+def device_groups(
+    config: BackendConfig, name: str, ranks: Sequence[int], seconds: float, beside: Any
+) -> dict[str, Any]:
+    """Type of device -> the group of this process and others, for those that `config` gives to NCCL; `beside` is the group
+    between their CPUs, or None.
+    """
     if config.get_device_backend_map().get(_DEVICE) != Backend.NCCL:
         return {}
     place = tuple(ranks).index(WORLD.rank)
     unique = f"{name}/{_DEVICE}" if WORLD.rounds < 2 else f"{name}/{_DEVICE}/{WORLD.rounds}"
-    return {_DEVICE: nccl_group(unique, ranks, place, WORLD.store, seconds, _backend)}
+    return {_DEVICE: nccl_group(unique, ranks, place, WORLD.store, seconds, _backend, beside)}

@@ -180,12 +180,11 @@ def _process_group(
     number: int, name: str, ranks: Sequence[int], communicator: Any, seconds: float, *rest: Any
 ) -> BaseGroup:
     backend, config, description = rest
-    devices = device_groups(config, name, ranks, seconds)
-    group: Any = next(iter(devices.values()), None)
-    if communicator is not None:
-        group = Group(number, name, ranks, communicator, seconds)
-        if group.size > 1 and get_debug_level() is DebugLevel.DETAIL:
-            group.compare_calls()
+    on_cpu: Any = None if communicator is None else Group(number, name, ranks, communicator, seconds)
+    if on_cpu is not None and on_cpu.size > 1 and get_debug_level() is DebugLevel.DETAIL:
+        on_cpu.compare_calls()
+    devices = device_groups(config, name, ranks, seconds, on_cpu)
+    group = next(iter(devices.values())) if on_cpu is None else on_cpu
     for one in (group, *devices.values()):
         one.description = description
     group.backend = backend
