@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight.jit import _TRACING
 from rushlight.jit.arguments import Binder, Misfit, converter
@@ -105,9 +106,11 @@ class ScriptFunction(_Compiled):
             recorder = current()
             if recorder is not None:
                 return recorder.call_function(self._function, values)
+        mode = rushlight.is_grad_enabled()
         try:
             return self._function.run(*values)
         except Exception as error:
+            rushlight.set_grad_enabled(mode)  # code that was left by an error may have changed it
             raise_from_graph(error)
 
     @property
@@ -145,9 +148,11 @@ class ScriptMethod(_Compiled):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self._binder(args, kwargs)
+        mode = rushlight.is_grad_enabled()
         try:
             return self._function.run(self.owner, *values)
         except Exception as error:
+            rushlight.set_grad_enabled(mode)  # code that was left by an error may have changed it
             raise_from_graph(error)
 
     def __repr__(self) -> str:

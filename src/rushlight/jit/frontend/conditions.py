@@ -85,6 +85,9 @@ class Conditions:
             if is_constant(value) and kind != T.TENSOR:
                 return self.graph.constant(bool(constant_of(value)), T.BOOL)
             return self.operator(at, "aten::Bool", [value], {})
+        if kind.name in ("List", "Dict"):
+            count = self.operator(at, "aten::len", [value], {})
+            return self.operator(at, "aten::ne", [count, self.graph.constant(0, T.INT)], {})
         if isinstance(kind, T.ClassType) and kind.find_method("__bool__") is not None:
             return Simple(value).attr(self, at, "__bool__").call(self, at, [], {}).value(self, at)
         raise CompileError(f"Could not cast value of type {kind.annotation} to bool", at)

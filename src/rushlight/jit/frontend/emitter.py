@@ -49,6 +49,7 @@ class Emitter(Calls):
         self.returns: Type | None = None
         self.returned: list[Type] = []
         self.loops = 0
+        self.grad_modes: list[tuple[str, int]] = []  # variables that hold the modes before, and the loops around them
         self.calls: list[Any] = []
         self.function_name = ""
 
@@ -123,8 +124,25 @@ class Emitter(Calls):
 
     def _return(self, value: Value, at: Location) -> None:
         self.returned.append(value.type)
+        for name, _ in reversed(self.grad_modes):
+            self._restore_grad(name, at)
         self.graph.location = at
         self.graph.insert(self.graph.create("prim::ReturnStmt", [value], ()))
+
+    def _restore_grad(self, name: str, at: Location) -> None:
+        before = self.lookup(name, at).value(self, at)
+        builtin_call(self, at, "aten::set_grad_enabled", [before], {})
+
+    def _with_grad(self, node: ast.With, enabled: bool, at: Location) -> None:
+        """`with torch.no_grad():`"""
+        name = f"grad_mode_{len(self.grad_modes)}"
+        self.set_variable(name, Simple(builtin_call(self, at, "aten::is_grad_enabled", [], {})), at)
+        builtin_call(self, at, "aten::set_grad_enabled", [self.graph.constant(enabled, T.BOOL)], {})
+        self.grad_modes.append((name, self.loops))
+        self.statements(node.body)
+        self.grad_modes.pop()
+        if not _always_exits(node.body):
+            self._restore_grad(name, at)
 
     # ***** variables *****
 
@@ -640,6 +658,8 @@ class Emitter(Calls):
     def _leave(self, kind: str, node: ast.stmt) -> None:
         if not self.loops:
             raise CompileError("break statement must be within a loop", self.at(node))
+        if any(loops == self.loops for _, loops in self.grad_modes):
+            raise NotSupportedError("break and continue out of torch.no_grad() aren't supported", self.at(node))
         self.graph.location = self.at(node)
         self.graph.insert(self.graph.create(kind, (), ()))
 
@@ -695,6 +715,11 @@ class Emitter(Calls):
 
     def _stmt_With(self, node: ast.With) -> None:
         at = self.at(node)
+        first = node.items[0].context_expr
+        mode = self.special_name(first.func) if isinstance(first, ast.Call) else None
+        if mode in ("no_grad", "enable_grad") and len(node.items) == 1:
+            self._with_grad(node, mode == "enable_grad", at)
+            return
         entered = []
         for item in node.items:
             value = self.expr(item.context_expr)

@@ -263,6 +263,11 @@ def _comment_types(text: str, resolver: PythonNames, at: Location, count: int) -
     return [resolver.type(n, at) for n in nodes], resolver.type(returned, at)
 
 
+_WORDS: dict[str, Any] = {
+    "Tensor": rushlight.Tensor, "torch": rushlight, **{n: getattr(typing, n) for n in ("List", "Dict", "Tuple", "Optional", "Union", "Any")}
+}  # fmt: skip
+
+
 class PythonNames:
     """The names that a Python function may use."""
 
@@ -293,11 +298,16 @@ class PythonNames:
             return True, self.globals[name]
         return False, None
 
+    def find_type(self, name: str) -> tuple[bool, Any]:
+        """As `find`, and the words that comments about types may use without an import."""
+        found = self.find(name)
+        return (True, _WORDS[name]) if not found[0] and name in _WORDS else found
+
     def type(self, node: ast.expr, at: Location | None) -> Type:
         """The type that an annotation means."""
         if isinstance(node, ast.Name) and node.id == "NoneType" and not self.find("NoneType")[0]:
             return T.NONE
-        return hints.type_of_annotation(hints.evaluate(node, self.find, at), self.unit, at)
+        return hints.type_of_annotation(hints.evaluate(node, self.find_type, at), self.unit, at)
 
     # ***** values *****
 
@@ -323,7 +333,7 @@ class PythonNames:
         if held is None:
             return NoneValue()
         if isinstance(held, type):
-            return self._class(held, at)
+            return _specials().get(held) or self._class(held, at)
         if isinstance(held, types.ModuleType):
             return PythonValue(held)
         if callable(held) and not isinstance(held, rushlight.nn.Module):
@@ -565,6 +575,7 @@ def _specials() -> dict[Any, Sugared]:
             jit.is_tracing: Special("is_tracing"), jit.fork: Special("fork"), jit.wait: Special("wait"), typing.cast: Special("annotate"),
             rushlight.compiler.is_compiling: Special("is_compiling"), rushlight.is_grad_enabled: Builtin("aten::is_grad_enabled"),
             rushlight.compiler.is_dynamo_compiling: Special("is_compiling"),
+            rushlight.no_grad: Special("no_grad"), rushlight.enable_grad: Special("enable_grad"),
             rushlight.autograd.grad: Builtin("aten::grad"), rushlight.tensor: Builtin("aten::tensor"), rushlight.as_tensor: Builtin("aten::as_tensor"),
             rushlight.manual_seed: Builtin("aten::manual_seed"), rushlight.save: Builtin("aten::save"),
         }  # fmt: skip

@@ -53,7 +53,7 @@ def packed(e: Any, at: Location, outputs: Sequence[Value], results: Sequence[Any
         return outputs[0]
     names = [r.name for r in results]
     kinds = [v.type for v in outputs]
-    kind = T.named_tuple("", names, kinds) if all(names) and names and False else T.tuple_of(*kinds)
+    kind = T.named_tuple("", names, kinds) if names and all(names) else T.tuple_of(*kinds)
     if not outputs:
         return e.graph.constant(None, T.NONE)
     return e.graph.op("prim::TupleConstruct", outputs, kind)

@@ -103,12 +103,14 @@ class NamedTuple(Type):
         return super()._same(other) and self.fields == other.fields  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
+        if not self.name:
+            return "NamedTuple(" + ", ".join(f"{f} : {t}" for f, t in zip(self.fields, self.inner, strict=True)) + ")"
         return self.name
 
     @property
     def annotation(self) -> str:
-        """The qualified name."""
-        return self.name
+        """The qualified name; results of operators, which have none, are plain tuples in code."""
+        return self.name or tuple_of(*self.inner).annotation
 
     def kind(self) -> str:
         """TupleType."""

@@ -44,7 +44,7 @@ def tuple_class(kind: Any) -> Any:
     """The class of a named tuple's values."""
     if kind.python is None:
         make: Any = collections.namedtuple
-        kind.python = make(kind.name.rpartition(".")[2], kind.fields, rename=True)
+        kind.python = make(kind.name.rpartition(".")[2] or "Results", kind.fields, rename=True)
     return kind.python
 
 

@@ -44,7 +44,7 @@ class Code:
         """A type as code writes it; its classes are noted."""
         for inner in kind.inner:
             self.type(inner)
-        if isinstance(kind, (T.ClassType, T.InterfaceType, T.EnumType, T.NamedTuple)):
+        if isinstance(kind, (T.ClassType, T.InterfaceType, T.EnumType, T.NamedTuple)) and kind.name:
             self.needed.setdefault(kind.name, kind)
         return kind.annotation
 
@@ -341,7 +341,7 @@ def _list(p: _Printer, node: Node) -> str:
 def _tuple(p: _Printer, node: Node) -> str:
     kind = node.outputs[0].type
     values = [p.use(v) for v in node.inputs]
-    if isinstance(kind, T.NamedTuple):
+    if isinstance(kind, T.NamedTuple) and kind.name:
         return f"{p.code.type(kind)}({', '.join(values)})"
     return f"({', '.join(values)}{',' if len(values) == 1 else ''})" if values else "()"
 
