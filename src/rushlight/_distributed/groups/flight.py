@@ -199,7 +199,7 @@ def torch_name(operation: Any) -> str:
         other = rest.rstrip(")").split(" ")[-1]
         place = group.ranks.index(int(other)) if other.isdigit() else -1
         name = f"send {group.rank}->{place}" if name == "send" else f"recv {group.rank}<-{place}"
-    return f"gloo:{name}"
+    return f"{'nccl' if group.backend == 'nccl' else 'gloo'}:{name}"
 
 
 def _entry(operation: Any, base: float) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _entry(operation: Any, base: float) -> dict[str, Any]:
     inputs = [] if callable(operation.inputs) else operation.inputs
     code, line, function = code_location(operation.line)
     name = torch_name(operation)
-    outputs = operation.outputs if not name.startswith("gloo:send") else inputs
+    outputs = operation.outputs if name.partition(":")[2].partition(" ")[0] != "send" else inputs
     state = "completed" if operation.done and operation.error is None else "started" if operation.began else "scheduled"
 
     def stamp(seconds: float) -> int | None:
