@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 from hashlib import blake2b
 from pathlib import Path
 
@@ -182,7 +183,11 @@ def test_a_child_process_calls_it_too(path, arguments):
     ids, mask = (x.numpy() for x in arguments)
     loaded = load(path)
     want = loaded(ids, mask=mask)["scores"]
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # from 3.12 on Python warns of the library's threads, which the child does without
+        child = os.fork()
     if child == 0:
         os._exit(0 if (loaded(ids, mask=mask)["scores"] == want).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -516,7 +521,7 @@ def test_changed_bytes_do_no_harm(path, tmp_path):
     data, place = Path(path).read_bytes(), tmp_path / "x.rlp"
     rng = random.Random(0)
     refused = 0
-    for _ in range(150):
+    for _ in range(90):
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(48 + 1500) if rng.random() < 0.7 else rng.randrange(len(data) - 30000)
@@ -526,7 +531,7 @@ def test_changed_bytes_do_no_harm(path, tmp_path):
             load(place)
         except PackageError:
             refused += 1
-    assert refused > 100
+    assert refused > 60
 
 
 def test_the_loader_takes_the_library_of_a_package_once(path):
