@@ -111,7 +111,7 @@ class ControlFlowMode(ProxyTorchDispatchMode):
         """Let the graph have another one, and a node that reads it."""
         if single:
             output = body.graph.output_node()
-            output.args = (output.args[0][0],)  # type: ignore[index]
+            output.args = (output.args[0][0],)
         number = 0
         while hasattr(self.root, f"{name}_{number}"):
             number += 1

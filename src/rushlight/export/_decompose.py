@@ -88,7 +88,7 @@ def _changes_inputs(inner: GraphModule) -> bool:
     changed = bool(functionalized(inner).changed)
     if single and not changed:
         output = inner.graph.output_node()
-        output.args = (output.args[0][0],)  # type: ignore[index]
+        output.args = (output.args[0][0],)
         inner.recompile()
     return changed
 
@@ -219,13 +219,13 @@ def _signature(graph: Graph, specs: list[InputSpec], changed: list[int]) -> Expo
     named = [InputSpec(s.kind, s.arg, s.target, s.persistent) for s in specs]
     results = graph.output_node().args[0]
     outs = []
-    for value, place in zip(results, changed, strict=False):  # type: ignore[arg-type]
+    for value, place in zip(results, changed, strict=False):
         spec = named[place]
         kind, target = _CHANGES.get(spec.kind, OutputKind.USER_INPUT_MUTATION), spec.target
         if kind is OutputKind.USER_INPUT_MUTATION:
             target = spec.arg.name
         outs.append(OutputSpec(kind, argument_spec(value.name, value.meta["val"]), target))
-    for value in results[len(changed) :]:  # type: ignore[index]
+    for value in results[len(changed) :]:
         argument = (
             argument_spec(value.name, value.meta["val"]) if isinstance(value, Node) else ConstantArgument("", value)
         )

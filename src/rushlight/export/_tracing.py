@@ -134,8 +134,8 @@ class ExportMode(ControlFlowMode):
             return self.reached(held[1], value)
         if isinstance(value, FakeTensor):
             raise RuntimeError("torch.export: a fake tensor from outside of the program that is exported")
-        known = self.constants.get(id(value))
-        known = self._lift(value) if known is None else known
+        held_here: Any = self.constants.get(id(value))
+        known: Node = self._lift(value) if held_here is None else held_here
         return self.reached(known, known.meta["val"])
 
     def _lift(self, value: Tensor) -> Node:
@@ -330,7 +330,7 @@ def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec],
     graph.output(tuple(shown))
     assert_bounds(graph, env)
     grad_parts(graph, root, rushlight.is_grad_enabled())
-    shown = list(graph.output_node().args[0])  # type: ignore[arg-type]
+    shown = list(graph.output_node().args[0])
     for tensor in mode.kept:
         tensor.__dict__.pop("_fx_node", None)
     place = next((i for i, each in enumerate(inputs) if each.kind == "user"), len(inputs))

@@ -87,6 +87,7 @@ class ExportedProgram:
     """
 
     _shape_env: Any = None  # of the trace
+    _report: Any = None  # of `draft_export`
     _guards: Any = None  # what the program asked of the sizes of its inputs
 
     def __init__(
@@ -292,7 +293,7 @@ class ExportedProgram:
         def evaluated() -> Any:
             raise NotImplementedError("Calling eval() is not supported yet.")
 
-        module.train, module.eval = train, evaluated  # type: ignore[method-assign, assignment]
+        module.train, module.eval = train, evaluated  # type: ignore[method-assign]
         return module
 
     def run_decompositions(
@@ -364,7 +365,8 @@ class ExportedProgram:
     def _postprocess(self, results: Any) -> Any:
         """The results of the graph as the original module gives them; buffers get their new values."""
         count = len(self.graph_signature.output_specs) - len(self.graph_signature.user_outputs)
-        return tree_unflatten(list(results)[count:], self.call_spec.out_spec)
+        spec: Any = self.call_spec.out_spec
+        return tree_unflatten(list(results)[count:], spec)
 
     def __str__(self) -> str:
         graph = self.graph_module.print_readable(print_output=False).replace("\n", "\n    ")

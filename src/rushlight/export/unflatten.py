@@ -153,7 +153,7 @@ class _Builder:
             self.root.add_module(name, child)
         self._fill(top, nodes, 1)
         results = self.program.graph.output_node().args[0]
-        top.graph.output(tuple([self._value(top, r) if isinstance(r, Node) else r for r in results]))  # type: ignore[union-attr]
+        top.graph.output(tuple([self._value(top, r) if isinstance(r, Node) else r for r in results]))
         for spec, value in self.held.values():
             _ensure(self.root, spec, value)
 

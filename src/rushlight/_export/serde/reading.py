@@ -292,7 +292,7 @@ class _GraphReader:
         return found
 
     def _node(self, row: Any) -> None:
-        target = _target(row["target"])
+        target: Any = _target(row["target"])
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         schema = _schema(target)
@@ -311,10 +311,10 @@ class _GraphReader:
         node.meta.update(_metadata(row.get("metadata") or {}))
         if row.get("is_hop_single_tensor_return") is False:
             node.args = tuple(
-                [tuple(a) if isinstance(a, list) and node.target.__name__ in _TUPLES else a for a in node.args]
+                [tuple(a) if isinstance(a, list) and target.__name__ in _TUPLES else a for a in node.args]
             )
-            if node.target.__name__ == "scan" and len(node.args) == 4:
-                node.args = (*node.args[:3], tuple(node.args[3]))  # type: ignore[arg-type]
+            if target.__name__ == "scan" and len(node.args) == 4:
+                node.args = (*node.args[:3], tuple(node.args[3]))
         self._results(node, outputs, named, row.get("is_hop_single_tensor_return") is False)
 
     def _results(self, node: Node, outputs: list[Any], named: Any, several: bool) -> None:

@@ -41,7 +41,8 @@ _LEVEL = "2.13.0"
 
 def _size(value: Any) -> dict[str, Any]:
     if type(value) is Integer:
-        decided = value.shape_env.decided(value)
+        env: Any = value.shape_env
+        decided = env.decided(value)
         if decided is not None:
             return {"as_int": decided}
         hint = {} if value.shape_env.is_unknown(value.terms) else {"hint": {"as_int": value.value}}
@@ -195,7 +196,7 @@ class _Graph:
             self.tensors[node.name] = tensor_meta(value)
         elif type(value) is Integer:
             self.numbers["int"][node.name] = _size(value)
-        elif is_symbolic(value):
+        elif value is not None and is_symbolic(value):
             self.numbers["float"][node.name] = {"as_expr": {"expr_str": str(value), "hint": {"as_float": value.value}}}
         elif isinstance(value, Undecided):
             self.numbers["bool"][node.name] = {"as_expr": {"expr_str": condition_text(value), "hint": None}}
