@@ -85,6 +85,29 @@ def test_like_the_reference(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_products_of_integers_are_exact() -> None:
+    """Bytes of all signs, with the zero points that there may be, against 64-bit integers."""
+    for a_kind in (np.uint8, np.int8):
+        for b_kind in (np.uint8, np.int8):
+            low = np.iinfo(a_kind).min, np.iinfo(b_kind).min
+            a = RNG.integers(low[0], low[0] + 256, (2, 3, 300)).astype(a_kind)
+            b = RNG.integers(low[1], low[1] + 256, (300, 5)).astype(b_kind)
+            a[0, 0], b[:, 0] = low[0], low[1]
+            for a_zero in (None, np.array(low[0] + 255, a_kind), RNG.integers(low[0], low[0] + 256, 3).astype(a_kind)):
+                for b_zero in (
+                    None,
+                    np.array(low[1] + 9, b_kind),
+                    RNG.integers(low[1], low[1] + 256, 5).astype(b_kind),
+                ):
+                    node = helper.make_node("MatMulInteger", ["a", "b", "" if a_zero is None else "az", *([] if b_zero is None else ["bz"])], ["y"])  # fmt: skip
+                    given = [one for one in (a, b, a_zero, b_zero) if one is not None]
+                    (found,) = torch.onnx.backend.run_node(node, given)
+                    rows = np.int64(0) if a_zero is None else a_zero.astype(np.int64)[..., None]
+                    columns = np.int64(0) if b_zero is None else b_zero.astype(np.int64)
+                    expected = (a.astype(np.int64) - rows) @ (b.astype(np.int64) - columns)
+                    assert found.dtype == np.int32 and np.array_equal(found, expected)
+
+
 def test_nodes_run_by_themselves() -> None:
     node = helper.make_node("Add", ["a", "b"], ["c"])
     (sums,) = torch.onnx.backend.run_node(node, [np.float32([1, 2]), np.float32([3, 4])])

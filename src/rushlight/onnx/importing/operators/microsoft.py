@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight as torch
 import rushlight.nn.functional as F
+from rushlight.onnx.importing.operators.linear import integer_product
 from rushlight.onnx.importing.operators.normalization import rms_normalization
 from rushlight.onnx.importing.operators.pooling import average_pool
 from rushlight.onnx.importing.operators.quantized import dequantize_linear, dynamic_quantize_linear, quantize_linear
@@ -86,14 +87,6 @@ def qlinear_average_pool(
 # ***** quantised products *****
 
 
-def _product(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
-    """A product of integers less their zero points, as int32."""
-    a, b = a.to(torch.int32), b.to(torch.int32)
-    return torch.matmul(
-        a if a_zero is None else a - a_zero.to(torch.int32), b if b_zero is None else b - b_zero.to(torch.int32)
-    )
-
-
 @operator("QGemm", domain=MICROSOFT)
 def qgemm(
     a: Any,
@@ -111,7 +104,7 @@ def qgemm(
     transB: int = 0,
 ) -> Any:
     """alpha * a @ b + c with quantised matrices; scales of b may be one of each column of the result."""
-    total = _product(a.T if transA else a, a_zero, b.T if transB else b, b_zero)
+    total = integer_product(a.T if transA else a, a_zero, b.T if transB else b, b_zero)
     if c is not None:
         total = total + c
     result = total.to(torch.float32) * (alpha * a_scale * b_scale)
@@ -122,7 +115,7 @@ def qgemm(
 def matmul_integer_to_float(
     a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
 ) -> Any:
-    product = _product(a, a_zero, b, b_zero).to(a_scale.dtype) * (a_scale * b_scale)
+    product = integer_product(a, a_zero, b, b_zero).to(a_scale.dtype) * (a_scale * b_scale)
     return product if bias is None else product + bias
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import rushlight as torch
 from rushlight.onnx.importing.operators.casting import converted, narrowed
 from rushlight.onnx.importing.operators.convolution import conv
+from rushlight.onnx.importing.operators.linear import integer_product
 from rushlight.onnx.importing.table import Value, operator
 from rushlight.onnx.importing.values import NARROW, Narrow, dtype_of, element_type, tensor
 
@@ -120,7 +121,8 @@ def qlinear_matmul(
 ) -> Any:
     """A product of quantised matrices, summed in int32 and quantised again."""
     rows = a_scale.reshape(-1, 1) if a_scale.numel() > 1 and a_scale.ndim == 1 else a_scale
-    product = torch.matmul(_less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1))
+    a_zero = a_zero.reshape(-1, 1) if a_zero.ndim == 1 and a_zero.numel() > 1 else a_zero
+    product = integer_product(a, a_zero, b, b_zero)
     return _requantized(product, (rows * b_scale).to(torch.float32), y_scale.to(torch.float32), y_zero)
 
 
