@@ -64,6 +64,7 @@ def test_nobody_listens_afterwards() -> None:
     assert torch.explain(lambda: None)().operators == []
 
 
+@pytest.mark.slow
 def test_log_topics(run_python, tmp_path) -> None:
     says = {
         "plan": "exp: new signature",

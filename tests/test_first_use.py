@@ -91,6 +91,7 @@ print(forked(work))
     assert found == ["0"]
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_threads_that_fork_at_once_leave_no_lock_taken() -> None:
@@ -236,6 +237,7 @@ _COMPILES = "import rushlight as torch; print(torch.ones(3).exp().sum().item() >
 _SAYS = "rushlight compiles its kernels for this machine"
 
 
+@pytest.mark.slow
 def test_the_first_compilation_with_an_empty_cache_says_so(run_python, tmp_path) -> None:
     """Once, and to whoever reads it: standard error is no terminal here, so not by default."""
 

@@ -26,6 +26,7 @@ def run(name: str, *options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_scipy() -> None:
     pytest.importorskip("scipy", minversion="1.16")
     run("with_scipy.py")
@@ -36,6 +37,7 @@ def test_scipy_in_programs_that_import_torch() -> None:
     run("as_torch.py", "-m", "rushlight")
 
 
+@pytest.mark.slow
 def test_scikit_learn() -> None:
     pytest.importorskip("sklearn", minversion="1.7")
     pytest.importorskip("scipy", minversion="1.16")

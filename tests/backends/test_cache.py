@@ -282,6 +282,7 @@ def test_a_second_process_compiles_nothing(tmp_path, run_python, monkeypatch):
     assert second[2] == "False", "the compiler of the native language is not even imported"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     host_target().native_vector_bytes == 16, reason="there is no narrower target to take for another machine"
 )

@@ -122,6 +122,7 @@ print(loss.item().hex(), *[p.grad.double().sum().item().hex() for p in net.param
 """
 
 
+@pytest.mark.slow
 def test_the_tool_ships_what_a_program_needs(tmp_path):
     """Where all is shipped LLVM is not even loaded, and the results have the same bits; an object that is missing is compiled."""
     level = level_of(host_target())

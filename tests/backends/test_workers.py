@@ -353,6 +353,7 @@ print(work(1), workers._COMPILED[0] > 0)
     assert warm[1] == "False"
 
 
+@pytest.mark.slow
 def test_workers_begin_at_once_where_nothing_is_compiled(run_python, tmp_path):
     """The runtime and products are sent for with an empty cache, and never again."""
     code = """

@@ -310,6 +310,7 @@ def test_what_a_trace_did_not_follow_is_not_kept(shelf):
     assert kept_segments.COUNTS["kept"] == before
 
 
+@pytest.mark.slow
 def test_a_segment_is_checked(shelf):
     call = torch.compile(lambda x: helper(x) + 1)
     x = torch.ones(3)

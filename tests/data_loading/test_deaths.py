@@ -107,6 +107,7 @@ def one_death(way: str, chance: random.Random) -> float:
     return took
 
 
+@pytest.mark.slow
 def test_deaths_are_named_and_leave_nothing() -> None:
     chance = random.Random(0)
     one_death("kill", chance)  # loads what is loaded once

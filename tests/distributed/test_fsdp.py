@@ -39,6 +39,7 @@ def check(found: dict[str, list[float]], size: int) -> None:
         assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_some_settings_train_as_pytorch(four: Ranks) -> None:
     check(four.run(programs.run, "rushlight", SOME, timeout=120)[0], 4)
 

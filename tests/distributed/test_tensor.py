@@ -84,6 +84,7 @@ def test_changes_in_place_and_views(alone: dist.DeviceMesh) -> None:
     assert x.full_tensor().tolist() == [[1.0, 1.0, 1.0], [0.0, -1.0, -1.0]]
 
 
+@pytest.mark.slow
 def test_sharded_parameters_train_as_whole(four: Ranks) -> None:
     for result in four.run(programs.sharded_parameters, timeout=240):
         for name, whole, spread in result:

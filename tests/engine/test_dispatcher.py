@@ -514,6 +514,7 @@ def test_errors_of_known_calls() -> None:
             torch.exp(table, colour=1)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind() -> None:
     x = torch.rand(4, 6)
 

@@ -514,6 +514,7 @@ def ran(run_python: Any, cache: Path, **env: str) -> tuple[str, int, int]:
     return values, *map(int, counts.split())  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checked", ["0", "1"])
 def test_processes(run_python, tmp_path, checked):
     first = ran(run_python, tmp_path, RUSHLIGHT_CHECK_PLANS=checked)

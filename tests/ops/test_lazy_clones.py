@@ -365,6 +365,7 @@ def test_versions_and_saved_tensors() -> None:
     assert z.tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_the_gradient_goes_through() -> None:
     p = torch.ones(3, dtype=torch.float64, requires_grad=True)
     y = p._lazy_clone()
@@ -433,6 +434,7 @@ def test_tensors_the_collector_does_not_list() -> None:
     assert row.tolist() == [1.0, 2.0] and clone.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_threads() -> None:
     for _ in range(4):
         base = torch.zeros(64, 8)
