@@ -72,7 +72,7 @@ def _tensors_only(name: str) -> Any:
     """`min`, `max`, `abs`, `sum` of Python, which are operators of that name for tensors and for lists."""
 
     def rule(e: Any, args: list[Value], kwargs: dict[str, Value], at: Location) -> Value | None:
-        if args and args[0].type == T.TENSOR and len(args) <= 2:
+        if args and len(args) <= 2 and all(a.type == T.TENSOR for a in args):
             return builtin_call(e, at, f"aten::{name}", args, kwargs)
         return None
 

@@ -109,6 +109,16 @@ class _Body:
 
     def __init__(self, builder: Builder, recorder: Recorder) -> None:
         self.builder, self.recorder = builder, recorder
+        self.paths: dict[int, dict[int, list[str]]] = {}
+
+    def _path(self, top: Any, module: Any) -> list[str] | None:
+        """The names that lead from a module to one in it; None where there are none."""
+        found = self.paths.get(id(top))
+        if found is None:
+            found = self.paths[id(top)] = {}
+            for name, inner in top.named_modules():
+                found[id(inner)] = str(name).split(".") if name else []
+        return found.get(id(module))
 
     def top(self, name: str, call: Call, kind: T.ClassType | None, names: Sequence[str]) -> Function:
         """The graph of the whole record."""
@@ -231,7 +241,7 @@ class _Body:
 
     def _module_value(self, graph: Graph, module: Any, owner: Value, at: Any) -> Value:
         """The value of a module, from that of one above it."""
-        path = _path(at, module)
+        path = self._path(at, module)
         if path is None:
             raise RuntimeError(
                 f"a module of class {type(module).__name__} is called from a module that does not hold it: it cannot be traced"
@@ -314,7 +324,7 @@ class _Body:
         return _number(graph, held, kind)
 
     def _attribute(self, graph: Graph, held: Attribute, owner: Value, call: Call) -> Value:
-        if _path(call.module, held.module) is None:
+        if self._path(call.module, held.module) is None:
             raise RuntimeError(
                 f"the parameter {held.name} of a module of class {type(held.module).__name__} is used by a module that does not hold it: it cannot be traced"
             )
@@ -383,16 +393,6 @@ def _as_tensor(graph: Graph, value: Value, wanted: Type) -> Value:
         else rushlight.complex128
     )
     return graph.constant(rushlight.scalar_tensor(held, dtype=dtype), T.TENSOR)
-
-
-def _path(top: Any, module: Any) -> list[str] | None:
-    """The names that lead from a module to one in it."""
-    if top is module:
-        return []
-    for name, found in top.named_modules():
-        if found is module:
-            return str(name).split(".")
-    return None
 
 
 def _collect(held: Any, into: dict[int, None]) -> None:
