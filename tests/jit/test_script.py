@@ -379,3 +379,37 @@ def test_text_can_be_compiled() -> None:
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_JIT", "0")
     assert torch.jit.script(loops) is loops and torch.jit.trace(loops, ()) is loops
+
+
+def test_numbers_are_taken_out_of_tensors_where_numbers_are_wanted() -> None:
+    def f(x, b: bool):
+        y = torch.zeros(x.sum(), 2).to("cpu")
+        return y.size(0) + max(x[0], 1), torch.dropout(x.float(), x[0] - x[0], False), torch.full([2], 1.0 * b)
+
+    scripted = torch.jit.script(f)
+    count, same, filled = scripted(torch.tensor([1, 2]), True)
+    assert count == 4 and torch.equal(same, torch.tensor([1.0, 2.0])) and torch.equal(filled, torch.ones(2))
+    with pytest.raises(RuntimeError, match="dimension other than 0"):
+        torch.jit.script(lambda_free)(torch.ones(2))
+
+
+def lambda_free(x):
+    return torch.zeros(x, 2)
+
+
+def test_no_grad_ends_where_its_block_ends() -> None:
+    def f(x, n: int):
+        with torch.no_grad():
+            y = x * 2
+            if n > 3:
+                return y
+            if n > 2:
+                raise ValueError("three")
+        return x * y
+
+    scripted = torch.jit.script(f)
+    x = torch.ones(2, requires_grad=True)
+    assert scripted(x, 1).requires_grad and not scripted(x, 5).requires_grad and torch.is_grad_enabled()
+    with pytest.raises(torch.jit.Error, match="three"):
+        scripted(x, 3)
+    assert torch.is_grad_enabled()

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.jit.frontend.errors import CompileError
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Graph, Location, Value
-from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema
+from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 
 __all__ = ["Matched", "Mismatch", "converted", "match_schema", "match_schemas", "substitute"]
@@ -97,16 +97,26 @@ def converted(graph: Graph, wanted: Type, value: Value, implicit: bool) -> Value
         return value
     if actual == T.TENSOR:
         name = {T.FLOAT: "Float", T.COMPLEX: "Complex", T.INT: "Int", T.NUMBER: "Scalar"}.get(wanted)
-        return value if name is None else graph.op(f"aten::{name}Implicit", (value,), wanted)
+        return value if name is None else _conversion(graph, f"aten::{name}Implicit", value, wanted)
     if actual == T.NUMBER:
         name = {T.FLOAT: "Float", T.COMPLEX: "Complex", T.INT: "Int"}.get(wanted)
-        return value if name is None else graph.op(f"aten::{name}", (value,), wanted)
+        return value if name is None else _conversion(graph, f"aten::{name}", value, wanted)
     if actual == T.BOOL:
         name = {T.FLOAT: "Float", T.COMPLEX: "Complex", T.INT: "Int", T.NUMBER: "Int"}.get(wanted)
-        return value if name is None else graph.op(f"aten::{name}", (value,), T.INT if wanted == T.NUMBER else wanted)
+        return (
+            value
+            if name is None
+            else _conversion(graph, f"aten::{name}", value, T.INT if wanted == T.NUMBER else wanted)
+        )
     if actual == T.STR and wanted == T.DEVICE:
-        return graph.op("aten::device", (value,), T.DEVICE)
+        return _conversion(graph, "aten::device", value, T.DEVICE)
     return value
+
+
+def _conversion(graph: Graph, name: str, value: Value, result: Type) -> Value:
+    node = graph.create(name, [value], [result])
+    node.schema = next(s for s in variants(name) if s.arguments and s.arguments[0].type == value.type)
+    return graph.insert(node).outputs[0]
 
 
 def _matched_argument(graph: Graph, argument: Argument, value: Value, implicit: bool, bound: dict[str, Type]) -> Value:
