@@ -54,6 +54,10 @@ def exported(
             UserErrorType.INVALID_INPUT,
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}",
         )
+    if preserve:
+        raise NotImplementedError(
+            "torch.export: preserve_module_call_signature: submodules keep no signatures of their own yet"
+        )
     kwargs = kwargs or {}
     if strict:
         _check_strictly(mod, args, kwargs)

@@ -58,6 +58,9 @@ def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
 
 def _get_qualified_name(func: Callable[..., Any]) -> str:
     """The dotted name under which generated code finds a function."""
+    place = getattr(func, "__module__", None) or ""
+    if place.startswith("torch._ops.") and hasattr(func, "_overloadname"):  # one form of an operator
+        return f"torch.ops.{place[len('torch._ops.') :]}.{func.__name__}"
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
     ours = resolve_name(func)
