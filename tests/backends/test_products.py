@@ -29,7 +29,7 @@ from rushlight._native.compiler import compile_unit
 from rushlight._native.target import host_target
 from rushlight._prims import build as build_values
 from rushlight._prims.record import PRIMITIVES
-from rushlight._schedule import schedule
+from rushlight._schedule import scheduling
 from rushlight._types.dtype import (
     BFLOAT16,
     COMPLEX64,
@@ -492,7 +492,7 @@ def test_an_epilogue_rounds_as_if_the_product_had_been_stored(monkeypatch):
     program, made = run_graph(graph_of(body, *operands), operands)
     assert len(program.steps) == 1
     fused = np.frombuffer(made, np.uint16).copy()
-    monkeypatch.setattr(schedule, "fuse_epilogues", lambda found: None)
+    monkeypatch.setattr(scheduling, "fuse_epilogues", lambda found: None)
     program, made = run_graph(graph_of(body, *operands), operands)
     assert len(program.steps) == 2
     np.testing.assert_array_equal(fused, np.frombuffer(made, np.uint16))
@@ -638,7 +638,7 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
     assert len(set(results)) == 1
     if not packed:
         return
-    monkeypatch.setattr(schedule, "fuse_prologues", lambda found: None)
+    monkeypatch.setattr(scheduling, "fuse_prologues", lambda found: None)
     with blas.GEMM.scoped("generated"):  # the library's sums have other bits
         program, made = run_graph(graph_of(laid_out, *operands), operands)
     assert len(program.steps) > 1 and bytes(memoryview(made)) == results[0]
