@@ -47,10 +47,11 @@ def test_the_layer_that_loses_most_comes_first() -> None:
     assert plot_sensitivity(rows).count("dB") == 2
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "install_as_torch", lambda: None)  # PyTorch may be loaded here, for other tests
     program = tmp_path / "program.py"
     program.write_text(
-        "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))\n"
+        "import rushlight as torch\nnet = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))\n"
     )
     data = tmp_path / "data.npz"
     rng = np.random.default_rng(0)
