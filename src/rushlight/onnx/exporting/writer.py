@@ -24,7 +24,6 @@ _IMPURE = frozenset(
 # Results that are int64 or bool whatever goes in.
 _INT64 = frozenset("Shape Size NonZero ArgMax ArgMin".split())
 _BOOL = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor Not IsNaN IsInf".split())
-_NO_DTYPE: Any = None
 
 
 class Writer:
@@ -110,13 +109,7 @@ class Writer:
     ) -> Value:
         """A call with one result, of `dtype` (that of the first operand, where ONNX's operator does not say it)."""
         if dtype is None:
-            dtype = (
-                rushlight.int64
-                if kind in _INT64
-                else rushlight.bool
-                if kind in _BOOL
-                else next((v.dtype for v in inputs if v is not None), None)
-            )
+            dtype = _result_dtype(kind, inputs)
         return self.ops(kind, *inputs, results=[(dtype, shape)], domain=domain, **attrs)[0]
 
     def ops(
@@ -307,6 +300,15 @@ class Writer:
             return self.array(np.full(list(dims), number, numpy_dtype(dtype)), dtype)
         value = np.array([number]).astype(numpy_dtype(dtype))
         return self.op("ConstantOfShape", self.ints(dims), value=value, dtype=dtype, shape=shape)
+
+
+def _result_dtype(kind: str, inputs: Sequence[Value | None]) -> Any:
+    """The dtype of a result that the caller does not say: that of the first operand (of Where, of what it chooses from)."""
+    if kind in _INT64:
+        return rushlight.int64
+    if kind in _BOOL:
+        return rushlight.bool
+    return next((v.dtype for v in inputs[kind == "Where" :] if v is not None), None)
 
 
 _NARROW = frozenset((rushlight.int8, rushlight.uint8, rushlight.int16, rushlight.uint16))

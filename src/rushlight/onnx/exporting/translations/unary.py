@@ -344,7 +344,7 @@ def leaky_relu(call: Call, x: Value, slope: Any = 0.01) -> Value:
 
 
 @translates("aten::rrelu")
-def rrelu(call: Call, x: Value, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False) -> Value:
+def rrelu(call: Call, x: Value, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, *_: Any) -> Value:
     if training:
         raise call.refuse("training=True", "call model.eval() first")
     return call.out("LeakyRelu", x, alpha=(float(lower) + float(upper)) / 2)
