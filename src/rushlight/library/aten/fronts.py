@@ -55,6 +55,15 @@ def _pool(dims: int) -> Front:
     return front
 
 
+def _adaptive_max_pool(dims: int) -> Any:
+    def front(input: Any, output_size: Any, return_indices: bool = False) -> tuple[Any, ...]:
+        size = [output_size] * dims if isinstance(output_size, int) else list(output_size)
+        name = f"adaptive_max_pool{dims}d"
+        return name, (input, size), {}, lambda made: made if return_indices else made[0]
+
+    return front
+
+
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: Any = None
 ) -> tuple[str, tuple[Any, ...]]:
@@ -203,6 +212,7 @@ FRONTS: dict[str, Front] = {
     "dropout": dropout, "cross_entropy": cross_entropy, "batch_norm": batch_norm, "instance_norm": instance_norm, "embedding": embedding,
     "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm, "interpolate": interpolate,
     **{f"max_pool{n}d": _pool(n) for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": _adaptive_max_pool(n) for n in (1, 2, 3)},
     **{name: _unpinned(name) for name in ("new_zeros", "new_ones", "new_full", "new_empty")},
     **{name: _like(name) for name in ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")},
 }  # fmt: skip

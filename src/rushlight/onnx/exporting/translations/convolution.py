@@ -106,6 +106,11 @@ def conv_transpose(call: Call, x: Value, weight: Value, bias: Value | None = Non
     return convolve_back(call, x, weight, bias, (stride, padding, dilation), output_padding, groups)
 
 
+def _six(x: Value) -> Value:
+    x.shape = tuple("ncklmo")  # rows and columns of patches beside those of the image
+    return x
+
+
 @translates("aten::im2col")
 def im2col(call: Call, x: Value, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Value:
     """Patches as columns: rows of a table of indices, then columns."""
@@ -121,6 +126,7 @@ def im2col(call: Call, x: Value, kernel: Sizes, dilation: Sizes, padding: Sizes,
         starts = np.arange(0, span, stride[axis], dtype=np.int64)
         places = np.arange(kernel[axis], dtype=np.int64)[:, None] * dilation[axis] + starts
         x = call.op("Gather", x, call.array(places), axis=2 + 2 * axis)
+    x = call.transpose(_six(x), [0, 1, 2, 4, 3, 5])
     count = call.shape[-1]
     return _finished(
         call,
