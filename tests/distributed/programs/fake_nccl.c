@@ -257,7 +257,13 @@ int ncclCommGetAsyncError(Comm *c, int *out) {
 }
 int ncclCommFinalize(Comm *c) { begin_call(c); return IN_PROGRESS; }
 int ncclCommDestroy(Comm *c) { munmap(c->shared, sizeof(Shared)); return OK; }
-int ncclCommAbort(Comm *c) { atomic_store(&c->abort, 1); return OK; }
+int ncclCommAbort(Comm *c) {
+  char path[256];
+  snprintf(path, sizeof path, "/dev/shm/%s", c->name);
+  unlink(path);  /* of a communicator that not all ranks joined */
+  atomic_store(&c->abort, 1);
+  return OK;
+}
 int ncclRedOpCreatePreMulSum(int *op, void *scalar, int dtype, int residence, Comm *c) {
   if (residence != 1) return INVALID_ARGUMENT;
   uint16_t half;
