@@ -175,56 +175,6 @@ class ScriptModule(Module):
                 f"rushlight compiles modules with torch.jit.script; torch.jit.script_method (of {cls.__name__}.{marked[0]}) is not there"
             )
 
-
-class _Facade:
-    """The module as PyTorch's C++ object shows it."""
-
-    def __init__(self, module: RecursiveScriptModule) -> None:
-        self._module = module
-
-    @property
-    def name(self) -> str:
-        """The class's short name."""
-        return self._module.original_name
-
-    @property
-    def qualified_name(self) -> str:
-        """The class's full name."""
-        return self._module._type.name
-
-    def _type(self) -> Any:
-        return self._module._type
-
-    def _method_names(self) -> list[str]:
-        return list(self._module._method_names())
-
-    def _get_method(self, name: str) -> Any:
-        return self._module._method(name)
-
-    def _has_method(self, name: str) -> bool:
-        return self._module._type.find_method(name) is not None
-
-    def hasattr(self, name: str) -> bool:
-        """Whether there is an attribute of this name."""
-        return name in self._module._type.attributes
-
-    def getattr(self, name: str) -> Any:
-        """An attribute."""
-        return getattr(self._module, name)
-
-
-class RecursiveScriptModule(ScriptModule):
-    """A compiled module: parameters, buffers, modules and attributes as a module has them, methods as graphs."""
-
-    _disable_script_meta = True
-
-    def __init__(self, kind: Any) -> None:
-        if not isinstance(kind, T.ClassType):
-            raise TypeError("RecursiveScriptModule is made by torch.jit.script, torch.jit.trace or torch.jit.load")
-        super().__init__()
-        self.__dict__["_type"] = kind
-        self.__dict__["_methods"] = {}
-
     @property
     def _c(self) -> Any:
         return _Facade(self)
@@ -252,10 +202,13 @@ class RecursiveScriptModule(ScriptModule):
         return iter(n for n in names if not n.startswith("__torch"))
 
     def _method(self, name: str) -> ScriptMethod | None:
+        kind = self.__dict__.get("_type")
+        if kind is None:
+            return None
         held = self.__dict__["_methods"]
         found = held.get(name)
         if found is None:
-            function = self._type.find_method(name)
+            function = kind.find_method(name)
             if function is None:
                 return None
             found = held[name] = ScriptMethod(self, function)
@@ -329,10 +282,10 @@ class RecursiveScriptModule(ScriptModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph of `forward`."""
         method = self._method("forward")
-        if method is None and "forward" in self._type.overloads:
+        if method is None and "_type" in self.__dict__ and "forward" in self._type.overloads:
             return self._overloaded("forward", args, kwargs)
         if method is None:
-            raise NotImplementedError(f"{self.original_name} has no forward")
+            raise NotImplementedError(f"{type(self).__name__} has no compiled forward")
         return method(*args, **kwargs)
 
     def _overloaded(self, name: str, args: Any, kwargs: Any) -> Any:
@@ -460,6 +413,56 @@ class RecursiveScriptModule(ScriptModule):
 
     def __bool__(self) -> bool:
         return True
+
+
+class _Facade:
+    """The module as PyTorch's C++ object shows it."""
+
+    def __init__(self, module: RecursiveScriptModule) -> None:
+        self._module = module
+
+    @property
+    def name(self) -> str:
+        """The class's short name."""
+        return self._module.original_name
+
+    @property
+    def qualified_name(self) -> str:
+        """The class's full name."""
+        return self._module._type.name
+
+    def _type(self) -> Any:
+        return self._module._type
+
+    def _method_names(self) -> list[str]:
+        return list(self._module._method_names())
+
+    def _get_method(self, name: str) -> Any:
+        return self._module._method(name)
+
+    def _has_method(self, name: str) -> bool:
+        return self._module._type.find_method(name) is not None
+
+    def hasattr(self, name: str) -> bool:
+        """Whether there is an attribute of this name."""
+        return name in self._module._type.attributes
+
+    def getattr(self, name: str) -> Any:
+        """An attribute."""
+        return getattr(self._module, name)
+
+
+class RecursiveScriptModule(ScriptModule):
+    """A compiled module: parameters, buffers, modules and attributes as a module has them, methods as graphs."""
+
+    _disable_script_meta = True
+
+    def __init__(self, kind: Any) -> None:
+        if not isinstance(kind, T.ClassType):
+            raise TypeError("RecursiveScriptModule is made by torch.jit.script, torch.jit.trace or torch.jit.load")
+        super().__init__()
+        self.__dict__["_type"] = kind
+        self.__dict__["_methods"] = {}
 
 
 class TopLevelTracedModule(RecursiveScriptModule):

@@ -11,6 +11,7 @@ from rushlight.jit.frontend.errors import CompileError, Source
 from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax
 from rushlight.jit.frontend.sugared import Callee, Sugared
 from rushlight.jit.ir.function import Function
+from rushlight.jit.ir.schemas import Argument, Schema
 from rushlight.jit.modules import ScriptFunction
 
 __all__ = ["CompilationUnit"]
@@ -87,6 +88,34 @@ class CompilationUnit:
     def get_functions(self) -> list[ScriptFunction]:
         """All functions."""
         return [ScriptFunction(f) for f in self.functions.values()]
+
+    def create_function(self, qualified_name: str, graph: Any, shouldMangle: bool = False) -> ScriptFunction:
+        """A function of a graph, under a name; with `shouldMangle` another name where it is taken."""
+        name = qualified_name.rpartition(".")[2]
+        if name in self.functions:
+            if not shouldMangle:
+                raise RuntimeError(f"function '{name}' already defined")
+            name = f"{name}_{len(self.functions)}"
+        arguments = [Argument(v.debugName().partition(".")[0], v.type) for v in graph.inputs()]
+        made = Function(
+            f"__torch__.{name}", schema=Schema(name, "", arguments, [Argument("", next(graph.outputs()).type)])
+        )
+        made.graph = graph
+        self.functions[name] = made
+        return ScriptFunction(made)
+
+    def set_optimized(self, value: bool) -> None:
+        """Nothing changes: graphs run as they are."""
+
+    def drop_all_functions(self) -> None:
+        """Forget all functions."""
+        self.functions.clear()
+
+    def get_class(self, name: str) -> None:
+        """None: a unit of text has no classes."""
+
+    def get_interface(self, name: str) -> None:
+        """None: a unit of text has no interfaces."""
 
     def __getattr__(self, name: str) -> ScriptFunction:
         found = self.__dict__.get("functions", {}).get(name)
