@@ -66,6 +66,7 @@ def test_what_is_not_here_says_so() -> None:
 # ***** beside PyTorch *****
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("trained", [False, True])
 def test_eager_mode_as_pytorch(trained: bool) -> None:

@@ -73,6 +73,7 @@ def test_graphs_of_integers(trained: bool) -> None:
     assert "quantized.add_relu(p, c2" in code and type(converted.c).__name__ == "ConvReLU2d"
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("trained", [False, True])
 def test_graph_mode_as_pytorch(trained: bool) -> None:

@@ -47,6 +47,7 @@ def test_the_layer_that_loses_most_comes_first() -> None:
     assert plot_sensitivity(rows).count("dB") == 2
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "install_as_torch", lambda: None)  # PyTorch may be loaded here, for other tests
     program = tmp_path / "program.py"
