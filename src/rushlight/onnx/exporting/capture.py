@@ -95,7 +95,7 @@ def _opened(op: Any) -> Callable[..., Any] | None:
         return None
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        mode = get_proxy_mode()
+        mode: Any = get_proxy_mode()
         before, mode.pre_dispatch = mode.pre_dispatch, False
         try:
             return op(*args, **kwargs)

@@ -76,7 +76,8 @@ class InputObserver:
         """Every argument that a call had, from the first call that had it; ValueError before any call."""
         if not self.calls:
             raise ValueError("no call was observed")
-        args: list[Any] = list(max([c[0] for c in self.calls], key=lambda given: len(given)))
+        given: list[tuple[Any, ...]] = [c[0] for c in self.calls]
+        args: list[Any] = list(max(given, key=len))
         kwargs: dict[str, Any] = {}
         for _, named, _, _ in self.calls:
             for key, value in named.items():

@@ -296,7 +296,7 @@ class Writer:
         if isinstance(number, Value):
             return self.op("Expand", self.scalar(number, dtype), self.ints(dims), dtype=dtype, shape=shape)
         fixed = not isinstance(dims, Value) and all(isinstance(d, int) for d in dims)
-        if fixed and math.prod(dims) <= 1024:  # type: ignore[arg-type]
+        if not isinstance(dims, Value) and fixed and math.prod(dims) <= 1024:
             return self.array(np.full(list(dims), number, numpy_dtype(dtype)), dtype)
         value = np.array([number]).astype(numpy_dtype(dtype))
         return self.op("ConstantOfShape", self.ints(dims), value=value, dtype=dtype, shape=shape)

@@ -138,7 +138,7 @@ def _adaptive(call: Call, x: Value, sizes: Sequence[Any], kind: str) -> list[Val
     images = _pool_dims(call.name)
     x, alone = _batched(call, x, images)
     image = call.dims(x)[2:]
-    sizes = [i if s is None else s for s, i in zip(spread(sizes, images), image, strict=True)]  # type: ignore[arg-type]
+    sizes = [i if s is None else s for s, i in zip(spread(sizes, images), image, strict=True)]
     if all(isinstance(s, int) and s == 1 for s in sizes) and kind == "Average":
         made = call.op("GlobalAveragePool", x)
         return [_ending(call, made, alone, call.shape)]
