@@ -164,6 +164,8 @@ class ScriptModule(Module):
     methods are marked with `script_method`.
     """
 
+    _type: Any = T.ClassType("__torch__.ScriptModule", is_module=True)  # of classes of users', whose methods are Python
+
     def __init__(self) -> None:
         super().__init__()
 
@@ -183,6 +185,8 @@ class ScriptModule(Module):
     def original_name(self) -> str:
         """The name of the class that was compiled."""
         name = self._type.name
+        if "_type" not in self.__dict__:
+            return type(self).__name__
         if self.__dict__.get("_original_name"):
             return str(self.__dict__["_original_name"])
         return str(name).rpartition(".")[2]
@@ -361,23 +365,23 @@ class ScriptModule(Module):
 
     # ***** copies *****
 
-    def __copy__(self) -> RecursiveScriptModule:
+    def __copy__(self) -> Any:
         made = wrap_module(self._type, type(self))
         for table in ("_parameters", "_buffers", "_modules"):
             made.__dict__[table] = dict(self.__dict__[table])
         self._copy_rest(made)
         return made
 
-    def _copy_rest(self, made: RecursiveScriptModule) -> None:
+    def _copy_rest(self, made: Any) -> None:
         for name, value in self.__dict__.items():
             if name not in ("_parameters", "_buffers", "_modules", "_methods"):
                 made.__dict__[name] = value.copy() if isinstance(value, (dict, set)) else value
 
-    def copy(self) -> RecursiveScriptModule:
+    def copy(self) -> Any:
         """A shallow copy."""
         return self.__copy__()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> RecursiveScriptModule:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         import copy
 
         made = wrap_module(self._type, type(self))
@@ -387,7 +391,7 @@ class ScriptModule(Module):
                 made.__dict__[name] = copy.deepcopy(value, memo)
         return made
 
-    def copy_instance(self) -> RecursiveScriptModule:
+    def copy_instance(self) -> Any:
         """A deep copy."""
         import copy
 
@@ -418,7 +422,7 @@ class ScriptModule(Module):
 class _Facade:
     """The module as PyTorch's C++ object shows it."""
 
-    def __init__(self, module: RecursiveScriptModule) -> None:
+    def __init__(self, module: Any) -> None:
         self._module = module
 
     @property

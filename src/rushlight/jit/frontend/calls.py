@@ -158,7 +158,7 @@ class Calls(Expressions):
             builtin_call(self, at, "aten::append", [made, item], {})
 
         with self.scope():
-            self.loop(at, iterable, ast.copy_location(ast.Name("_item", ast.Store()), node), body)  # type: ignore[attr-defined]
+            self.loop(at, iterable, ast.copy_location(ast.Name("_item", ast.Store()), node), body)
         return Simple(made)
 
     def _form_dict(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:

@@ -191,8 +191,8 @@ class Expressions(Conditions):
                 for t in (left, right)
                 for v in self.graph.insert(self.graph.create("prim::TupleUnpack", [t], t.type.inner)).outputs
             ]
-            made: Value = self.graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
-            return made
+            joined: Value = self.graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
+            return joined
         if name == "remainder" and left.type == T.STR:
             return builtin_call(self, at, "aten::percentFormat", [left, right], {})
         if right.type == T.TENSOR and left.type in (T.INT, T.FLOAT, T.BOOL, T.COMPLEX, T.NUMBER):

@@ -515,7 +515,8 @@ _SCALAR_FORMS = ("int", "float", "int_float", "float_int", "complex", "int_compl
 
 def _table() -> dict[str, Callable[..., Any]]:
     table: dict[str, Callable[..., Any]] = {}
-    for rows in (_BINARY, _UNARY):
+    pages: tuple[dict[str, Any], ...] = (_BINARY, _UNARY)
+    for rows in pages:
         for name, function in rows.items():
             for schema in variants(f"aten::{name}"):
                 if schema.form is None and str(schema.arguments[0].type) != "Tensor":
