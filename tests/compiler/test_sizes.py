@@ -408,3 +408,30 @@ def test_a_backend_without_symbols_gets_a_graph_for_each_shape() -> None:
     for n in (4, 5, 6, 7, 5):
         assert torch.equal(compiled(torch.ones(n)), torch.full((n,), float(n)))
     assert len(graphs) == 5  # one with symbols, which it did not take
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_sums_over_windows_that_overlap(dim: int) -> None:
+    """They add in the order that the windows' layout asks for, and serve all lengths."""
+
+    def function(x: Any) -> Any:
+        y = x.unfold(1, 6, 3)
+        return y.sum(dim), y.var(dim)
+
+    compiled = torch.compile(function)
+    torch.manual_seed(0)
+    for length in (20, 24, 31, 40):
+        x = torch.rand(2, length, 4)
+        assert_same(function(x), compiled(x))
+    assert traces(compiled)[0] <= 2
+
+
+def test_short_time_fourier_transforms_have_one_trace() -> None:
+    def function(x: Any) -> Any:
+        return torch.stft(x, 16, window=torch.ones(16), return_complex=True).abs()
+
+    compiled = torch.compile(function)
+    for length in (60, 70, 85, 100, 77):
+        x = torch.linspace(-1, 1, length)
+        assert_same(function(x), compiled(x))
+    assert traces(compiled)[0] == 1

@@ -19,6 +19,7 @@ from rushlight._capture.recording.regions import (
     RegionError,
     gathered,
     lies_apart,
+    packed_like,
     path_to,
     rewritten,
     scattered,
@@ -292,7 +293,7 @@ class Assembler:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
             self.calls += 1
             # It lies as the region does where it can: kernels that read it add in an order that depends on that.
-            lies = tuple(strides) if lies_apart(shape, strides) else None
+            lies = tuple(strides) if lies_apart(shape, strides) else packed_like(shape, strides)
             return _call_of(gathered(self.operand(flat), shape, strides, offset - first), lies)
 
     def write(self, address: int, shape: Sequence[int], strides: Sequence[int], value: Any) -> None:

@@ -18,9 +18,20 @@ from rushlight._prims import build, prim
 from rushlight._prims.memory import replaced
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import contiguous_strides, extent
-from rushlight._types.symbols import is_symbolic
+from rushlight._types.symbols import hint, is_symbolic
 
-__all__ = ["Layout", "Path", "RegionError", "gathered", "lies_apart", "path_to", "scattered", "rewritten", "shown"]
+__all__ = [
+    "Layout",
+    "Path",
+    "RegionError",
+    "gathered",
+    "lies_apart",
+    "packed_like",
+    "path_to",
+    "scattered",
+    "rewritten",
+    "shown",
+]
 
 Step = tuple[str, dict[str, Any]]
 Path = list[Step]
@@ -118,6 +129,14 @@ def lies_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def packed_like(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides of an array without gaps whose dims are in the order of a region's, whose elements may overlap."""
+    found, step = [1] * len(shape), 1
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
+        found[d], step = step, step * shape[d]
+    return tuple(found) if all(s for s, n in zip(strides, shape, strict=True) if n > 1) else contiguous_strides(shape)
+
+
 class _Axis(NamedTuple):
     """A dim of the given array by memory: `size` steps of `stride`."""
 
@@ -161,7 +180,7 @@ class _Finder:
     ) -> Path:
         starts = to_offset - offset
         if starts < 0:
-            raise RegionError(f"a region that begins {-starts} elements before the array")
+            raise RegionError(f"a region that begins {hint(-starts)} elements before the array")
         wanted = _sizes_and_strides(to_shape, to_strides)
         repeated = [t for t in wanted if t[0] == 0]
         wanted = [t for t in wanted if t[0] != 0]
@@ -212,7 +231,7 @@ class _Finder:
             while rest and rest[0][0] >= axis.stride:
                 stride, size = rest.pop(0)
                 if stride % axis.stride:
-                    raise RegionError(f"steps of {stride} across rows of {axis.stride}")
+                    raise RegionError(f"steps of {hint(stride)} across rows of {hint(axis.stride)}")
                 mine.append((stride // axis.stride, size))
             inner = sum(s * (n - 1) for s, n in rest) + start
             if inner >= axis.stride:
@@ -245,7 +264,7 @@ def _cut(size: int, first: int, wanted: list[tuple[int, int]]) -> _Cut:
     """An axis of `size` elements so that dims of (step, size), beginning at `first`, are slices of its parts."""
     reach = first + sum(s * (n - 1) for s, n in wanted)
     if reach >= size:
-        raise RegionError(f"a region of {reach + 1} places in an axis of {size}")
+        raise RegionError(f"a region of {hint(reach + 1)} places in an axis of {hint(size)}")
     sizes, parts = [], []
     for k, (step, count) in enumerate(wanted):
         inner = wanted[k + 1 :]
@@ -274,9 +293,9 @@ def _far(stop: int, step: int, count: int, start: int, size: int) -> int:
 
 def _block(size: int, step: int, inner: list[tuple[int, int]]) -> int:
     """The size of the rows into which an axis is divided for a dim of this step: a divisor of both, the largest."""
-    block = _common_divisor(size, step)
-    if sum(s * (n - 1) for s, n in inner) >= block:
-        raise RegionError(f"rows of {step} in an axis of {size}")
+    reach = sum(s * (n - 1) for s, n in inner)
+    if reach >= step or reach >= (block := _common_divisor(size, step)):  # windows that overlap need no divisor
+        raise RegionError(f"rows of {hint(step)} in an axis of {hint(size)}")
     return block
 
 
