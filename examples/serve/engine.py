@@ -14,7 +14,6 @@ from collections import deque
 
 import numpy as np
 
-
 AT_ONCE = 4  # pieces of prompts between two tokens of the others
 
 

@@ -130,9 +130,7 @@ def wired(linked: LinkedProgram) -> Wiring:
         for result in unit.results:
             numbers[id(result)] = len(numbers)
     outputs = [-1 if v is None else numbers[id(v)] for v in linked.outputs]
-    return Wiring(
-        words, n_words, clusters, outputs, {name: linked.on[name] for name in _SWITCHES}
-    )
+    return Wiring(words, n_words, clusters, outputs, {name: linked.on[name] for name in _SWITCHES})
 
 
 def _words_of(linked: LinkedProgram) -> tuple[list[int], int]:
