@@ -109,7 +109,8 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         }
     if state.dispatch_modes and state.dispatch_modes[-1].pre_dispatch and name not in _PLAIN:
         front = fronts.FRONTS.get(name)
-        native, given, *named = (name, args, kwargs) if front is None else front(*args, **kwargs)
+        seen: tuple[Any, ...] = (name, args, kwargs) if front is None else front(*args, **kwargs)
+        native, given, *named = seen
         found = choose(native, given, named[0] if named else {})
         if found is not None:
             form, values = found
