@@ -205,7 +205,7 @@ class _ThreadState:
     """
 
     def __init__(self) -> None:
-        self._hooks, self._frame = list(STATE.saved_hooks), HERE.frame
+        self._hooks = list(STATE.saved_hooks)
         self._state, self._defaults = saved_state(), [list(each) for each in DEFAULTS]
         self._word = STATE.word
 
@@ -219,7 +219,8 @@ class _ThreadState:
             WATCH.leave()
         for each, values in zip(DEFAULTS, self._defaults, strict=True):
             each[:] = values
-        STATE.word, STATE.saved_hooks[:], HERE.frame = self._word, self._hooks, self._frame
+        STATE.word, STATE.saved_hooks[:] = self._word, self._hooks
+        HERE.frame = None  # a frame that was there may be over, and would live on
 
 
 def _let_vary(tracer: Tracer, varying: Varying, host_number: Callable[..., Any]) -> None:
