@@ -195,3 +195,18 @@ def test_errors_keep_nothing_alive(function: Any, fullgraph: bool) -> None:
             assert found() is None
         finally:
             gc.enable()
+
+
+def test_a_function_that_broke_keeps_nothing_alive() -> None:
+    def function(held: Held, x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled = torch.compile(function)
+    for _ in range(3):
+        held = Held()
+        found = weakref.ref(held)
+        compiled(held, torch.ones(2))
+        del held
+        assert found() is None

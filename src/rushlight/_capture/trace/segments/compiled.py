@@ -19,6 +19,7 @@ from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.code import decode
+from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.guards.guards import native_find
@@ -631,6 +632,7 @@ class CompiledFunction:
             except BaseException as error:
                 found = self._unwound(interpreter, error)
             if type(found) is not Stopped:
+                HERE.frame = None  # or what the function held would live until another one is interpreted
                 return found
             stopped = found
 
