@@ -77,7 +77,8 @@ class InputObserver:
         if not self.calls:
             raise ValueError("no call was observed")
         given: list[tuple[Any, ...]] = [c[0] for c in self.calls]
-        args: list[Any] = list(max(given, key=lambda values: len(values)))
+        longest = max(given, key=len)
+        args: list[Any] = list(longest)
         kwargs: dict[str, Any] = {}
         for _, named, _, _ in self.calls:
             for key, value in named.items():
