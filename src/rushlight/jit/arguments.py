@@ -95,7 +95,7 @@ def converter(kind: Type) -> Callable[[Any], Any]:
         return _list_converter(converter(kind.inner[0]))
     if kind.name == "Dict":
         return _dict_converter(*map(converter, kind.inner))
-    if isinstance(kind, T.NamedTuple):
+    if isinstance(kind, T.NamedTupleType):
         return _named_converter(kind)
     if kind.name == "Tuple":
         return _tuple_converter([converter(t) for t in kind.inner])
@@ -152,7 +152,7 @@ def _tuple_converter(inner: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return convert
 
 
-def _named_converter(kind: T.NamedTuple) -> Callable[[Any], Any]:
+def _named_converter(kind: T.NamedTupleType) -> Callable[[Any], Any]:
     inner, make = [converter(t) for t in kind.inner], tuple_class(kind)
 
     def convert(value: Any) -> Any:

@@ -184,7 +184,7 @@ class ArchiveNames:
         found = self.unit.find(name)
         if found is None:
             return _Path(self, name)
-        if isinstance(found, T.NamedTuple):
+        if isinstance(found, T.NamedTupleType):
             return TupleClass(found)
         if isinstance(found, T.EnumType):
             return EnumClass(found)

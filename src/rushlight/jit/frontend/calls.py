@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rushlight.jit.frontend.errors import CompileError, NotSupportedError
+from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError
 from rushlight.jit.frontend.expressions import Expressions
 from rushlight.jit.frontend.iterables import Iterable, Range, Static, Tree, counter, elements
 from rushlight.jit.frontend.matching import match_schemas
@@ -33,7 +33,7 @@ class Calls(Expressions):
             return None
         try:
             held = self.sugared(node) if isinstance(node, ast.Name) or _dotted(node) else None
-        except CompileError:
+        except (CompileError, FrontendError):
             return None
         return held.name if isinstance(held, Special) else None
 

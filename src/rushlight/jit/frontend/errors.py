@@ -10,6 +10,7 @@ __all__ = [
     "own_place",
     "CompileError",
     "FrontendError",
+    "FrontendTypeError",
     "NotSupportedError",
     "Source",
     "UnsupportedNodeError",
@@ -76,16 +77,27 @@ class CompileError(RuntimeError):
         self.location, self.plain = location, message
 
 
-class FrontendError(CompileError):
+class FrontendError(Exception):
     """Syntax that scripts do not have."""
 
-
-class UnsupportedNodeError(FrontendError, NotImplementedError):
-    """A statement or an expression that scripts do not have."""
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        shown = f"\n{message}"
+        if location is not None and location.source is not None:
+            shown += f":\n{highlighted(location)}"
+        super().__init__(shown)
+        self.location, self.plain = location, message
 
 
 class NotSupportedError(FrontendError):
     """A feature of Python that scripts do not have."""
+
+
+class UnsupportedNodeError(NotSupportedError):
+    """A statement or an expression that scripts do not have."""
+
+
+class FrontendTypeError(FrontendError):
+    """A type that scripts do not have."""
 
 
 def own_place(held: Any) -> str:

@@ -313,7 +313,7 @@ class Expressions(Conditions):
     def subscript(self, base: Value, index: ast.expr, at: Location) -> Value:
         """`base[index]`."""
         kind = base.type
-        if kind.name == "Tuple" or isinstance(kind, T.NamedTuple):
+        if kind.name == "Tuple" or isinstance(kind, T.NamedTupleType):
             return self._tuple_index(base, index, at)
         if isinstance(kind, T.ClassType):
             argument = self.expr(index)

@@ -72,7 +72,7 @@ def substitute(kind: Type, bound: dict[str, Type]) -> Type:
 
 
 def _convertible_to_list(actual: Type, wanted: Type) -> bool:
-    if actual.name != "Tuple" and not isinstance(actual, T.NamedTuple):
+    if actual.name != "Tuple" and not isinstance(actual, T.NamedTupleType):
         return False
     element = wanted.inner[0]
     return all(T.is_subtype(t, element) or element == T.FLOAT and t in (T.INT, T.FLOAT) and False for t in actual.inner)
@@ -85,7 +85,7 @@ def converted(graph: Graph, wanted: Type, value: Value, implicit: bool) -> Value
     if wanted.name == "Optional" and value.type.name != "Optional" and value.type != T.NONE:
         return converted(graph, wanted.inner[0], value, implicit)
     actual = value.type
-    if actual.name == "Tuple" or isinstance(actual, T.NamedTuple):
+    if actual.name == "Tuple" or isinstance(actual, T.NamedTupleType):
         if wanted.name == "List" and _convertible_to_list(actual, wanted):
             parts = graph.insert(graph.create("prim::TupleUnpack", (value,), actual.inner)).outputs
             return graph.op("prim::ListConstruct", parts, T.list_of(wanted.inner[0]))

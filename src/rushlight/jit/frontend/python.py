@@ -389,7 +389,7 @@ class PythonNames:
         if held is OrderedDict:
             return Special("dict")
         made = self.unit.of_class(held) if held is not rushlight.Tensor else None
-        if isinstance(made, T.NamedTuple):
+        if isinstance(made, T.NamedTupleType):
             return TupleClass(made)
         if isinstance(made, T.EnumType):
             return EnumClass(made)

@@ -118,7 +118,7 @@ class Simple(Sugared):
         if isinstance(kind, T.EnumType) and name in ("name", "value"):
             op = "prim::EnumName" if name == "name" else "prim::EnumValue"
             return Simple(e.graph.op(op, [self.inner], T.STR if name == "name" else kind.value_type))
-        if isinstance(kind, T.NamedTuple) and name in kind.fields:
+        if isinstance(kind, T.NamedTupleType) and name in kind.fields:
             at_ = kind.fields.index(name)
             index = e.graph.constant(at_, T.INT)
             return Simple(e.graph.op("prim::TupleIndex", [self.inner, index], kind.inner[at_]))
@@ -172,7 +172,7 @@ class Simple(Sugared):
     def items(self, e: Any, at: Location) -> list[Sugared] | None:
         """The parts of a tuple."""
         kind = self.inner.type
-        if kind.name == "Tuple" or isinstance(kind, T.NamedTuple):
+        if kind.name == "Tuple" or isinstance(kind, T.NamedTupleType):
             e.graph.location = at
             node = e.graph.insert(e.graph.create("prim::TupleUnpack", [self.inner], kind.inner))
             return [Simple(v) for v in node.outputs]
@@ -322,7 +322,7 @@ class TupleClass(Sugared):
 
     kind = "named tuple"
 
-    def __init__(self, type_: T.NamedTuple) -> None:
+    def __init__(self, type_: T.NamedTupleType) -> None:
         self.type = type_
 
     def call(self, e: Any, at: Location, args: list[Value], kwargs: dict[str, Value]) -> Sugared:

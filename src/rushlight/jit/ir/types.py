@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = [
     "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "GENERATOR", "INT", "NONE", "NUMBER", "STR", "STREAM", "STORAGE", "TENSOR", "ClassType", "EnumType",
-    "FunctionType", "InterfaceType", "Kind", "Type", "TypeVariable", "dict_of", "future_of", "is_subtype", "list_of", "named_tuple", "optional",
+    "FunctionType", "InterfaceType", "Kind", "NamedTupleType", "Type", "TypeVariable", "dict_of", "future_of", "is_subtype", "list_of", "named_tuple", "optional",
     "tuple_of", "unify", "union",
 ]  # fmt: skip
 
@@ -89,7 +89,7 @@ class TypeVariable(Type):
     __slots__ = ()
 
 
-class NamedTuple(Type):
+class NamedTupleType(Type):
     """A tuple with a name and names of its fields."""
 
     __slots__ = ("defaults", "fields", "python")
@@ -235,7 +235,11 @@ def future_of(element: Type) -> Type:
     return Type("Future", (element,))
 
 
-named_tuple = NamedTuple
+def named_tuple(
+    name: str, fields: Sequence[str], inner: Sequence[Type], defaults: Sequence[Any] = ()
+) -> NamedTupleType:
+    """A tuple with a name and names of its fields."""
+    return NamedTupleType(name, fields, inner, defaults)
 
 
 def optional(inner: Type) -> Type:
@@ -288,7 +292,7 @@ def is_subtype(a: Type, b: Type) -> bool:
         return a in (INT, FLOAT, COMPLEX)
     if b.name in ("AnyListType", "AnyTupleType", "AnyEnumType", "AnyClassType"):
         return _is_any(a, b.name)
-    if isinstance(a, NamedTuple) and b.name == "Tuple" and not isinstance(b, NamedTuple):
+    if isinstance(a, NamedTupleType) and b.name == "Tuple" and not isinstance(b, NamedTupleType):
         return len(a.inner) == len(b.inner) and all(is_subtype(x, y) for x, y in zip(a.inner, b.inner, strict=True))
     if a.name == "Tuple" and b.name == "Tuple":
         return len(a.inner) == len(b.inner) and all(is_subtype(x, y) for x, y in zip(a.inner, b.inner, strict=True))
@@ -303,7 +307,7 @@ def _is_any(a: Type, name: str) -> bool:
     if name == "AnyListType":
         return a.name == "List"
     if name == "AnyTupleType":
-        return a.name == "Tuple" or isinstance(a, NamedTuple)
+        return a.name == "Tuple" or isinstance(a, NamedTupleType)
     return isinstance(a, EnumType if name == "AnyEnumType" else ClassType)
 
 

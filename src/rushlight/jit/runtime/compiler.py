@@ -273,7 +273,7 @@ def _sequence(opening: str, closing: str) -> Any:
     def write(w: _Writer, node: Node, depth: int) -> None:
         kind = node.outputs[0].type
         values = [w.use(v) for v in node.inputs]
-        if isinstance(kind, T.NamedTuple):
+        if isinstance(kind, T.NamedTupleType):
             w.assign(node, depth, f"{w.keep(objects.tuple_class(kind))}({', '.join(values)})")
         else:
             trailing = "," if opening == "(" and len(values) == 1 else ""

@@ -89,7 +89,7 @@ def _has_type(value: Any, kind: Type) -> bool:
         return isinstance(value, dict) and (
             not kind.inner or all(_has_type(k, kind.inner[0]) and _has_type(v, kind.inner[1]) for k, v in value.items())
         )
-    if isinstance(kind, T.NamedTuple):
+    if isinstance(kind, T.NamedTupleType):
         return isinstance(value, tuple_class(kind))
     if name in ("Tuple", "AnyTupleType"):
         return isinstance(value, tuple) and (

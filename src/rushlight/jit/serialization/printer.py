@@ -44,7 +44,7 @@ class Code:
         """A type as code writes it; its classes are noted."""
         for inner in kind.inner:
             self.type(inner)
-        if isinstance(kind, (T.ClassType, T.InterfaceType, T.EnumType, T.NamedTuple)) and kind.name:
+        if isinstance(kind, (T.ClassType, T.InterfaceType, T.EnumType, T.NamedTupleType)) and kind.name:
             self.needed.setdefault(kind.name, kind)
         return kind.annotation
 
@@ -341,7 +341,7 @@ def _list(p: _Printer, node: Node) -> str:
 def _tuple(p: _Printer, node: Node) -> str:
     kind = node.outputs[0].type
     values = [p.use(v) for v in node.inputs]
-    if isinstance(kind, T.NamedTuple) and kind.name:
+    if isinstance(kind, T.NamedTupleType) and kind.name:
         return f"{p.code.type(kind)}({', '.join(values)})"
     return f"({', '.join(values)}{',' if len(values) == 1 else ''})" if values else "()"
 
@@ -626,7 +626,7 @@ def _is_self(function: Any) -> bool:
 def class_code(kind: Any, code: Code) -> list[str]:
     """The lines of a class."""
     short = kind.name.rpartition(".")[2]
-    if isinstance(kind, T.NamedTuple):
+    if isinstance(kind, T.NamedTupleType):
         return [f"class {short}(NamedTuple):", *_fields(kind, code)]
     if isinstance(kind, T.EnumType):
         printer = _Printer(code)
@@ -642,7 +642,7 @@ def class_code(kind: Any, code: Code) -> list[str]:
     return [f"class {short}{'(Module)' if kind.is_module else ''}:", *_members(kind, code)]
 
 
-def _fields(kind: T.NamedTuple, code: Code) -> Iterator[str]:
+def _fields(kind: T.NamedTupleType, code: Code) -> Iterator[str]:
     first = len(kind.fields) - len(kind.defaults)
     printer = _Printer(code)
     for at, (name, held) in enumerate(zip(kind.fields, kind.inner, strict=True)):

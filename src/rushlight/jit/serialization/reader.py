@@ -8,7 +8,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from rushlight.jit.arguments import Misfit, converter
-from rushlight.jit.frontend.errors import CompileError
+from rushlight.jit.frontend.errors import CompileError, FrontendError
 from rushlight.jit.ir import types as T
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
 from rushlight.jit.runtime.objects import new_object
@@ -52,6 +52,8 @@ def _load(file: Any, where: str, map_location: Any, extra_files: dict[str, Any] 
         return module_of(archive, where, map_location, extra_files)
     except (UnpicklingError, CompileError, RuntimeError, NotImplementedError):
         raise
+    except FrontendError as error:
+        raise RuntimeError(f"{where}: the archive's code is damaged: {error}") from None
     except RecursionError:
         raise RuntimeError(f"{where}: the archive is nested too deeply") from None
     except (

@@ -14,7 +14,7 @@ from typing import Any
 import rushlight
 from rushlight.jit.frontend.archive import ArchiveNames, dotted_name, read_type
 from rushlight.jit.frontend.emitter import Emitter
-from rushlight.jit.frontend.errors import CompileError, Source
+from rushlight.jit.frontend.errors import CompileError, FrontendError, Source
 from rushlight.jit.frontend.inference import type_of
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
@@ -121,6 +121,8 @@ class ArchiveUnit:
                 arguments = schema.arguments[1:] if owner is not None else schema.arguments
                 try:
                     function.graph, _ = emitter.function(node, arguments, schema.returns[0].type, owner)
+                except FrontendError as error:
+                    raise RuntimeError(f"{self.where}: the code of {name} is damaged: {error}") from None
                 except RecursionError:
                     raise RuntimeError(f"{self.where}: {name} is nested too deeply") from None
 

@@ -70,7 +70,7 @@ class ModelUnpickler(SafeUnpickler):
                 if name is None:
                     raise UnpicklingError(f"{kind.name} has no such member")
                 return enum_class(kind)[name]
-            if isinstance(kind, T.NamedTuple):
+            if isinstance(kind, T.NamedTupleType):
                 values = args[0] if len(args) == 1 and isinstance(args[0], tuple) and len(kind.fields) != 1 else args
                 if len(values) != len(kind.fields):
                     raise UnpicklingError(f"{kind.name} has {len(kind.fields)} fields")

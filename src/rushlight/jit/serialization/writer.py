@@ -261,7 +261,7 @@ class _Pickle:
         for each, inner in zip(value, kinds, strict=True):
             self.any(each, inner)
         self._put(b"t")
-        if isinstance(kind, T.NamedTuple):
+        if isinstance(kind, T.NamedTupleType):
             self.classes.setdefault(kind.name, kind)
 
     def object(self, value: Any, kind: Any) -> None:
