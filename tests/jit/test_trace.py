@@ -54,6 +54,29 @@ def test_functions_inputs_and_outputs() -> None:
     assert listed(torch.zeros(1))["a"] == 1
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.shape[0] * x, lambda x: x / x.shape[1], lambda x: x.reshape(x.shape[0] * x.shape[1], -1), lambda x: x.view(*x.shape, 1),
+        lambda x: x.new_zeros(x.shape[-1] // 2 + 1, x.size(0)), lambda x: x[: x.shape[0] - 1], lambda x: x[:, -x.shape[1] % 3 :],
+        lambda x: torch.arange(x.shape[0], device=x.device) + x.sum(), lambda x: x.expand(2, *x.size()), lambda x: x.flatten(0, 1) + x.size()[0],
+    ],
+)  # fmt: skip
+def test_sizes_are_those_of_each_call(f: Any) -> None:
+    traced = torch.jit.trace(f, torch.rand(2, 4))
+    for shape in ((2, 4), (3, 4), (5, 7), (4, 2)):
+        x = torch.rand(shape)
+        assert torch.equal(traced(x), f(x)), shape
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: x * (x.shape[0] / 2), lambda x: x * x.shape[0] ** 2, lambda x: x * float(x.shape[0])]
+)
+def test_sizes_that_become_constants_are_warned_of(f: Any) -> None:
+    with pytest.warns(torch.jit.TracerWarning, match="might not generalize"):
+        torch.jit.trace(f, torch.rand(2, 4))
+
+
 def test_python_values_are_warned_of() -> None:
     with pytest.warns(torch.jit.TracerWarning, match="Converting a tensor to a Python boolean"):
         traced = torch.jit.trace(lambda x: x * 2 if x.sum() > 0 else x, torch.ones(2), check_trace=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,10 @@ _ARITHMETIC = frozenset(
     "add sub mul div true_divide floor_divide remainder pow rsub eq ne lt gt le ge __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__ __pow__"
     " __radd__ __rsub__ __rmul__ __rtruediv__ __eq__ __ne__ __lt__ __gt__ __le__ __ge__ add_ sub_ mul_ div_ __iadd__ __isub__ __imul__".split()
 )
+_CONSTANT = (
+    "Converting a tensor to a Python {} might cause the trace to be incorrect. We can't record the data flow of Python values, so "
+    "this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!"
+)
 _UNRECORDED = frozenset(("item", "_local_scalar_dense", "is_nonzero", "equal", "is_same_size"))
 
 
@@ -32,7 +37,7 @@ class TracedInt(int):
     recorder: Any
     number: int
 
-    def _with(self, name: str, other: Any, swapped: bool = False) -> Any:
+    def _with(self, name: str, other: Any, swapped: bool = False, kind: str = "") -> Any:
         if isinstance(other, rushlight.Tensor):
             return NotImplemented
         operation = getattr(int, f"__{name}__")
@@ -40,7 +45,7 @@ class TracedInt(int):
         if found is NotImplemented or not isinstance(other, int) or isinstance(other, bool):
             return found
         pair = (other, self) if swapped else (self, other)
-        return self.recorder.computed(f"aten::{name}", pair, int(found))
+        return self.recorder.computed(f"aten::{kind or name}", pair, int(found))
 
     def __add__(self, other: Any) -> Any:
         return self._with("add", other)
@@ -65,6 +70,33 @@ class TracedInt(int):
 
     def __rfloordiv__(self, other: Any) -> Any:
         return self._with("floordiv", other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with("mod", other, kind="remainder")
+
+    def __neg__(self) -> Any:
+        return self.recorder.computed("aten::neg", (self,), -int(self))
+
+    # What no operator of numbers is recorded for becomes a constant: the program is told.
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._as_number(int.__truediv__, "float", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._as_number(int.__rtruediv__, "float", other)
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return self._as_number(int.__pow__, "number", other, modulo)
+
+    def __float__(self) -> float:
+        return float(self._as_number(int.__float__, "float"))
+
+    def _as_number(self, operation: Any, word: str, *other: Any) -> Any:
+        if other and isinstance(other[0], rushlight.Tensor):
+            return NotImplemented
+        if not self.recorder.paused and sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] != "rushlight":
+            warnings.warn(_CONSTANT.format(word), TracerWarning, stacklevel=3)
+        return operation(int(self), *other)
 
 
 class Step:
@@ -201,7 +233,9 @@ class Recorder:
         self.count += 1
         self.numbers[id(value)] = made
         self.noted.append((value, made.number))
+        self.paused += 1  # what the record itself asks is no part of it
         self.shapes[made.number] = shape_text(value)
+        self.paused -= 1
         return made
 
     def ref(self, value: Any) -> Any:
@@ -322,8 +356,6 @@ def shape_text(x: Any) -> str:
 
 
 def _user_place() -> Any:
-    import sys
-
     frame: Any = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -364,7 +396,7 @@ class _Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         if (
             name == "__get__"
-            and getattr(getattr(func, "__self__", None), "__name__", "") == "shape"
+            and getattr(func, "__self__", None) is rushlight.Tensor.shape
             or name == "size"
             and len(args) == 1
             and not kwargs
@@ -379,10 +411,5 @@ class _Functions(TorchFunctionMode):
         if name in _ARITHMETIC and any(isinstance(a, TracedInt) for a in args):
             args = tuple(recorder.tensor_of(a) if isinstance(a, TracedInt) else a for a in args)
         if name in _LEAVES:
-            warnings.warn(
-                f"Converting a tensor to a Python {_LEAVES[name]} might cause the trace to be incorrect. We can't record the data flow of Python values, so "
-                "this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!",
-                TracerWarning,
-                stacklevel=3,
-            )
+            warnings.warn(_CONSTANT.format(_LEAVES[name]), TracerWarning, stacklevel=3)
         return func(*args, **kwargs)

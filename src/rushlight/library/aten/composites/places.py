@@ -34,6 +34,11 @@ def _as_index(value: Any, x: Any) -> Any:
     return aten("lift_fresh")(made)
 
 
+def _whole(value: Any) -> Any:
+    """A whole number; one of a class that notes where it came from stays of it."""
+    return value if isinstance(value, int) and type(value) is not bool else rushlight.sym_int(value)
+
+
 def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
     """The view that whole numbers, slices, None and ... make, and the tensors that are left; None where there are none."""
     items = list(index) if isinstance(index, tuple) else [index]
@@ -57,12 +62,13 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             left.append((dim, _as_index(item, x)))
             dim += 1
         elif isinstance(item, slice):
-            step = 1 if item.step is None else rushlight.sym_int(item.step)
+            step = 1 if item.step is None else _whole(item.step)
             size = x.shape[dim]
-            start = 0 if item.start is None else rushlight.sym_int(item.start)
-            stop = 9223372036854775807 if item.stop is None else rushlight.sym_int(item.stop)
+            start = 0 if item.start is None else _whole(item.start)
+            stop = 9223372036854775807 if item.stop is None else _whole(item.stop)
             if (
                 type(step) is type(start) is int
+                and (item.stop is None or type(stop) is int)
                 and step == 1
                 and start == 0
                 and not isinstance(size, rushlight.SymInt)
@@ -82,7 +88,7 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             left.append((dim, made))
             dim += made.dim() if made.dtype is rushlight.bool else 1
         else:
-            x = aten("select.int")(x, dim, rushlight.sym_int(item))
+            x = aten("select.int")(x, dim, _whole(item))
     if not left:
         return x, None
     found: list[Any] = []
