@@ -153,7 +153,7 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
         ),
         ("from torch import mtia", "ImportError", "rushlight has no 'mtia' yet"),
         ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
-        ("import torch.ao.ns.fx", "ModuleNotFoundError", "rushlight has no 'ao.ns' yet"),
+        ("import torch.utils.mobile_optimizer", "ModuleNotFoundError", "rushlight has no 'utils.mobile_optimizer' yet"),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
         (
             "import functorch.not_there",

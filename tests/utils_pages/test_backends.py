@@ -39,7 +39,7 @@ def test_a_mistyped_setting_is_refused_as_a_wrong_value() -> None:
         lambda: setattr(b.cudnn, "benchmark", 1),
         lambda: setattr(b.cudnn, "depthwise_kernel", "x"),
         lambda: setattr(b, "fp32_precision", "half"),
-        lambda: setattr(b.quantized, "engine", "fbgemm"),
+        lambda: setattr(b.quantized, "engine", "nonesuch"),
         lambda: b.cuda.preferred_linalg_library("lapack"),
         lambda: b.mps.is_macos_or_newer(13, 0),
         lambda: b.cuda.cufft_plan_cache[0],

@@ -141,7 +141,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled |= {("rushlight._surface.checks", name): handler for name, handler in checks.items()}
     HOOKS.inlined = (
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
-        "rushlight.onnx.importing.",
+        "rushlight.onnx.importing.", "rushlight.serialization.gguf.packed",
         "rushlight.compiler.optimized_module", "rushlight.nn.parallel.distributed", "rushlight.nn.parallel.reducer",
         "rushlight.nn.parallel.buckets",
     )  # fmt: skip

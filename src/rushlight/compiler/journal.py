@@ -3,7 +3,11 @@
 `torch._dynamo.utils.counters` are the counters here.  A report goes to the logger `rushlight.compiler.<topic>`; it is
 printed to standard error where `RUSHLIGHT_LOG`, `TORCH_LOGS` or `torch._logging.set_logs` name the topic.
 
+>>> import rushlight as torch
 >>> from rushlight.compiler.journal import counters
+>>> counters.clear()
+>>> torch.compile(lambda x: x + 1)(torch.ones(1))
+tensor([2.])
 >>> counters["graph_break"]
 Counter()
 """

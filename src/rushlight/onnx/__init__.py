@@ -130,12 +130,12 @@ def export(
     program = _exporter.exported(model, args, kwargs, options)
     checked = ""
     if verify:
-        with options.step("verify"):
+        with _exporter.timed(options, "verify"):
             checked = _exporter.verified(program, model, args, kwargs)
     if report or profile or dump_exported_program:
         _exporter.write_artifacts(program, options, artifacts_dir, report, profile, dump_exported_program, checked)
     if f is not None:
-        with options.step("write"):
+        with _exporter.timed(options, "write"):
             _exporter.write(program, f, external_data and dynamo, keep_initializers_as_inputs, export_params)
     if verbose:
         print(program)

@@ -23,10 +23,6 @@ class Options:
     optimize: _bool
     training: _Any
     steps: _dict[_str, _float]
-
-    @contextlib.contextmanager
-    def step(self, name: _str) -> _Iterator[None]:
-        ...
 from rushlight.onnx.exporting.capture import axes_as_shapes as axes_as_shapes
 from rushlight.onnx.exporting.build import built as built
 from rushlight.onnx.exporting.capture import captured as captured
@@ -35,6 +31,7 @@ from rushlight.onnx.exporting.capture import dim_names as dim_names
 def exported(model: _Any, args: _Any, kwargs: _Any, options: _Options) -> _ONNXProgram: ...
 from rushlight.onnx.exporting.capture import exporting as exporting
 from rushlight.onnx.exporting.values import import_onnx as import_onnx
+def timed(options: _Options, name: _str) -> _Iterator[None]: ...
 def verified(program: _ONNXProgram, model: _Any, args: _Any, kwargs: _Any) -> _str: ...
 from rushlight.onnx.exporting.capture import without_names as without_names
 def write(program: _ONNXProgram, f: _Any, external: _bool, keep_inputs: _bool, weights: _bool) -> None: ...

@@ -20,7 +20,7 @@ from rushlight.onnx.exporting.custom import custom_table
 from rushlight.onnx.exporting.program import ONNXProgram
 from rushlight.onnx.exporting.values import import_onnx
 
-__all__ = ["Options", "exported"]
+__all__ = ["Options", "exported", "timed"]
 
 DEFAULT_OPSET, LEAST, GREATEST = 20, 17, 23
 
@@ -40,14 +40,15 @@ class Options:
     training: Any = None
     steps: dict[str, float] = field(default_factory=dict)
 
-    @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Note how long a part of the export takes."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.steps[name] = time.perf_counter() - start
+
+@contextlib.contextmanager
+def timed(options: Options, name: str) -> Iterator[None]:
+    """Note how long a part of the export takes."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        options.steps[name] = time.perf_counter() - start
 
 
 def _opset(asked: int | None) -> tuple[int, int | None]:
@@ -108,12 +109,12 @@ def exported(model: Any, args: Any, kwargs: Any, options: Options) -> ONNXProgra
     named, shapes = _shapes(model, args, kwargs, options)
     custom = custom_table(options.custom, opset)
     with exporting(), _mode(model, options.training):
-        with options.step("capture"):
+        with timed(options, "capture"):
             program = captured(model, args, kwargs, shapes, custom)
-        with options.step("translate"):
+        with timed(options, "translate"):
             dims = {} if named is None else dim_names(program, named)
             made = built(program, opset, custom, options.input_names, options.output_names, dims)
-    with options.step("optimize"):
+    with timed(options, "optimize"):
         if options.optimize:
             optimize.fold(made)
         optimize.prune(made)

@@ -70,7 +70,7 @@ class PackedLinear(_Packed):
     def __init__(self, weight: PackedWeight, bias: Tensor | None = None) -> None:
         super().__init__(weight)
         self.out_features, self.in_features = weight.shape
-        self.bias = None if bias is None else Parameter(bias.float(), requires_grad=False)
+        self.bias = None if bias is None else Parameter(bias.detach().clone().float(), requires_grad=False)
 
     def forward(self, input: Tensor) -> Tensor:
         """Multiply in float32; the result has the input's dtype."""
