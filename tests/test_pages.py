@@ -100,6 +100,7 @@ def test_the_index_is_up_to_date() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_folder_of_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "--out", str(tmp_path)]) == 0
     count = int(capsys.readouterr().out.split()[0])

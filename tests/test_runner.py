@@ -436,6 +436,7 @@ looks(pickle.loads(data))
     run_python(*RUSHLIGHT, str(write(tmp_path, INNER + code)), check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_pickles_of_inner_classes_go_both_ways(run_python, tmp_path: Path) -> None:
     for writer, reader in ((RUSHLIGHT, ("-W", "ignore")), (("-W", "ignore"), RUSHLIGHT)):
@@ -479,6 +480,7 @@ def test_pickles_of_functions_and_methods(run_python, tmp_path: Path, protocol: 
     run_python("-c", f"{ours}\nlooks(pickle.loads(pickle.dumps(made(), {protocol})))", check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_pickles_of_functions_go_both_ways(run_python, tmp_path: Path) -> None:
     for writer, reader in ((RUSHLIGHT, ("-W", "ignore")), (("-W", "ignore"), RUSHLIGHT)):

@@ -74,6 +74,7 @@ def _close(got, want):
     return float(np.abs(got - want).max()) <= 1e-5 * float(np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_module(path, model, arguments):
     ids, mask = arguments
     loaded = torch._inductor.aoti_load_package(path)
@@ -232,6 +233,7 @@ def test_routines_with_tables_dtypes_and_views(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Please use quant_min and quant_max:UserWarning")
 def test_quantized_layers_and_the_command(tmp_path, capsys):
     """A statically quantized network, exported weights and all, by the command."""
     from rushlight._cli.package import main

@@ -81,6 +81,7 @@ def test_only_some_outputs_have_gradients():
     same(function, torch.randn(300), torch.randn(300))
 
 
+@pytest.mark.slow
 def test_breaks_of_random_programs():
     """A value is used by the parts before and after a break."""
     unary = (torch.sin, torch.cos, torch.tanh, torch.relu, lambda x: x * x, lambda x: x + x)

@@ -112,6 +112,7 @@ def test_an_ordinary_pickle_is_a_copy() -> None:
     assert x.tolist() == [1, 1] and not y.is_shared()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 def test_shared_memory_goes_with_its_last_tensor() -> None:
     gc.collect()

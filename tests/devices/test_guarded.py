@@ -196,6 +196,7 @@ def test_explain_shows_what_ran() -> None:
     assert report.operators == ["exp", "add", "sum"] and report.kernels == ["reference"] * 3 and "exp" in str(report)
 
 
+@pytest.mark.slow
 def test_memory_is_counted_and_given_back() -> None:
     import gc
 

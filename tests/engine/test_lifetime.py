@@ -211,6 +211,7 @@ def train(steps: int, size: int = 16) -> Any:
     return loss.item()
 
 
+@pytest.mark.slow
 def test_training_steps_hold_no_memory() -> None:
     train(3)
     before = live()
@@ -225,6 +226,7 @@ def test_steps_make_no_plans() -> None:
     assert plan_counts() == before
 
 
+@pytest.mark.slow
 def test_errors_in_backward_hold_no_memory() -> None:
     def once() -> None:
         x = torch.ones(1000, requires_grad=True)
@@ -263,6 +265,7 @@ def test_new_sizes_make_no_kernels() -> None:
     assert len(_KERNELS) <= before + 2
 
 
+@pytest.mark.slow
 def test_double_backward_holds_no_memory() -> None:
     def once() -> None:
         x = torch.ones(1000, requires_grad=True)
@@ -297,6 +300,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert most <= 300
 
 
+@pytest.mark.slow
 def test_tables_of_forgotten_plans_are_forgotten() -> None:
     from rushlight._engine.core import state
 
@@ -314,6 +318,7 @@ def test_tables_of_forgotten_plans_are_forgotten() -> None:
     assert len(state._TABLES) <= before + 4
 
 
+@pytest.mark.slow
 def test_specs_of_forgotten_shapes_are_forgotten() -> None:
     from rushlight._engine.core import state
     from rushlight._types.spec import _RECENT, _TABLE

@@ -433,6 +433,7 @@ def test_calls_of_new_sizes_are_not_read_in_python(prepared: list[str]) -> None:
     assert prepared == []
 
 
+@pytest.mark.slow
 def test_what_differs_in_more_than_sizes_is_another_family(checked: None) -> None:
     """Equal sizes, sizes that follow from others, layouts, values, names in any order: every call is as NumPy says, whatever was met before."""
     rng = random.Random(3)
@@ -577,6 +578,7 @@ def test_joining_another_number_of_tensors_makes_no_other_kernels(monkeypatch: p
         assert known < 33 or len(made) == before
 
 
+@pytest.mark.slow
 def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_PLANS", 500)
     clear_plans()

@@ -327,6 +327,7 @@ def test_views_and_windows_move_together() -> None:
     assert not y.any() and x[0, 0] == -1
 
 
+@pytest.mark.slow
 def test_memory_that_others_see_is_copied_at_once() -> None:
     array = np.ones(3)
     x = torch.ones(3)

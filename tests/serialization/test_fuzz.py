@@ -59,6 +59,7 @@ def refused(data: bytes | io.BytesIO, seconds: float = 5.0) -> None:
     assert time.process_time() - begin < seconds
 
 
+@pytest.mark.slow
 def test_keys_that_are_nested_deeply_or_manifold() -> None:
     deep = b")" + b"\x85" * 100_000
     manifold = b")q\x00" + b"h\x00h\x00\x86q\x00" * 60

@@ -31,6 +31,7 @@ def test_a_spec_without_memory_is_another_and_says_so() -> None:
         check_memory(plain, released)
 
 
+@pytest.mark.slow
 def test_specs_are_forgotten_when_nobody_holds_them() -> None:
     from rushlight._types import spec
 
