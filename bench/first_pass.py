@@ -90,7 +90,9 @@ def machine(threads: int, peer: str | None) -> str:
     versions = [f"Python {platform.python_version()}"]
     if peer:
         versions.append(f"{peer} {importlib.import_module('importlib.metadata').version(peer)}")
-    return f"{model}, {os.cpu_count()} cores, {threads} threads; {', '.join(versions)}"
+    shipped = any((ROOT / "src" / "rushlight" / "_native" / "packs").glob("*.pack"))
+    code = "with the object code that a wheel carries" if shipped else "without a wheel's object code (make wheel)"
+    return f"{model}, {os.cpu_count()} cores, {threads} threads; {', '.join(versions)}; {code}"
 
 
 def _cpuinfo() -> list[str]:

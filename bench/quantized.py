@@ -1,4 +1,4 @@
-"""Quantized models and products: time beside PyTorch and onnxruntime, and the error in dB beside time.
+"""Quantized models and products: time beside PyTorch, and the error in dB beside time.
 
     python bench/quantized.py [row ...] [--threads N]
 
