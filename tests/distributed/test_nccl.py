@@ -33,8 +33,6 @@ def fresh(fake: Path) -> Ranks:
     return Ranks(2, RUSHLIGHT_NCCL_LIBRARY=str(fake))
 
 
-# One run in about eight, a first collective finds its communicator still in progress; the cause is not known.
-@pytest.mark.distributed
 @pytest.mark.parametrize("program", ["reductions", "refusals", "moves", "messages", "groups"])
 def test_three_ranks(three: Ranks, program: str) -> None:
     three.run(getattr(programs, program))

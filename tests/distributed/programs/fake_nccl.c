@@ -122,7 +122,7 @@ typedef struct { char internal[128]; } Id;
 typedef struct { size_t size; unsigned magic, version; int blocking; } Config;
 
 typedef struct {
-  atomic_long seq[MOST];             /* how many barriers a rank has reached */
+  atomic_long seq[MOST], split_seq[MOST];             /* how many barriers a rank has reached */
   atomic_int arrived, failed;
   int64_t sign[MOST][6];             /* what a rank is about to do */
   int colors[MOST], keys[MOST];
@@ -159,17 +159,20 @@ static int busy(Comm *c) {
   return !c->blocking && atomic_load(&c->polls) > 0 ? INVALID_USAGE : OK;
 }
 
-static int barrier(Comm *c) {
+/* Splits are counted apart: their calls do not wait for what is on the streams. */
+static int meet(Comm *c, atomic_long *seq) {
   Shared *s = c->shared;
-  long mine = atomic_fetch_add(&s->seq[c->rank], 1) + 1;
+  long mine = atomic_fetch_add(&seq[c->rank], 1) + 1;
   for (int k = 0; k < c->n; k++)
-    while (atomic_load(&s->seq[k]) < mine) {
+    while (atomic_load(&seq[k]) < mine) {
       if (atomic_load(&c->abort)) return INTERNAL;
       if (atomic_load(&s->failed)) { atomic_store(&c->state, atomic_load(&s->failed)); return REMOTE; }
       nap(10000);
     }
   return OK;
 }
+
+static int barrier(Comm *c) { return meet(c, c->shared->seq); }
 
 static Shared *map_shared(const char *name) {
   char path[256];
@@ -213,7 +216,7 @@ static void *do_split(void *given) {
   Split *w = given;
   Comm *p = w->parent, *c = w->made;
   p->shared->colors[p->rank] = w->color, p->shared->keys[p->rank] = w->key;
-  if (barrier(p) != OK) return NULL;
+  if (meet(p, p->shared->split_seq) != OK) return NULL;
   int first = -1;
   for (int k = 0; k < p->n; k++)
     if (p->shared->colors[k] == w->color) {
@@ -221,7 +224,7 @@ static void *do_split(void *given) {
       c->n++;
       c->rank += p->shared->keys[k] < w->key;
     }
-  if (barrier(p) != OK) return NULL;
+  if (meet(p, p->shared->split_seq) != OK) return NULL;
   atomic_store(&p->state, OK);
   if (w->color >= 0) {
     snprintf(c->name, sizeof c->name, "%.120s_%d_%d", p->name, p->splits, w->color);
