@@ -18,7 +18,7 @@ kernel double(%x: *f32, %n: i32) warps 4
   %4 = splat %3 {shape=(128,)} : i32[128]
   %5 = add %0, %4 : i32[128]
   %6 = splat %n {shape=(128,)} : i32[128]
-  %7 = lt %5, %6 : bool[128]
+  %7 = lt %5, %6 : b8[128]
   %8 = splat %x {shape=(128,)} : *f32[128]
   %9 = offset %8, %5 : *f32[128]
   %10 = load %9, %7 : f32[128]
