@@ -1,0 +1,31 @@
+"""The library of CUDA devices as the schedule sees it: the routines of `externs`, and decompositions for the rest.
+
+Modules with routines are imported here, which fills the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._backends.cuda.externs import EXTERNS
+from rushlight._schedule.library import CallForm, Library
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Node
+
+__all__ = ["CUDA_LIBRARY"]
+
+
+class _CudaLibrary(Library):
+    """The routines declared by `extern`."""
+
+    def replacement(self, node: Node) -> Any:
+        routine = EXTERNS.get(node.prim.name)
+        return None if routine is not None and routine.takes(node) else node.prim.decompose
+
+    def form(self, node: Node) -> CallForm:
+        routine = EXTERNS.get(node.prim.name)
+        return routine.form if routine is not None else CallForm()
+
+
+CUDA_LIBRARY = _CudaLibrary()

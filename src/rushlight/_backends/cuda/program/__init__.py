@@ -1,0 +1,1 @@
+"""Programs of the CUDA backend: launches of block kernels and calls of libraries on a stream."""
