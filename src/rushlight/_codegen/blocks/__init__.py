@@ -6,12 +6,15 @@ x86 emitter makes vector loops of a tile, and `_codegen.threads` divides it amon
 """
 
 from .builder import BlockBuilder
+from .interpret import interpret
 from .ir import Kernel, Op, Region, Value
+from .memory import BlockFault, BlockMemory
 from .ops import OPS, OpRecord
 from .text import kernel_text
 from .types import Pointer, Tile
 from .verify import BlockError, verify
 
 __all__ = [
-    "OPS", "BlockBuilder", "BlockError", "Kernel", "Op", "OpRecord", "Pointer", "Region", "Tile", "Value", "kernel_text", "verify",
+    "OPS", "BlockBuilder", "BlockError", "BlockFault", "BlockMemory", "Kernel", "Op", "OpRecord", "Pointer", "Region", "Tile",
+    "Value", "interpret", "kernel_text", "verify",
 ]  # fmt: skip
