@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rushlight._backends.cuda.program.steps import Memory, Operand, Step
+from rushlight._backends.cuda.program.steps import Constant, Memory, Operand, Step
 from rushlight._schedule.library import CallForm
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class ExternCall:
         memory = Memory(nbytes, f"{self.name}.{name}{len(self.taken)}")
         self.taken.append(memory)
         return memory
+
+    def constant(self, data: bytes, name: str = "table") -> Memory:
+        """Memory that holds these bytes: a table that the kernels read."""
+        return Constant(data, f"{self.name}.{name}")
 
 
 Build = Callable[[ExternCall], Sequence[Step]]

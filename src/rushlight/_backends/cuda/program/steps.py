@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._codegen.blocks import Kernel
 from rushlight._types.dtype import DType
 
-__all__ = ["Call", "Launch", "Memory", "Operand", "Step"]
+__all__ = ["Call", "Constant", "Launch", "Memory", "Operand", "Step"]
 
 
 class Memory:
@@ -29,6 +29,16 @@ class Memory:
 
     def __repr__(self) -> str:
         return f"Memory({self.nbytes}, {self.name!r})"
+
+
+class Constant(Memory):
+    """Memory that holds `data` before the first step, and is never written: tables of kernels."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes, name: str = "") -> None:
+        super().__init__(len(data), name)
+        self.data = data
 
 
 class Operand:

@@ -1,0 +1,126 @@
+"""`dot` on CUDA devices: which kernels compute a product of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight._backends.cuda.arguments import as_reals, dense_operand
+from rushlight._backends.cuda.externs import ExternCall, extern
+from rushlight._backends.cuda.gemm.precision import float32_precision
+from rushlight._backends.cuda.gemm.product import (
+    Epilogue,
+    Product,
+    Prologue,
+    merged_batch,
+    product_launch,
+    store_result,
+)
+from rushlight._backends.cuda.gemm.splits import sum_of_parts
+from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
+from rushlight._backends.cuda.gemm.vector import vector_launch
+from rushlight._backends.cuda.program.steps import Operand, Step
+from rushlight._schedule.library import CallForm
+from rushlight._types.layout import numel
+
+__all__ = ["product_steps"]
+
+
+@extern("dot", form=CallForm(strided=True, strided_results=True))
+def dot(call: ExternCall) -> list[Step]:
+    a, b = call.inputs
+    return product_steps(call, a, b, call.outputs[0])
+
+
+def product_steps(
+    call: ExternCall,
+    a: Operand,
+    b: Operand,
+    out: Operand,
+    *,
+    epilogue: Epilogue | None = None,
+    prologues: Sequence[Prologue | None] = (None, None),
+    tile: TileShape | None = None,
+    splits: int | None = None,
+    precision: str | None = None,
+) -> list[Step]:
+    """The steps of out = a b, for a [*B, M, K] and b [*B, K, N].
+
+    An epilogue takes the place of the store into `out`, and sees batch dims as `merged_batch` leaves them unless there is
+    one: then all are kept.  Complex products take neither epilogues nor prologues.
+    """
+    dtype = out.dtype
+    sums = dtype if dtype.is_complex else a.dtype.wide if dtype.wide is a.dtype.wide else dtype.wide
+    if epilogue is None:
+        a, b, out = _merged(a, b, out)
+    *batch, rows, columns = out.shape
+    depth = a.shape[-1]
+    if not numel(out.shape):
+        return []
+    plain = all(p is None for p in prologues)
+    if plain and not dtype.is_complex and 1 in (rows, columns) and tile is None:
+        return [_vector(a, b, out, sums, epilogue)]
+    tile = tile or choose_tile(a.dtype, sums, numel(tuple(batch)), rows, columns)
+    splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
+    store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)
+    product = Product(a, b, out, sums, precision or float32_precision())
+    if splits == 1:
+        return [product_launch(product, tile, 1, store, prologues)]
+    return _in_parts(call, product, tile, splits, store, prologues)
+
+
+def _in_parts(
+    call: ExternCall,
+    product: Product,
+    tile: TileShape,
+    splits: int,
+    store: Epilogue,
+    prologues: Sequence[Prologue | None],
+) -> list[Step]:
+    """Parts of the inner dim apart, then their sum."""
+    out, real = product.out, product.sums.to_real()
+    lead = (2,) if product.sums.is_complex else ()
+    shape = (*lead, splits, *out.shape) if lead else (splits, *out.shape)
+    parts = dense_operand(call.scratch(numel(shape) * real.itemsize, "parts"), real, shape)
+    steps: list[Step] = [product_launch(product, tile, splits, store_result(parts), prologues)]
+    if not lead:
+        return [*steps, sum_of_parts(parts.memory, real, splits, out.shape, store)]
+    return [*steps, *_complex_sums(parts, splits, out)]
+
+
+def _complex_sums(parts: Operand, splits: int, out: Operand) -> list[Step]:
+    """Real and imaginary parts each by themselves."""
+    reals, steps = as_reals(out), []
+    each = splits * numel(out.shape)
+    for part in range(2):
+        target = Operand(reals.memory, reals.dtype, out.shape, reals.strides[:-1], reals.offset + part)
+        source = Operand(parts.memory, parts.dtype, parts.shape[1:], parts.strides[1:], parts.offset + part * each)
+        steps.append(sum_of_parts(source, parts.dtype, splits, out.shape, store_result(target)))
+    return list(steps)
+
+
+def _parts_first(out: Operand) -> Operand:
+    """A complex result as real parts [2, ...]."""
+    x = as_reals(out)
+    return Operand(x.memory, x.dtype, (2, *x.shape[:-1]), (1, *x.strides[:-1]), x.offset)
+
+
+def _merged(*xs: Operand) -> list[Operand]:
+    """The same operands with as few dims of batch as their strides allow."""
+    sizes, strides = merged_batch(xs[0].shape[:-2], *(x.strides[:-2] for x in xs))
+    return [
+        Operand(x.memory, x.dtype, (*sizes, *x.shape[-2:]), (*s, *x.strides[-2:]), x.offset)
+        for x, s in zip(xs, strides, strict=True)
+    ]
+
+
+def _vector(a: Operand, b: Operand, out: Operand, sums: object, epilogue: Epilogue | None) -> Step:
+    row = out.shape[-2] == 1
+    vector, matrix = (a, b) if row else (b, a)
+    along = (*vector.strides[:-2], vector.strides[-1] if row else vector.strides[-2])
+    shape = (*vector.shape[:-2], a.shape[-1])
+    vector = Operand(vector.memory, vector.dtype, shape, along, vector.offset)
+    if row:  # the rows of a matrix [K, N] are its columns
+        order = (*range(len(matrix.shape) - 2), -1, -2)
+        turned = [tuple(of[d] for d in order) for of in (matrix.shape, matrix.strides)]
+        matrix = Operand(matrix.memory, matrix.dtype, turned[0], turned[1], matrix.offset)
+    return vector_launch(matrix, vector, out.dtype.wide if sums is None else sums, row, epilogue or store_result(out))  # type: ignore[arg-type]

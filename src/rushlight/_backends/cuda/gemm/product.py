@@ -1,0 +1,293 @@
+"""The kernel of matrix products: one program makes a tile of the result, in turns along the inner dim.
+
+Parameters are sizes and strides, so one kernel serves all products of a form.  Complex products are four real ones in
+one loop.  An `Epilogue` does pointwise work on the sums before they are stored, a `Prologue` on the operands after they
+are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._backends.cuda.arguments import Arguments, as_reals, index_dtype
+from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.cuda.program.steps import Launch, Operand
+from rushlight._codegen.blocks.expressions import Term, TermBuilder
+from rushlight._types.dtype import FLOAT32, INT32, DType
+
+__all__ = ["Epilogue", "Place", "Product", "Prologue", "merged_batch", "product_launch", "store_result"]
+
+Ints = tuple[int, ...]
+_GROUP = 8  # so many rows of tiles are made together, so that columns of the second operand stay in the L2 cache
+
+
+class Place(NamedTuple):
+    """Where the elements of a tile lie in a result [batch..., rows, columns]."""
+
+    batch: tuple[Term, ...]  # scalars
+    rows: Term  # [R, 1]
+    columns: Term  # [1, C]
+    inside: Term | None  # [R, C], None where all are
+
+
+class Epilogue(NamedTuple):
+    """Pointwise work on sums: `declare(arguments)` adds what it needs to the parameters of the kernel and gives `emit(b,
+    sums, place)`, which stores whatever becomes of a tile of sums.
+    """
+
+    declare: Callable[[Arguments], Callable[[TermBuilder, Term, Place], None]]
+
+
+class Prologue(NamedTuple):
+    """Pointwise work on an operand: `declare(arguments)` gives `emit(b, tile, place) -> tile`; masked elements stay out."""
+
+    declare: Callable[[Arguments], Callable[[TermBuilder, Term, Place], Term]]
+
+
+class Product(NamedTuple):
+    """What is multiplied: a [*B, M, K], b [*B, K, N] into out [*B, M, N], sums in `sums`."""
+
+    a: Operand
+    b: Operand
+    out: Operand
+    sums: DType
+    precision: str = "ieee"
+
+    @property
+    def depth(self) -> int:
+        return self.a.shape[-1]
+
+
+def merged_batch(shape: Ints, *strides: Ints) -> tuple[Ints, list[Ints]]:
+    """The dims of a batch with neighbours merged where all operands step through both alike, without those of size 1."""
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for d, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(mine[-1] == s[d] * size for mine, s in zip(steps, strides, strict=True)):
+            sizes[-1] *= size
+            for mine, s in zip(steps, strides, strict=True):
+                mine[-1] = s[d]
+            continue
+        sizes.append(size)
+        for mine, s in zip(steps, strides, strict=True):
+            mine.append(s[d])
+    return tuple(sizes), [tuple(s) for s in steps]
+
+
+def store_result(out: Operand) -> Epilogue:
+    """The sums, converted to the result's dtype."""
+
+    def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
+        at = arguments.pointer(out, "out")
+        dtype = index_dtype(out)
+        strides = [arguments.integer(s, f"out_stride{d}", dtype) for d, s in enumerate(out.strides)]
+
+        def emit(b: TermBuilder, sums: Term, place: Place) -> None:
+            steps = [arguments.term(b, s, dtype) for s in strides]
+            base = _weighted(b, place.batch, steps[:-2], dtype)
+            offset = base + place.rows.to(dtype) * steps[-2] + place.columns.to(dtype) * steps[-1]
+            (arguments.term(b, at) + offset).store(sums, place.inside)
+
+        return emit
+
+    return Epilogue(declare)
+
+
+def _weighted(b: TermBuilder, indices: Sequence[Term], steps: Sequence[Term], dtype: DType) -> Term:
+    """The sum of indices times strides."""
+    total = b.number(0, dtype)
+    for index, step in zip(indices, steps, strict=True):
+        total = total + index.to(dtype) * step
+    return total
+
+
+class _Loads:
+    """Tiles of one operand as the loop goes along its inner dim; for complex operands the parts."""
+
+    def __init__(self, k: _Kernel, x: Operand, name: str, inner: int) -> None:
+        self.k, self.inner, self.dtype = k, inner, index_dtype(x)
+        self.source = as_reals(x) if x.dtype.is_complex else x
+        self.parts = 2 if x.dtype.is_complex else 1
+        arguments = k.arguments
+        self.at = arguments.pointer(self.source, name)
+        strides = self.source.strides[:-1] if self.parts == 2 else self.source.strides
+        self.strides = [arguments.integer(s, f"{name}_stride{d}", self.dtype) for d, s in enumerate(strides)]
+
+    def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> tuple[Term, Term]:
+        """Pointers to the first column (or row) of the inner dim, and the stride along it; `outer` are row numbers."""
+        steps = [self.k.arguments.term(b, s, self.dtype) for s in self.strides]
+        along, across = steps[-2:][self.inner], steps[-2:][1 - self.inner]
+        offset = _weighted(b, batch, steps[:-2], self.dtype) + outer.to(self.dtype) * across
+        return self.k.arguments.term(b, self.at) + offset, along
+
+
+class _Kernel:
+    """A kernel of products under construction."""
+
+    def __init__(
+        self, product: Product, tile: TileShape, splits: int, epilogue: Epilogue, prologues: Sequence[Prologue | None]
+    ) -> None:
+        self.product, self.tile, self.splits = product, tile, splits
+        self.arguments = Arguments()
+        *batch, rows, depth = product.a.shape
+        columns = product.b.shape[-1]
+        self.batch = tuple(batch)
+        self.even = (rows % tile.rows == 0, columns % tile.columns == 0, depth % (tile.depth * splits) == 0)
+        self.sizes = [
+            self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
+        ]
+        self.counts = [self.arguments.integer(n, f"batch{d}") for d, n in enumerate(batch)]
+        self.left = _Loads(self, product.a, "a", 1)
+        self.right = _Loads(self, product.b, "b", 0)
+        self.emit = epilogue.declare(self.arguments)
+        self.prologues = [None if p is None else p.declare(self.arguments) for p in prologues]
+
+    # ***** where a program works *****
+
+    def place(self, b: TermBuilder) -> Place:
+        """The tile of this program."""
+        rows, columns, _ = (self.arguments.term(b, n) for n in self.sizes)
+        down, across = ((n + (t - 1)) // t for n, t in ((rows, self.tile.rows), (columns, self.tile.columns)))
+        number, group = b.program(0), across * _GROUP
+        batch: tuple[Term, ...] = ()
+        if self.counts:
+            batch, number = self._batch(b, number // (down * across)), number % (down * across)
+        first = number // group * _GROUP
+        height = (down - first).least(_GROUP)
+        within = number % group
+        row = (first + within % height) * self.tile.rows
+        column = (within // height) * self.tile.columns
+        r, c = (row + b.index(self.tile.rows))[:, None], (column + b.index(self.tile.columns))[None, :]
+        inside = None
+        if not self.even[0]:
+            inside = r < rows
+        if not self.even[1]:
+            inside = (c < columns) if inside is None else inside & (c < columns)
+        if inside is not None:
+            inside = inside.spread((self.tile.rows, self.tile.columns))
+        return Place(batch, r, c, inside)
+
+    def _batch(self, b: TermBuilder, rest: Term) -> tuple[Term, ...]:
+        indices: list[Term] = []
+        for size in reversed(self.counts[1:]):
+            n = self.arguments.term(b, size)
+            indices.append(rest % n)
+            rest = rest // n
+        return (rest, *reversed(indices))
+
+    # ***** the loop *****
+
+    def loaded(
+        self,
+        b: TermBuilder,
+        loads: _Loads,
+        pointers: Term,
+        along: Term,
+        turn: Term,
+        masks: Sequence[Term | None],
+        which: int,
+        place: Place,
+    ) -> list[Term]:
+        """The parts of an operand's tile at a turn."""
+        depth = turn + b.index(self.tile.depth)
+        at = depth[None, :] if loads.inner == 1 else depth[:, None]
+        mask = masks[0]
+        if not self.even[2]:
+            limit = at < self.end
+            mask = limit if mask is None else mask & limit
+        offset = at.to(loads.dtype) * along
+        prologue = self.prologues[which]
+        parts = []
+        for part in range(loads.parts):
+            value = (pointers + (offset + part if part else offset)).load(mask, None if mask is None else 0)
+            if prologue is not None:
+                where = Place(place.batch, place.rows if which == 0 else at, at if which == 0 else place.columns, mask)
+                value = prologue(b, value, where)
+                if mask is not None:
+                    value = b.where(mask, value, 0)
+            parts.append(value)
+        return parts
+
+    def build(self) -> Any:
+        product, tile = self.product, self.tile
+        b = self.arguments.builder(self._name())
+        place = self.place(b)
+        rows, columns, depth = (self.arguments.term(b, n) for n in self.sizes)
+        low, self.end = self._part(b, depth)
+        left, right = (
+            loads.base(b, place.batch, outer) for loads, outer in ((self.left, place.rows), (self.right, place.columns))
+        )
+        row_mask = None if self.even[0] else (place.rows < rows)
+        column_mask = None if self.even[1] else (place.columns < columns)
+        real = product.sums.to_real()
+        shape = (tile.rows, tile.columns)
+        count = 3 if product.sums.is_complex else 1
+        zeros = [b.number(0, real, shape) for _ in range(count)]
+
+        def turn(k: Term, *sums: Term) -> list[Term]:
+            x = self.loaded(b, self.left, *left, k, [row_mask], 0, place)
+            y = self.loaded(b, self.right, *right, k, [column_mask], 1, place)
+            return self._multiplied(b, x, y, sums)
+
+        sums = b.loop(low, self.end, tile.depth, zeros, turn)
+        if product.sums.is_complex:
+            self._store_complex(b, sums, place)
+        else:
+            self.emit(b, sums[0], place._replace(batch=self._with_split(b, place.batch)))
+        return self.arguments.finish(b, warps=tile.warps, stages=tile.stages)
+
+    def _with_split(self, b: TermBuilder, batch: tuple[Term, ...]) -> tuple[Term, ...]:
+        """Parts of the inner dim are a first dim of what is stored."""
+        return (b.program(1), *batch) if self.splits > 1 else batch
+
+    def _part(self, b: TermBuilder, depth: Term) -> tuple[Any, Term]:
+        """From where to where along the inner dim this program sums up: whole turns."""
+        if self.splits == 1:
+            return 0, depth
+        step = self.tile.depth
+        each = ((depth + (step * self.splits - 1)) // (step * self.splits)) * step
+        low = b.program(1) * each
+        return low, (low + each).least(depth)
+
+    def _multiplied(self, b: TermBuilder, x: Sequence[Term], y: Sequence[Term], sums: Sequence[Term]) -> list[Term]:
+        precision = self.product.precision if self.product.a.dtype is FLOAT32 else "ieee"
+        if len(x) == 1:
+            return [b.matrix_product(x[0], y[0], sums[0], precision)]
+        straight, crossed, turned = sums
+        return [
+            b.matrix_product(x[0], y[0], straight), b.matrix_product(x[1], y[1], crossed),
+            b.matrix_product(x[1], y[0], b.matrix_product(x[0], y[1], turned)),
+        ]  # fmt: skip
+
+    def _store_complex(self, b: TermBuilder, sums: Sequence[Term], place: Place) -> None:
+        batch = self._with_split(b, place.batch)
+        for part, value in enumerate((sums[0] - sums[1], sums[2])):
+            self.emit(b, value, place._replace(batch=(b.number(part, INT32), *batch)))
+
+    def _name(self) -> str:
+        p = self.product
+        kinds = f"{p.a.dtype.abbr}_{p.b.dtype.abbr}_{p.sums.abbr}"
+        return f"product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
+
+
+def product_launch(
+    product: Product,
+    tile: TileShape,
+    splits: int,
+    epilogue: Epilogue,
+    prologues: Sequence[Prologue | None] = (None, None),
+) -> Launch:
+    """The launch of a product; with `splits` above 1 the epilogue gets the number of the part as the first of a place's
+    batch, and for complex sums the number of the part of the number before that.
+    """
+    kernel = _Kernel(product, tile, splits, epilogue, prologues)
+    built = kernel.build()
+    rows, columns = product.a.shape[-2], product.b.shape[-1]
+    batch = 1
+    for n in product.a.shape[:-2]:
+        batch *= n
+    tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
+    return Launch(built, (tiles * batch, splits), kernel.arguments.values)

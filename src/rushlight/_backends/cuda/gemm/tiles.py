@@ -1,0 +1,70 @@
+"""Tiles of products by shape and dtype: what one program computes, and in how many parts the inner dim is cut.
+
+The numbers depend on nothing but the product, so sums have one order on every card.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rushlight._types.dtype import DType
+
+__all__ = ["TileShape", "choose_tile", "count_splits"]
+
+_PROGRAMS = 128  # so many programs fill a card
+_LEAST_DEPTH = 512  # of the inner dim, that a part of it is worth a program of its own
+_MOST_SPLITS = 32
+_LEAST_AREA = 16 * 64  # of a tile, unless the result is narrower
+
+
+class TileShape(NamedTuple):
+    """Rows, columns and depth of one turn of a program's loop, and how the program is laid out."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+# For operands of 1 or 2 bytes, which tensor cores multiply: from the largest to the smallest.
+_NARROW = (
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
+    (32, 64, 64, 4, 4), (16, 64, 64, 2, 4), (64, 16, 64, 2, 4), (16, 16, 64, 1, 4),
+)  # fmt: skip
+_FLOAT32 = (
+    (128, 128, 16, 8, 3), (128, 64, 16, 4, 3), (64, 64, 16, 4, 3), (32, 64, 32, 4, 3), (32, 32, 32, 2, 3),
+    (16, 64, 32, 2, 3), (64, 16, 32, 2, 3), (16, 16, 32, 1, 3),
+)  # fmt: skip
+_WIDE = ((64, 64, 16, 8, 2), (32, 32, 16, 4, 2), (16, 16, 16, 1, 2))
+
+
+def _table(a: DType, sums: DType) -> tuple[TileShape, ...]:
+    if a.itemsize <= 2 and sums.itemsize <= 4:
+        rows = _NARROW
+    else:
+        rows = _WIDE if sums.itemsize >= 8 else _FLOAT32
+    return tuple(TileShape(*row) for row in rows)
+
+
+def choose_tile(a: DType, sums: DType, batch: int, rows: int, columns: int) -> TileShape:
+    """The largest tile that leaves few of its elements empty and makes enough programs; else the one that makes most."""
+    table = _table(a, sums)
+    fitting = [t for t in table if t.rows < 2 * max(rows, 16) and t.columns < 2 * max(columns, 16)]
+    fitting = [t for t in fitting if t.rows * t.columns >= _LEAST_AREA] or fitting
+    for tile in fitting:
+        if batch * _parts(rows, tile.rows) * _parts(columns, tile.columns) >= _PROGRAMS:
+            return tile
+    return fitting[-1]
+
+
+def count_splits(tile: TileShape, batch: int, rows: int, columns: int, depth: int) -> int:
+    """In how many parts the inner dim is cut: 1 where there are enough programs, or the dim is short."""
+    programs = batch * _parts(rows, tile.rows) * _parts(columns, tile.columns)
+    if programs == 0 or programs >= _PROGRAMS or depth < 2 * _LEAST_DEPTH:
+        return 1
+    return max(1, min(_PROGRAMS // programs, depth // _LEAST_DEPTH, _MOST_SPLITS))
+
+
+def _parts(size: int, part: int) -> int:
+    return -(-size // part)
