@@ -30,7 +30,7 @@ from .ir import Kernel, Op, Region, Value
 from .memory import BlockFault, BlockMemory, bits_of, numbers_of
 from .types import Pointer, Tile
 
-__all__ = ["interpret"]
+__all__ = ["Program", "interpret"]
 
 
 def interpret(
@@ -56,7 +56,7 @@ def interpret(
         for z in range(sizes[2]):
             for y in range(sizes[1]):
                 for x in range(sizes[0]):
-                    _Program(memory, (x, y, z), sizes, undefined, printed).region(kernel.body, given)
+                    Program(memory, (x, y, z), sizes, undefined, printed).region(kernel.body, given)
 
 
 def _argument(type: Tile, given: Any) -> Any:
@@ -65,7 +65,7 @@ def _argument(type: Tile, given: Any) -> Any:
     return rounded(np.asarray(given).astype(holder(type.element)), type.element)
 
 
-class _Program:
+class Program:
     """One program: the values that are known, and its place in the grid."""
 
     def __init__(
@@ -76,7 +76,7 @@ class _Program:
 
     def region(self, region: Region, given: Sequence[Any]) -> list[Any]:
         """What the region yields for its parameters."""
-        self.values.update(zip(region.params, given, strict=True))
+        self.keep(region.params, given)
         for op in region.ops[:-1]:
             try:
                 results = getattr(self, f"do_{op.kind}")(op, *[self.values[v] for v in op.operands])
@@ -86,8 +86,16 @@ class _Program:
                 located = BlockFault(f"{op.line[0]}:{op.line[1]}: {op.kind}: {fault}")
                 located.line = op.line  # type: ignore[attr-defined]
                 raise located from None
-            self.values.update(zip(op.results, results, strict=True))
+            self.keep(op.results, results)
         return [self.values[v] for v in region.yielded]
+
+    def keep(self, values: Sequence[Value], arrays: Sequence[Any]) -> None:
+        for value, array in zip(values, arrays, strict=True):
+            self.values[value] = array
+            self.found(value, array)
+
+    def found(self, value: Value, array: Any) -> None:
+        """Told of every value; for those who look on."""
 
     # ***** sources *****
 
