@@ -26,6 +26,13 @@ _LOADERS: dict[str, Callable[[], Backend]] = {
 }
 _LOADED: dict[str, Backend] = {}
 _BUILT_IN = frozenset(_LOADERS)
+# Types that some machines have: whether this one does, and their backend.
+_OPTIONAL: dict[str, tuple[Callable[[], bool], Callable[[], Backend]]] = {
+    "cuda": (
+        lambda: require("rushlight._backends.cuda.driver.choice").unavailable() is None,
+        lambda: require("rushlight._backends.cuda.backend").CudaBackend(),
+    )
+}
 
 
 def register(type: str, load: Callable[[], Backend]) -> None:
@@ -33,7 +40,7 @@ def register(type: str, load: Callable[[], Backend]) -> None:
 
     The type becomes one that `torch.device` knows.  ValueError for a type that has a backend.
     """
-    if type in _LOADERS:
+    if type in _LOADERS and (type not in _OPTIONAL or _is_present(type)):
         raise ValueError(f"device type '{type}' has a backend already")
     _LOADERS[type] = load
     add_type(type, _canonical)
@@ -46,6 +53,20 @@ def unregister(type: str) -> None:
     del _LOADERS[type]
     _LOADED.pop(type, None)
     remove_type(type)
+    if type in _OPTIONAL:
+        _register_optional(type)
+
+
+def _register_optional(type: str) -> None:
+    present, load = _OPTIONAL[type]
+    _LOADERS[type] = load
+    add_type(type, _canonical, present)
+
+
+def _is_present(type: str) -> bool:
+    """Whether a registered type has devices on this machine."""
+    optional = _OPTIONAL.get(type)
+    return optional is None or _LOADERS[type] is not optional[1] or optional[0]()
 
 
 def _canonical(device: Device) -> Device:
@@ -90,13 +111,18 @@ def host() -> Backend:
 
 
 def backends() -> list[str]:
-    """The types of device that have a backend."""
-    return list(_LOADERS)
+    """The types of device that have a backend on this machine."""
+    return [type for type in _LOADERS if _is_present(type)]
 
 
 def accelerator() -> Backend | None:
     """The backend of the accelerator, the last that was registered; None where there is the CPU alone."""
     for type in reversed(_LOADERS):
-        if type not in ("cpu", "meta") and _loaded(type).accelerator:
+        if type not in ("cpu", "meta") and _is_present(type) and _loaded(type).accelerator:
             return _loaded(type)
     return None
+
+
+for _type in _OPTIONAL:
+    _register_optional(_type)
+del _type

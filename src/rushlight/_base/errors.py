@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 __all__ = [
+    "AcceleratorError",
     "set_warn_always",
     "warns_always",
     "DTypeError",
@@ -83,7 +84,16 @@ class NotDifferentiableError(NotImplementedError):
 
 
 class OutOfMemoryError(RuntimeError):
-    """The memory pool could not serve a request; the text gives the requested and the reserved bytes."""
+    """A device has no memory for a request; the text gives the requested and the reserved bytes."""
+
+    __module__ = "torch"
+
+
+class AcceleratorError(RuntimeError):
+    """An accelerator failed: `error_code` is the number that its driver gave."""
+
+    __module__ = "torch"
+    error_code = 0
 
 
 def user_frame() -> tuple[str, int, str] | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.errors import AcceleratorError, OutOfMemoryError
 from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.dispatch.modes import no_grad
 from rushlight._types.device import Device, as_device
@@ -23,18 +24,6 @@ __all__ = [
 
 class FatalError(Exception):
     """Something that a process cannot go on after."""
-
-    __module__ = "torch"
-
-
-class AcceleratorError(RuntimeError):
-    """An accelerator failed."""
-
-    __module__ = "torch"
-
-
-class OutOfMemoryError(RuntimeError):
-    """An accelerator has no memory left."""
 
     __module__ = "torch"
 

@@ -26,6 +26,7 @@ _NAMED = [
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
     "meta", "hpu", "mtia", "privateuseone",
 ]  # fmt: skip
+_IN_TREE = frozenset(_NAMED)
 _PRIVATE = "privateuseone"  # the type for external devices, until it is renamed
 _private: list[str] = [_PRIVATE]  # and its names since
 
@@ -52,9 +53,10 @@ class Device:
         if type.__class__ is int:  # the index of an accelerator
             if type < 0:
                 raise RuntimeError("Device index must not be negative")
-            if not _ACCELERATORS:
+            found = next((name for name in reversed(_ACCELERATORS) if _ACCELERATORS[name]()), None)
+            if found is None:
                 raise RuntimeError(f"Cannot access accelerator device when none is available: device({type})")
-            return Device(_ACCELERATORS[-1], type)
+            return Device(found, type)
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
         if index is not None and not isinstance(index, int):
@@ -99,25 +101,26 @@ class Device:
 
 
 # Device types that tensors can be on -> the device with its index; those that count as accelerators, in reverse order
-# of preference.
+# of preference -> whether this machine has one.
 _TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: _host_device(), "meta": lambda device: META}
-_ACCELERATORS: list[str] = []
+_ACCELERATORS: dict[str, Callable[[], bool]] = {}
 
 
-def add_type(name: str, canonical: Callable[[Device], Device], accelerator: bool = True) -> None:
-    """Let tensors be on devices of a type; `canonical` returns such a device with its index, or raises."""
+def add_type(name: str, canonical: Callable[[Device], Device], present: Callable[[], bool] = lambda: True) -> None:
+    """Let tensors be on devices of a type; `canonical` returns such a device with its index, or raises.
+
+    The type counts as an accelerator where `present()` says that there is one.
+    """
     if name not in _NAMED:
         _NAMED.append(name)
     _TYPES[name] = canonical
-    if accelerator:
-        _ACCELERATORS.append(name)
+    _ACCELERATORS[name] = present
 
 
 def remove_type(name: str) -> None:
     """Refuse further tensors on devices of a type; existing devices forget their backend."""
     del _TYPES[name]
-    if name in _ACCELERATORS:
-        _ACCELERATORS.remove(name)
+    _ACCELERATORS.pop(name, None)
     for (type, _), device in _DEVICES.items():
         if type == name:
             device.backend = None
@@ -136,7 +139,7 @@ def rename_private_type(name: str) -> None:
         return
     if len(_private) > 1:
         raise RuntimeError(f"torch.rename_privateuse1_backend() has been called already, with '{_private[-1]}'")
-    if name in _NAMED and name not in _ACCELERATORS:
+    if name in _NAMED and (name in _IN_TREE or name not in _ACCELERATORS):
         raise RuntimeError(f"Cannot register privateuse1 backend with in-tree device name: {name}")
     if name not in _NAMED:
         _NAMED[_NAMED.index(_PRIVATE)] = name

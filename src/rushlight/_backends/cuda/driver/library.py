@@ -1,0 +1,465 @@
+"""NVIDIA's driver, `libcuda`, by ctypes: every call is checked, and an error is a `CudaError` in the driver's words.
+
+The table below is the C signature of each function that is called, by one letter an argument.  Nothing is linked; the
+library is opened when a program first asks for a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.cuda.driver.api import Driver, Extent
+from rushlight._backends.cuda.driver.attributes import LAUNCH
+from rushlight._backends.cuda.driver.errors import CudaError
+
+__all__ = ["LibraryDriver"]
+
+_pointer, _int, _uint, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
+_LETTERS = {
+    "p": _pointer, "i": _int, "u": _uint, "z": _size, "q": ctypes.c_uint64, "b": ctypes.c_ubyte, "h": ctypes.c_ushort, "s": ctypes.c_char_p,
+}  # fmt: skip
+# Name in `Driver` -> the library's name (`cuda.h` renames some by version), its arguments.  Results come by pointers.
+_FUNCTIONS = {
+    "cuInit": ("cuInit", "u"), "cuDriverGetVersion": ("cuDriverGetVersion", "p"), "cuDeviceGetCount": ("cuDeviceGetCount", "p"),
+    "cuDeviceGet": ("cuDeviceGet", "pi"), "cuDeviceGetName": ("cuDeviceGetName", "pii"), "cuDeviceGetUuid": ("cuDeviceGetUuid_v2", "pi"),
+    "cuDeviceGetPCIBusId": ("cuDeviceGetPCIBusId", "pii"), "cuDeviceTotalMem": ("cuDeviceTotalMem_v2", "pi"),
+    "cuDeviceGetAttribute": ("cuDeviceGetAttribute", "pii"), "cuDeviceCanAccessPeer": ("cuDeviceCanAccessPeer", "pii"),
+    "cuDevicePrimaryCtxRetain": ("cuDevicePrimaryCtxRetain", "pi"), "cuDevicePrimaryCtxRelease": ("cuDevicePrimaryCtxRelease_v2", "i"),
+    "cuCtxSetCurrent": ("cuCtxSetCurrent", "p"), "cuCtxGetCurrent": ("cuCtxGetCurrent", "p"), "cuCtxSynchronize": ("cuCtxSynchronize", ""),
+    "cuCtxGetStreamPriorityRange": ("cuCtxGetStreamPriorityRange", "pp"), "cuCtxEnablePeerAccess": ("cuCtxEnablePeerAccess", "pu"),
+    "cuMemGetInfo": ("cuMemGetInfo_v2", "pp"), "cuMemAlloc": ("cuMemAlloc_v2", "pz"), "cuMemFree": ("cuMemFree_v2", "q"),
+    "cuMemAllocAsync": ("cuMemAllocAsync", "pzp"), "cuMemFreeAsync": ("cuMemFreeAsync", "qp"), "cuMemHostAlloc": ("cuMemHostAlloc", "pzu"),
+    "cuMemFreeHost": ("cuMemFreeHost", "p"), "cuMemHostRegister": ("cuMemHostRegister_v2", "pzu"),
+    "cuMemHostUnregister": ("cuMemHostUnregister", "p"), "cuMemcpyHtoDAsync": ("cuMemcpyHtoDAsync_v2", "qpzp"),
+    "cuMemcpyDtoHAsync": ("cuMemcpyDtoHAsync_v2", "pqzp"), "cuMemcpyDtoDAsync": ("cuMemcpyDtoDAsync_v2", "qqzp"),
+    "cuMemcpyPeerAsync": ("cuMemcpyPeerAsync", "qpqpzp"), "cuMemsetD8Async": ("cuMemsetD8Async", "qbzp"),
+    "cuMemsetD16Async": ("cuMemsetD16Async", "qhzp"), "cuMemsetD32Async": ("cuMemsetD32Async", "quzp"),
+    "cuPointerGetAttribute": ("cuPointerGetAttribute", "piq"), "cuIpcGetMemHandle": ("cuIpcGetMemHandle", "pq"),
+    "cuIpcCloseMemHandle": ("cuIpcCloseMemHandle", "q"), "cuStreamCreateWithPriority": ("cuStreamCreateWithPriority", "pui"),
+    "cuStreamDestroy": ("cuStreamDestroy_v2", "p"), "cuStreamSynchronize": ("cuStreamSynchronize", "p"), "cuStreamQuery": ("cuStreamQuery", "p"),
+    "cuStreamWaitEvent": ("cuStreamWaitEvent", "ppu"), "cuStreamGetPriority": ("cuStreamGetPriority", "pp"),
+    "cuLaunchHostFunc": ("cuLaunchHostFunc", "ppp"), "cuEventCreate": ("cuEventCreate", "pu"), "cuEventDestroy": ("cuEventDestroy_v2", "p"),
+    "cuEventRecord": ("cuEventRecord", "pp"), "cuEventQuery": ("cuEventQuery", "p"), "cuEventSynchronize": ("cuEventSynchronize", "p"),
+    "cuEventElapsedTime": ("cuEventElapsedTime", "ppp"), "cuIpcGetEventHandle": ("cuIpcGetEventHandle", "pp"),
+    "cuModuleLoadDataEx": ("cuModuleLoadDataEx", "ppupp"), "cuModuleUnload": ("cuModuleUnload", "p"),
+    "cuModuleGetFunction": ("cuModuleGetFunction", "pps"), "cuModuleGetGlobal": ("cuModuleGetGlobal_v2", "ppps"),
+    "cuFuncGetAttribute": ("cuFuncGetAttribute", "pip"), "cuFuncSetAttribute": ("cuFuncSetAttribute", "pii"),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "ppiz"),
+    "cuLaunchKernel": ("cuLaunchKernel", "puuuuuuuppp"), "cuLaunchKernelEx": ("cuLaunchKernelEx", "pppp"),
+    "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piuqppppiiii"), "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", "pi"),
+    "cuStreamEndCapture": ("cuStreamEndCapture", "pp"), "cuStreamGetCaptureInfo": ("cuStreamGetCaptureInfo_v2", "pppppp"),
+    "cuThreadExchangeStreamCaptureMode": ("cuThreadExchangeStreamCaptureMode", "p"),
+    "cuGraphInstantiate": ("cuGraphInstantiateWithFlags", "ppq"), "cuGraphGetNodes": ("cuGraphGetNodes", "ppp"),
+    "cuGraphLaunch": ("cuGraphLaunch", "pp"), "cuGraphDestroy": ("cuGraphDestroy", "p"), "cuGraphExecDestroy": ("cuGraphExecDestroy", "p"),
+    "cuGraphDebugDotPrint": ("cuGraphDebugDotPrint", "psu"), "cuProfilerStart": ("cuProfilerStart", ""), "cuProfilerStop": ("cuProfilerStop", ""),
+}  # fmt: skip
+_NOT_READY = 600
+_LOG_BYTES = 8192
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CU_JIT_...
+
+
+class _Handle(ctypes.Structure):
+    """A CUipcMemHandle or CUipcEventHandle, which C passes by value."""
+
+    _fields_ = (("data", ctypes.c_char * 64),)
+
+
+class _Attribute(ctypes.Structure):
+    """A CUlaunchAttribute."""
+
+    _fields_ = (("id", _int), ("pad", _uint), ("value", ctypes.c_uint32 * 16))
+
+
+class _Config(ctypes.Structure):
+    """A CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", _uint * 3),
+        ("block", _uint * 3),
+        ("shared", _uint),
+        ("stream", _pointer),
+        ("attributes", _pointer),
+        ("count", _uint),
+    )
+
+
+_HOST_FUNCTION = ctypes.CFUNCTYPE(None, _pointer)
+
+
+def _open() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+class LibraryDriver(Driver):
+    """NVIDIA's library; OSError where it is not installed."""
+
+    def __init__(self) -> None:
+        self._library = _open()
+        self._functions: dict[str, Callable[..., int]] = {}
+        for name in ("cuGetErrorName", "cuGetErrorString"):
+            getattr(self._library, name).argtypes = (_int, ctypes.POINTER(ctypes.c_char_p))
+        self._calls: dict[int, Any] = {}  # host functions that have not run
+        self._host_function = _HOST_FUNCTION(lambda number: self._calls.pop(number)())
+
+    # ***** calling *****
+
+    def _find(self, name: str) -> Callable[..., int]:
+        symbol, letters = _FUNCTIONS[name]
+        try:
+            function: Any = getattr(self._library, symbol)
+        except AttributeError:
+            raise NotImplementedError(f"NVIDIA's driver is too old: it has no {symbol}") from None
+        function.argtypes, function.restype = [_LETTERS[letter] for letter in letters], _int
+        self._functions[name] = function
+        found: Callable[..., int] = function
+        return found
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = (self._functions.get(name) or self._find(name))(*args)
+        if code:
+            raise self._error(code, name)
+
+    def _error(self, code: int, call: str, more: str = "") -> CudaError:
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(name))
+        self._library.cuGetErrorString(code, ctypes.byref(text))
+        return CudaError(
+            (name.value or b"CUDA_ERROR_UNKNOWN").decode(), code, (text.value or b"unknown error").decode(), call, more
+        )
+
+    def _made(self, name: str, kind: Any, *args: Any) -> Any:
+        """A call whose result comes through its first argument."""
+        made = kind()
+        self._call(name, ctypes.byref(made), *args)
+        return made.value or 0
+
+    def _query(self, name: str, handle: int) -> bool:
+        code = (self._functions.get(name) or self._find(name))(handle)
+        if code not in (0, _NOT_READY):
+            raise self._error(code, name)
+        return not code
+
+    def function_address(self, name: str) -> int:
+        return ctypes.cast(getattr(self._library, _FUNCTIONS[name][0]), _pointer).value or 0
+
+    # ***** the driver and its devices *****
+
+    def cuInit(self) -> None:
+        self._call("cuInit", 0)
+
+    def cuDriverGetVersion(self) -> int:
+        return int(self._made("cuDriverGetVersion", _int))
+
+    def cuDeviceGetCount(self) -> int:
+        return int(self._made("cuDeviceGetCount", _int))
+
+    def _device(self, device: int) -> int:
+        return int(self._made("cuDeviceGet", _int, device))
+
+    def cuDeviceGetName(self, device: int) -> str:
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, 256, self._device(device))
+        return text.value.decode()
+
+    def cuDeviceGetUuid(self, device: int) -> bytes:
+        found = ctypes.create_string_buffer(16)
+        self._call("cuDeviceGetUuid", found, self._device(device))
+        return found.raw
+
+    def cuDeviceGetPCIBusId(self, device: int) -> str:
+        text = ctypes.create_string_buffer(32)
+        self._call("cuDeviceGetPCIBusId", text, 32, self._device(device))
+        return text.value.decode()
+
+    def cuDeviceTotalMem(self, device: int) -> int:
+        return int(self._made("cuDeviceTotalMem", _size, self._device(device)))
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
+        return int(self._made("cuDeviceGetAttribute", _int, attribute, self._device(device)))
+
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> bool:
+        return bool(self._made("cuDeviceCanAccessPeer", _int, self._device(device), self._device(peer)))
+
+    # ***** contexts *****
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> int:
+        return int(self._made("cuDevicePrimaryCtxRetain", _pointer, self._device(device)))
+
+    def cuDevicePrimaryCtxRelease(self, device: int) -> None:
+        self._call("cuDevicePrimaryCtxRelease", self._device(device))
+
+    def cuCtxSetCurrent(self, context: int) -> None:
+        self._call("cuCtxSetCurrent", context)
+
+    def cuCtxGetCurrent(self) -> int:
+        return int(self._made("cuCtxGetCurrent", _pointer))
+
+    def cuCtxSynchronize(self) -> None:
+        self._call("cuCtxSynchronize")
+
+    def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
+        least, greatest = _int(), _int()
+        self._call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
+        return least.value, greatest.value
+
+    def cuCtxEnablePeerAccess(self, peer_context: int) -> None:
+        self._call("cuCtxEnablePeerAccess", peer_context, 0)
+
+    # ***** memory *****
+
+    def cuMemGetInfo(self) -> tuple[int, int]:
+        free, total = _size(), _size()
+        self._call("cuMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def cuMemAlloc(self, nbytes: int) -> int:
+        return int(self._made("cuMemAlloc", ctypes.c_uint64, nbytes))
+
+    def cuMemFree(self, address: int) -> None:
+        self._call("cuMemFree", address)
+
+    def cuMemAllocAsync(self, nbytes: int, stream: int) -> int:
+        return int(self._made("cuMemAllocAsync", ctypes.c_uint64, nbytes, stream))
+
+    def cuMemFreeAsync(self, address: int, stream: int) -> None:
+        self._call("cuMemFreeAsync", address, stream)
+
+    def cuMemHostAlloc(self, nbytes: int, flags: int = 0) -> int:
+        return int(self._made("cuMemHostAlloc", _pointer, nbytes, flags))
+
+    def cuMemFreeHost(self, address: int) -> None:
+        self._call("cuMemFreeHost", address)
+
+    def cuMemHostRegister(self, address: int, nbytes: int, flags: int = 0) -> None:
+        self._call("cuMemHostRegister", address, nbytes, flags)
+
+    def cuMemHostUnregister(self, address: int) -> None:
+        self._call("cuMemHostUnregister", address)
+
+    def cuMemcpyHtoDAsync(self, address: int, source: int, nbytes: int, stream: int) -> None:
+        self._call("cuMemcpyHtoDAsync", address, source, nbytes, stream)
+
+    def cuMemcpyDtoHAsync(self, address: int, source: int, nbytes: int, stream: int) -> None:
+        self._call("cuMemcpyDtoHAsync", address, source, nbytes, stream)
+
+    def cuMemcpyDtoDAsync(self, address: int, source: int, nbytes: int, stream: int) -> None:
+        self._call("cuMemcpyDtoDAsync", address, source, nbytes, stream)
+
+    def cuMemcpyPeerAsync(
+        self, address: int, context: int, source: int, source_context: int, nbytes: int, stream: int
+    ) -> None:  # fmt: skip
+        self._call("cuMemcpyPeerAsync", address, context, source, source_context, nbytes, stream)
+
+    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", address, value, count, stream)
+
+    def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
+        self._call("cuMemsetD16Async", address, value, count, stream)
+
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
+        self._call("cuMemsetD32Async", address, value, count, stream)
+
+    def cuPointerGetAttribute(self, attribute: int, address: int) -> int:
+        return int(self._made("cuPointerGetAttribute", ctypes.c_uint64, attribute, address))
+
+    def cuIpcGetMemHandle(self, address: int) -> bytes:
+        made = ctypes.create_string_buffer(64)
+        self._call("cuIpcGetMemHandle", made, address)
+        return made.raw
+
+    def _opened(self, symbol: str, handle: bytes, *more: tuple[Any, int]) -> int:
+        function: Any = getattr(self._library, symbol)
+        function.argtypes, function.restype = (_pointer, _Handle, *[kind for kind, _ in more]), _int
+        made, given = ctypes.c_uint64(), _Handle.from_buffer_copy(handle)
+        code = function(ctypes.byref(made), given, *[value for _, value in more])
+        if code:
+            raise self._error(code, symbol)
+        return made.value
+
+    def cuIpcOpenMemHandle(self, handle: bytes, flags: int = 1) -> int:
+        return self._opened("cuIpcOpenMemHandle_v2", handle, (_uint, flags))
+
+    def cuIpcCloseMemHandle(self, address: int) -> None:
+        self._call("cuIpcCloseMemHandle", address)
+
+    # ***** streams and events *****
+
+    def cuStreamCreateWithPriority(self, flags: int, priority: int) -> int:
+        return int(self._made("cuStreamCreateWithPriority", _pointer, flags, priority))
+
+    def cuStreamDestroy(self, stream: int) -> None:
+        self._call("cuStreamDestroy", stream)
+
+    def cuStreamSynchronize(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def cuStreamQuery(self, stream: int) -> bool:
+        return self._query("cuStreamQuery", stream)
+
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int = 0) -> None:
+        self._call("cuStreamWaitEvent", stream, event, flags)
+
+    def cuStreamGetPriority(self, stream: int) -> int:
+        made = _int()
+        self._call("cuStreamGetPriority", stream, ctypes.byref(made))
+        return made.value
+
+    def cuLaunchHostFunc(self, stream: int, function: Callable[[], None]) -> None:
+        number = id(function)
+        self._calls[number] = function
+        self._call("cuLaunchHostFunc", stream, ctypes.cast(self._host_function, _pointer), number)
+
+    def cuEventCreate(self, flags: int) -> int:
+        return int(self._made("cuEventCreate", _pointer, flags))
+
+    def cuEventDestroy(self, event: int) -> None:
+        self._call("cuEventDestroy", event)
+
+    def cuEventRecord(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def cuEventQuery(self, event: int) -> bool:
+        return self._query("cuEventQuery", event)
+
+    def cuEventSynchronize(self, event: int) -> None:
+        self._call("cuEventSynchronize", event)
+
+    def cuEventElapsedTime(self, start: int, end: int) -> float:
+        return float(self._made("cuEventElapsedTime", ctypes.c_float, start, end))
+
+    def cuIpcGetEventHandle(self, event: int) -> bytes:
+        made = ctypes.create_string_buffer(64)
+        self._call("cuIpcGetEventHandle", made, event)
+        return made.raw
+
+    def cuIpcOpenEventHandle(self, handle: bytes) -> int:
+        return self._opened("cuIpcOpenEventHandle", handle)
+
+    # ***** kernels *****
+
+    def cuModuleLoadData(self, image: bytes) -> int:
+        data, log, made = ctypes.create_string_buffer(image), ctypes.create_string_buffer(_LOG_BYTES), _pointer()
+        options = (_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        values = (_pointer * 2)(ctypes.addressof(log), _LOG_BYTES)
+        name = "cuModuleLoadDataEx"
+        code = (self._functions.get(name) or self._find(name))(ctypes.byref(made), data, 2, options, values)
+        if code:
+            told = log.value.decode("utf-8", "replace").strip()
+            raise self._error(code, "cuModuleLoadData", told and f": {told}")
+        return made.value or 0
+
+    def cuModuleUnload(self, module: int) -> None:
+        self._call("cuModuleUnload", module)
+
+    def cuModuleGetFunction(self, module: int, name: str) -> int:
+        return int(self._made("cuModuleGetFunction", _pointer, module, name.encode()))
+
+    def cuModuleGetGlobal(self, module: int, name: str) -> tuple[int, int]:
+        address, size = ctypes.c_uint64(), _size()
+        self._call("cuModuleGetGlobal", ctypes.byref(address), ctypes.byref(size), module, name.encode())
+        return address.value, size.value
+
+    def cuFuncGetAttribute(self, attribute: int, function: int) -> int:
+        return int(self._made("cuFuncGetAttribute", _int, attribute, function))
+
+    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+        self._call("cuFuncSetAttribute", function, attribute, value)
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: int, threads: int, shared_bytes: int) -> int:
+        return int(self._made("cuOccupancyMaxActiveBlocksPerMultiprocessor", _int, function, threads, shared_bytes))
+
+    def cuLaunchKernel(
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
+    ) -> None:  # fmt: skip
+        pointers = _pointers(parameters)
+        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, pointers, None)
+
+    def cuLaunchKernelEx(
+        self,
+        function: int,
+        grid: Extent,
+        block: Extent,
+        shared_bytes: int,
+        stream: int,
+        parameters: Any,
+        attributes: Sequence[tuple[int, Any]],
+    ) -> None:
+        rows = (_Attribute * max(len(attributes), 1))()
+        for row, (attribute, value) in zip(rows, attributes, strict=False):
+            row.id = attribute
+            for i, word in enumerate(value if attribute == LAUNCH["cluster"] else (value,)):
+                row.value[i] = word & 0xFFFFFFFF
+        config = _Config(grid, block, shared_bytes, stream, ctypes.addressof(rows), len(attributes))
+        self._call("cuLaunchKernelEx", ctypes.byref(config), function, _pointers(parameters), None)
+
+    def cuTensorMapEncodeTiled(
+        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int],
+        steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> bytes:  # fmt: skip
+        room = ctypes.create_string_buffer(192)
+        at = -(-ctypes.addressof(room) // 64) * 64  # a tensor map is aligned
+        ndim = len(sizes)
+        self._call(
+            "cuTensorMapEncodeTiled", at, kind, ndim, address, (ctypes.c_uint64 * ndim)(*sizes),
+            (ctypes.c_uint64 * max(ndim - 1, 1))(*strides), (ctypes.c_uint32 * ndim)(*box), (ctypes.c_uint32 * ndim)(*steps),
+            interleave, swizzle, promotion, fill,
+        )  # fmt: skip
+        return ctypes.string_at(at, 128)
+
+    # ***** graphs *****
+
+    def cuStreamBeginCapture(self, stream: int, mode: int = 0) -> None:
+        self._call("cuStreamBeginCapture", stream, mode)
+
+    def cuStreamEndCapture(self, stream: int) -> int:
+        made = _pointer()
+        self._call("cuStreamEndCapture", stream, ctypes.byref(made))
+        return made.value or 0
+
+    def cuStreamGetCaptureInfo(self, stream: int) -> tuple[int, int]:
+        status, number = _int(), ctypes.c_uint64()
+        self._call("cuStreamGetCaptureInfo", stream, ctypes.byref(status), ctypes.byref(number), None, None, None)
+        # of the C enum, 1 is a capture that goes on and 2 one that failed
+        return status.value, number.value
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> int:
+        word = _int(mode)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(word))
+        return word.value
+
+    def cuGraphInstantiate(self, graph: int, flags: int = 0) -> int:
+        return int(self._made("cuGraphInstantiate", _pointer, graph, flags))
+
+    def cuGraphGetNodes(self, graph: int) -> int:
+        count = _size()
+        self._call("cuGraphGetNodes", graph, None, ctypes.byref(count))
+        return count.value
+
+    def cuGraphLaunch(self, executable: int, stream: int) -> None:
+        self._call("cuGraphLaunch", executable, stream)
+
+    def cuGraphDestroy(self, graph: int) -> None:
+        self._call("cuGraphDestroy", graph)
+
+    def cuGraphExecDestroy(self, executable: int) -> None:
+        self._call("cuGraphExecDestroy", executable)
+
+    def cuGraphDebugDotPrint(self, graph: int, path: str, flags: int = 1) -> None:
+        self._call("cuGraphDebugDotPrint", graph, path.encode(), flags)
+
+    # ***** profilers *****
+
+    def cuProfilerStart(self) -> None:
+        self._call("cuProfilerStart")
+
+    def cuProfilerStop(self) -> None:
+        self._call("cuProfilerStop")
+
+
+def _pointers(parameters: Any) -> Any:
+    """The array of pointers to each word, as `cuLaunchKernel` takes it."""
+    first = ctypes.addressof(parameters)
+    return (_pointer * max(len(parameters), 1))(*[first + 8 * i for i in range(len(parameters))])
