@@ -38,14 +38,21 @@ class Checked(Program):
 
     def found(self, value: Value, array: Any) -> None:
         within = np.ndim(array) > len(value.shape)  # of a reduction's region, which the interpreter runs on whole tiles
-        if value in self.known and not within and (isinstance(value.type.element, Pointer) or value.dtype.kind in "iub"):
+        if (
+            value in self.known
+            and not within
+            and (isinstance(value.type.element, Pointer) or value.dtype.kind in "iub")
+        ):
             check(value, self.known[value], array)
 
 
 def run_checked(kernel: Kernel, programs: int, arguments: list[Any]) -> None:
     memory = BlockMemory()
     words = [memory.add(a) if isinstance(a, np.ndarray) else a for a in arguments]
-    given = [np.asarray(w, np.int64 if isinstance(p.type.element, Pointer) else np.int32) for p, w in zip(kernel.params, words, strict=True)]
+    given = [
+        np.asarray(w, np.int64 if isinstance(p.type.element, Pointer) else np.int32)
+        for p, w in zip(kernel.params, words, strict=True)
+    ]
     known = axes_of(kernel)
     for x in range(programs):
         program = Checked(memory, (x, 0, 0), (programs, 1, 1), 0, lambda text: None)

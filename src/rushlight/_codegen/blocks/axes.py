@@ -49,9 +49,7 @@ class Axes(NamedTuple):
     def meet(self, other: Axes) -> Axes:
         """What holds of either."""
         runs = tuple(map(gcd, self.contiguous, other.contiguous))
-        multiple = tuple(
-            gcd(self.begins(d, run), other.begins(d, run)) for d, run in enumerate(runs)
-        )
+        multiple = tuple(gcd(self.begins(d, run), other.begins(d, run)) for d, run in enumerate(runs))
         return Axes(runs, multiple, tuple(map(gcd, self.constant, other.constant)))
 
     def begins(self, dim: int, run: int) -> int:
@@ -284,9 +282,7 @@ def _shift(an: _Analysis, op: Op, x: Axes, y: Axes) -> Axes:
         return Axes(ones, ones, equal)
     if left:
         return Axes(ones, (min(x.divisor << n, _MOST),) * len(ones), equal)
-    runs = tuple(
-        max(e, gcd(gcd(c, m), 1 << n)) for e, c, m in zip(equal, x.contiguous, x.multiple, strict=True)
-    )
+    runs = tuple(max(e, gcd(gcd(c, m), 1 << n)) for e, c, m in zip(equal, x.contiguous, x.multiple, strict=True))
     return Axes(ones, (max(x.divisor >> n, 1),) * len(ones), runs)
 
 
@@ -341,7 +337,9 @@ def _recast(op: Op, x: Axes) -> Axes:
     if x.contiguous == (1,) * len(x.contiguous) or _size(op.operands[0]) == _size(op.result):
         return x
     ones = (1,) * len(x.contiguous)
-    multiple = tuple(gcd(m, _size(op.operands[0])) if c > 1 else m for c, m in zip(x.contiguous, x.multiple, strict=True))
+    multiple = tuple(
+        gcd(m, _size(op.operands[0])) if c > 1 else m for c, m in zip(x.contiguous, x.multiple, strict=True)
+    )
     return Axes(ones, multiple, x.constant)
 
 
