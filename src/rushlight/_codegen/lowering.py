@@ -14,13 +14,13 @@ from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer, Item, Store, identity, substitute
 from rushlight._schedule.groups import Group, Stage
 from rushlight._schedule.indexing import ZERO, Var
-from rushlight._schedule.policy import Target
+from rushlight._schedule.policy import Policy, Target
 from rushlight._schedule.schedule import Copy, Sequential
 from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import numel
 from rushlight._types.symbols import truncated
 
-__all__ = ["LoopNest", "Lowering", "cut_loop"]
+__all__ = ["LoopNest", "Lowering", "copied", "cut_loop", "group_of_parts", "parts_of"]
 
 
 class LoopNest(NamedTuple):
@@ -146,7 +146,7 @@ class Lowering:
         )  # no more than there will be: what is stored for each counts when lanes are chosen
         temporaries = []
         for item in first.items:
-            for part, dtype in _parts(item):
+            for part, dtype in parts_of(item):
                 buffer = Buffer(f"partial{len(self.sizes)}", dtype, "temporary")
                 temporaries.append((item, part, buffer))
                 partial.stores.append(Store(buffer, piece.ix * group.rows + row, b.ref(item, part)))
@@ -167,30 +167,9 @@ class Lowering:
         self, group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int
     ) -> LoopNest:
         """The nest that combines the results of all parts."""
-        b = group.builder
-        final = Group(group.locate, self.policy)
-        final.builder, final.rows = b, group.rows
-        final.row = Var(group.rows, "row") if group.row is not None else None
-        over = Var(pieces, "piece")
-        stage = Stage([over])
-        at = over.ix * group.rows + final.row_ix
-        loads = {(item, part): b.load(buffer, at) for item, part, buffer in temporaries}
-        renamed: dict[Item, Item] = {}
-        for item in items:
-            position = loads.get((item, 0)) if item.position is not None else None
-            value = loads[item, 1] if item.position is not None else loads[item, 0]
-            renamed[item] = Item(item.op, value, item.dtype, position)
-        stage.items = list(renamed.values())
-        mapping = {group.row: final.row_ix} if group.row is not None else {}
-        ix, x = substitute(b, mapping, renamed)
-        for s in kept:
-            for store in s.stores:
-                store.ix, store.value = ix(store.ix), x(store.value)
-        final.stages = [stage, *kept]
-        final.reductions = {id(i): i for i in stage.items}
         if pieces == 1:
             raise AssertionError("a reduction in one piece needs no second stage")
-        return finished(Nest(final, self.target))
+        return finished(Nest(group_of_parts(group, items, kept, temporaries, pieces), self.target))
 
     # ***** scans, scatters and copies *****
 
@@ -216,16 +195,53 @@ class Lowering:
 
     def copy(self, copy: Copy) -> list[LoopNest]:
         """A copy of a temporary to the memory of an input."""
-        group = Group(lambda value: None, self.policy)
-        dims = [Var(s, "d") if s != 1 else None for s in copy.shape]
-        index = [ZERO if d is None else d.ix for d in dims]
-        stage = Stage([d for d in dims if d is not None])
-        value = group.builder.load(copy.source.buffer, copy.source.offset(index))
-        stage.stores = [Store(copy.target.buffer, copy.target.offset(index), value)]
-        return [self.points(group, stage)]
+        group = copied(copy, self.policy)
+        return [self.points(group, group.stages[0])]
 
 
-def _parts(item: Item) -> list[tuple[int, DType]]:
+def copied(copy: Copy, policy: Policy) -> Group:
+    """A copy as a group of one pointwise stage."""
+    group = Group(lambda value: None, policy)
+    dims = [Var(s, "d") if s != 1 else None for s in copy.shape]
+    index = [ZERO if d is None else d.ix for d in dims]
+    stage = Stage([d for d in dims if d is not None])
+    value = group.builder.load(copy.source.buffer, copy.source.offset(index))
+    stage.stores = [Store(copy.target.buffer, copy.target.offset(index), value)]
+    group.stages = [stage]
+    return group
+
+
+def group_of_parts(group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int) -> Group:
+    """The group that combines the results of all parts of a reduction, and does what is left of `group`.
+
+    `temporaries` are (item, part of it, buffer), with the results of all rows for each of the `pieces`.
+    """
+    b = group.builder
+    final = Group(group.locate, group.policy)
+    final.builder, final.rows = b, group.rows
+    final.row = Var(group.rows, "row") if group.row is not None else None
+    over = Var(pieces, "piece")
+    stage = Stage([over])
+    at = over.ix * group.rows + final.row_ix
+    loads = {(item, part): b.load(buffer, at) for item, part, buffer in temporaries}
+    renamed: dict[Item, Item] = {}
+    for item in items:
+        position = loads.get((item, 0)) if item.position is not None else None
+        value = loads[item, 1] if item.position is not None else loads[item, 0]
+        renamed[item] = Item(item.op, value, item.dtype, position)
+    stage.items = list(renamed.values())
+    mapping = {group.row: final.row_ix} if group.row is not None else {}
+    ix, x = substitute(b, mapping, renamed)
+    for s in kept:
+        for store in s.stores:
+            store.ix, store.value = ix(store.ix), x(store.value)
+    final.stages = [stage, *kept]
+    final.reductions = {id(i): i for i in stage.items}
+    return final
+
+
+def parts_of(item: Item) -> list[tuple[int, DType]]:
+    """The parts of the result of an item, by the numbers that references use, and their dtypes."""
     return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
 
 

@@ -11,12 +11,12 @@ x: torch.float32[4, 4] strides [4, 1]
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._codegen.blocks import Kernel
 from rushlight._types.dtype import DType
 
-__all__ = ["Call", "Constant", "Launch", "Memory", "Operand", "Step"]
+__all__ = ["Call", "Constant", "Launch", "Memory", "Operand", "Step", "Word"]
 
 
 class Memory:
@@ -57,7 +57,13 @@ class Operand:
         return f"{self.memory.name}: {self.dtype!r}{list(self.shape)} strides {list(self.strides)}{at}"
 
 
-Argument = Any  # an `Operand` or a `Memory` (its address), an int, or a float
+class Word(NamedTuple):
+    """One of the numbers that a program is called with, as an argument: its place among all words of the call."""
+
+    place: int
+
+
+Argument = Any  # an `Operand` or a `Memory` (its address), a `Word`, an int, or a float
 
 
 class Launch:

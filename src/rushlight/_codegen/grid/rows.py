@@ -1,0 +1,157 @@
+"""Kernels of stages over common rows: a program reduces some rows, and computes what follows from the results.
+
+A row that fits a tile is read once and stays in registers for all stages.  A longer one is gone through in tiles, with
+a running result for each place of a tile, and read again by later stages.  Where rows lie side by side in memory, the
+tile's rows are neighbours.  The order of sums follows from sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rushlight._codegen.blocks import Value
+from rushlight._codegen.grid.combining import Combined
+from rushlight._codegen.grid.elements import Elements
+from rushlight._codegen.grid.signature import GridKernel
+from rushlight._codegen.grid.tiles import GridBuilder, ceil_div, index_dtype, power_below, power_from, sizes_of
+from rushlight._codegen.nest import Nest
+from rushlight._schedule.expressions import Buffer, substitute
+from rushlight._schedule.groups import Stage
+from rushlight._schedule.indexing import Ix, Var
+
+__all__ = ["RowShape", "row_shape", "rows_kernel"]
+
+_REGISTERS = 4096  # elements of a row that a program keeps
+_TILE = 2048
+_SIDE = 64  # neighbouring rows in a tile
+
+
+class RowShape(NamedTuple):
+    """Rows of a tile, and columns of it for each stage; `whole` stages have all of a row in a tile."""
+
+    rows: int
+    columns: list[int]
+    whole: list[bool]
+
+
+def row_shape(nest: Nest) -> RowShape:
+    """The tile of a nest whose loops are split, ordered and merged."""
+    rows, works = sizes_of(nest.outer), [s.work for s in nest.stages]
+    longest = max(works, default=1)
+    if nest.outer and nest.lanes_over_rows():
+        high = min(power_from(rows), _SIDE)
+        columns = [min(power_from(w), max(_TILE // high // 2, 1)) for w in works]
+    else:
+        wide = min(power_from(longest), _TILE if longest > _REGISTERS else _REGISTERS)
+        high = min(max(power_below(_TILE // 2 // wide), 1), power_from(rows))
+        columns = [min(power_from(w), wide) for w in works]
+    return RowShape(high, columns, [w <= c for w, c in zip(works, columns, strict=True)])
+
+
+def rows_kernel(nest: Nest, shape: RowShape, sizes: dict[Buffer, int], words: Sequence[int]) -> GridKernel:
+    """The kernel of stages over common rows."""
+    rows, most = sizes_of(nest.outer), max(shape.columns, default=1)
+    longest = max((s.work for s in nest.stages), default=1)
+    index = index_dtype(nest.stages, sizes, (rows + shape.rows) * (longest + most))
+    share_loops(nest)
+    g = GridBuilder("rows", index, words, 2)
+    g.rows = shape.rows
+    at = g.places(g.tile_of(g.program(), shape.rows), shape.rows, 0)
+    row = g.elements.inner(g.spread(at, nest.outer), [g.inside(at, rows, shape.rows), None])
+    shared: dict[tuple[Var, ...], Elements] = {}
+    for stage, columns, whole in zip(nest.stages, shape.columns, shape.whole, strict=True):
+        if not stage.loops:
+            for store in stage.stores:
+                row.store(store)
+        elif whole:
+            _whole(g, row, stage, columns, shared)
+        else:
+            in_tiles(g, row, stage, columns, None)
+    elements = shape.rows * most
+    return g.signature.finish(ceil_div(rows, shape.rows), 8 if elements >= _REGISTERS else 4)
+
+
+def share_loops(nest: Nest) -> None:
+    """Let stages with equal loops have the same loop variables, so that what both need is one expression."""
+    for at, late in enumerate(nest.stages):
+        for early in nest.stages[:at]:
+            if late.loops and [v.size for v in late.loops] == [v.size for v in early.loops]:
+                mapping: dict[Var, Ix] = {b: a.ix for a, b in zip(early.loops, late.loops, strict=True) if a is not b}
+                ix, x = substitute(nest.builder, mapping)
+                for item in late.items:
+                    item.value = x(item.value)
+                    item.position = x(item.position) if item.position is not None else None
+                for store in late.stores:
+                    store.ix, store.value = ix(store.ix), x(store.value)
+                    store.guard = x(store.guard) if store.guard is not None else None
+                late.loops = list(early.loops)
+                break
+
+
+def _whole(g: GridBuilder, row: Elements, stage: Stage, columns: int, shared: dict[tuple[Var, ...], Elements]) -> None:
+    """A stage whose rows are tiles."""
+    loops = tuple(stage.loops)
+    inside = shared.get(loops)
+    if inside is None:
+        at = g.places(None, columns, 1)
+        inside = row.inner(g.spread(at, loops), [row.masks[0], g.inside(at, stage.work, columns)])
+        shared[loops] = inside
+    for item in stage.items:
+        combined = Combined(item, g.index)
+        parts = masked(inside, combined, (g.rows, columns))
+        row.results.update(combined.results(row, reduced(g, combined, parts)))
+    for store in stage.stores:
+        inside.store(store)
+
+
+def masked(elements: Elements, combined: Combined, shape: tuple[int, ...]) -> list[Value]:
+    """The parts of an item at every place of a tile; the neutral ones behind the end of a row."""
+    parts, mask = combined.parts(elements), elements.masks[1]
+    if mask is not None:
+        neutral = combined.neutral(elements)
+        parts = [elements.apply("select", mask, p, n) for p, n in zip(parts, neutral, strict=True)]
+    return [elements.expanded(p, shape) for p in parts]
+
+
+def reduced(g: GridBuilder, combined: Combined, parts: Sequence[Value]) -> list[Value]:
+    """The parts of each row's result, from those of a tile."""
+    if parts[0].shape[1] == 1:
+        return list(parts)
+    return [g.b.expand_dims(v, 1) for v in g.b.reduce(parts, 1, combined.combine)]
+
+
+def in_tiles(g: GridBuilder, row: Elements, stage: Stage, columns: int, part: tuple[Value, int] | None) -> None:
+    """A stage that goes through its rows in tiles; of a part of the rows only, given (its number, its columns)."""
+    items = [Combined(item, g.index) for item in stage.items]
+    tile = (g.rows, columns)
+    roots = [i.value for i in stage.items] + [i.position for i in stage.items if i.position is not None]
+    row.before_loop([*roots, *(s.value for s in stage.stores), *(s.ix for s in stage.stores)], stage.loops)
+    first = [row.expanded(v, tile) for item in items for v in item.neutral(row)]
+    low, high = g.signature.size(0), g.signature.size(stage.work)
+    exact = stage.work % columns == 0
+    if part is not None:
+        number, length = part
+        low = row.apply("mul", number, g.signature.size(length))
+        high = row.apply("minimum", row.apply("add", low, g.signature.size(length)), high)
+        exact = exact and length % columns == 0
+    step = g.signature.constant(columns, g.index)
+
+    def body(begin: Value, *running: Value) -> list[Value]:
+        at = g.places(begin, columns, 1)
+        mask = None if exact else row.apply("lt", at, high)
+        inside = row.inner(g.spread(at, stage.loops), [row.masks[0], mask])
+        new, rest = [], list(running)
+        for item in items:
+            n = len(item.dtypes)
+            new += item.combine(g.b, rest[:n], masked(inside, item, tile))
+            del rest[:n]
+        for store in stage.stores:
+            inside.store(store)
+        return new
+
+    found = list(g.b.for_(low, high, step, first, body))
+    for item in items:
+        n = len(item.dtypes)
+        row.results.update(item.results(row, reduced(g, item, found[:n])))
+        del found[:n]
