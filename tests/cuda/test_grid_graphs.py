@@ -106,9 +106,7 @@ def test_shapes_of_a_class_share_a_kernel():
 
 def test_narrow_dtypes_are_rounded_once():
     x = (floats(40, 70).view(np.uint32) >> 16 << 16).view(np.float32)
-    check(
-        lambda v: build.convert(softmax(build.convert(v, FLOAT32)), BFLOAT16), x, dtypes=[BFLOAT16], rtol=1 / 128
-    )
+    check(lambda v: build.convert(softmax(build.convert(v, FLOAT32)), BFLOAT16), x, dtypes=[BFLOAT16], rtol=1 / 128)
 
 
 def test_an_index_out_of_range_stops_the_kernel():
