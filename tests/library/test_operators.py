@@ -484,3 +484,25 @@ def test_the_packages_own_operators() -> None:
         torch.ops.load_library(__file__)
     with pytest.raises(NotImplementedError, match="own operators"):
         torch.library.register_fake("aten::sin", lambda x: x)
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("word", ["none", "mean", "sum"])
+def test_reductions_of_losses_are_numbers(word: str) -> None:
+    number = ("none", "mean", "sum").index(word)
+    x, p = torch.randn(3, 5), torch.rand(3, 5) * 0.9 + 0.05
+    t, many = torch.tensor([2, 0, 1]), torch.tensor([[1, 0, -1, 2, 3]] * 3)
+    aten, F = torch.ops.aten, torch.nn.functional
+    for name, given in (
+        ("kl_div", (x, p)), ("mse_loss", (x, p)), ("l1_loss", (x, p)), ("huber_loss", (x, p)), ("smooth_l1_loss", (x, p)), ("soft_margin_loss", (x, p)),
+        ("binary_cross_entropy", (p, p)), ("binary_cross_entropy_with_logits", (x, p)), ("hinge_embedding_loss", (x, p)), ("margin_ranking_loss", (x, p, p)),
+        ("cosine_embedding_loss", (x, p, t * 0 + 1)), ("triplet_margin_loss", (x, p, p * 2)), ("multi_margin_loss", (x, t)), ("multilabel_margin_loss", (x, many)),
+        ("nll_loss", (x, t)), ("nll_loss_nd", (x, t)), ("cross_entropy_loss", (x, t)),
+    ):  # fmt: skip
+        place = [a.name for a in getattr(aten, name).default._schema.arguments].index("reduction")
+        defaults = [a.default for a in getattr(aten, name).default._schema.arguments[len(given) : place]]
+        found = getattr(aten, name)(*given, *defaults, number)
+        wanted = getattr(F, name.removesuffix("_nd").replace("entropy_loss", "entropy"))(*given, reduction=word)
+        torch.testing.assert_close(found, wanted)
+    wanted = F.poisson_nll_loss(x, p, reduction=word)
+    torch.testing.assert_close(aten.poisson_nll_loss(x, p, True, False, 1e-8, number), wanted)

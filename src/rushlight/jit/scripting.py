@@ -12,7 +12,8 @@ from rushlight.jit.frontend import hints as written
 from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.library import method_of
-from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax, define_from, qualified_name, syntax_of
+from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax, define_from, qualified_name
+from rushlight.jit.frontend.syntax import syntax_of
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.types import Type

@@ -216,12 +216,14 @@ def _function(name: str) -> Callable[..., Any] | None:
     for prefix, page in _PREFIXES.items():
         if name.startswith(prefix):
             return SPACES[page].get(name.removeprefix(prefix))
-    for page in ("torch", "nn.functional"):
-        if name in SPACES[page]:
-            return SPACES[page][name]
+    if name in SPACES["torch"]:
+        return SPACES["torch"][name]
+    # The package's own function takes a reduction as a number, that of `nn.functional` as a word.
     found = getattr(rushlight, name, None) if not name.startswith("__") else None
     if callable(found) and not isinstance(found, (type, ModuleType)):
         return found
+    if name in SPACES["nn.functional"]:
+        return SPACES["nn.functional"][name]
     method = getattr(rushlight.Tensor, name, None)
     return method if callable(method) and not name.startswith("__") else None
 

@@ -12,7 +12,8 @@ import rushlight
 from rushlight.jit.frontend import hints as written
 from rushlight.jit.frontend.errors import CompileError, Source, own_place
 from rushlight.jit.frontend.inference import type_of
-from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature, syntax_of
+from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature
+from rushlight.jit.frontend.syntax import syntax_of
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import Argument, Schema

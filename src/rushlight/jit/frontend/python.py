@@ -7,7 +7,6 @@ import builtins
 import inspect
 import math
 import re
-import textwrap
 import types
 import typing
 from collections import OrderedDict
@@ -15,12 +14,14 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
+from rushlight.jit.annotations import BroadcastingList1, BroadcastingList2, BroadcastingList3
 from rushlight.jit.frontend import hints
 from rushlight.jit.frontend.builtins import BUILTIN_NAMES
 from rushlight.jit.frontend.emitter import Emitter
-from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, Source, own_place
-from rushlight.jit.frontend.library import functions
-from rushlight.jit.frontend.library.functional import reduction_kind
+from rushlight.jit.frontend.errors import CompileError, NotSupportedError, Source, own_place
+from rushlight.jit.frontend.library import form_of
+from rushlight.jit.frontend.library.derived import Form
+from rushlight.jit.frontend.library.functional import reduced
 from rushlight.jit.frontend.sugared import (
     Builtin,
     Callee,
@@ -36,6 +37,7 @@ from rushlight.jit.frontend.sugared import (
     Sugared,
     TupleClass,
 )
+from rushlight.jit.frontend.syntax import syntax_of
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.graph import Location
@@ -48,33 +50,9 @@ from rushlight.library.operators import OpNamespace
 
 classes: Any = LazyModule("rushlight.jit.frontend.classes")
 
-__all__ = ["PythonNames", "Unit", "define_from", "qualified_name", "syntax_of"]
+__all__ = ["PythonNames", "Unit", "define_form", "define_from", "qualified_name"]
 
 _MODIFIERS = {"unused": "unused", "ignore": "ignored"}
-
-
-def syntax_of(function: Any) -> tuple[ast.FunctionDef, Source]:
-    """The syntax tree of a function, and its source; OSError text where there is no source."""
-    function = inspect.unwrap(function)
-    try:
-        lines, first = inspect.getsourcelines(function)
-        filename = inspect.getsourcefile(function) or ""
-    except (OSError, TypeError):
-        raise OSError(
-            f"Can't get source for {function}. TorchScript requires source access in order to carry out compilation, make sure original .py files are available."
-        ) from None
-    text = "".join(lines)
-    cut = len(lines[0]) - len(lines[0].lstrip())
-    text = textwrap.dedent(text) if cut else text
-    source = Source(text.rstrip("\n"), filename, first, cut, getattr(function, "__name__", ""))
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise FrontendError(f"the source of {function} cannot be read: {error}") from None
-    node = tree.body[0] if tree.body else None
-    if isinstance(node, (ast.AsyncFunctionDef, ast.ClassDef)) or not isinstance(node, ast.FunctionDef):
-        raise FrontendError("Expected a single top-level function: lambdas and async functions are not compiled")
-    return node, source
 
 
 def qualified_name(held: Any, unit: Unit, key: Any = None) -> str:
@@ -150,6 +128,19 @@ def define_from(function: Any, unit: Unit = UNIT, owner: Any = None, names: Any 
     made.python, made.owner = python, owner
     unit.functions[python, owner] = made
     return made
+
+
+def define_form(form: Form, unit: Unit = UNIT) -> Function:
+    """A compiled function of a form."""
+    cached = unit.functions.get((form, None))
+    if cached is None:
+
+        def define(made: Function) -> None:
+            compile_syntax(made, form.node, form.source, _FormNames(form, unit), None)
+
+        name = unit.take("__torch__.torch.nn.functional", form.name, form)
+        cached = unit.functions[form, None] = Function(name, define)
+    return cached
 
 
 def overload_of(function: Any, declaration: Any, unit: Unit) -> Function:
@@ -406,16 +397,14 @@ class PythonNames:
         modifier = getattr(held, "_torchscript_modifier", "")
         if modifier.startswith(("unused", "ignore")):
             return self.ignored(held)
-        library = _library_function(held)
-        if isinstance(library, dict):
-            return _Dispatched(library["without"], library["with"], library["place"], self.unit)
-        if library is not None:
-            forms = library if isinstance(library, list) else [library]
-            return Callee(*[define_from(f, self.unit) for f in forms])
+        forms = form_of(held) if _hashable(held) else None
+        if isinstance(forms, dict):
+            return _Dispatched(forms["without"], forms["with"], forms["place"], self.unit)
+        if forms is not None:
+            return Callee(*[define_form(f, self.unit) for f in forms])
         name = _operator_name(held)
         if name is not None:
-            place = getattr(held, "__module__", "") or ""
-            return _Reducing(name, self.unit) if own_place(place).startswith("rushlight.nn") else Builtin(name)
+            return Builtin(name)
         if isinstance(held, (types.FunctionType, types.MethodType)):
             marked = rushlight.jit._OVERLOADS.get(f"{held.__module__}.{held.__qualname__}", ())
             declared = [d for d in marked if d is not held]
@@ -467,20 +456,22 @@ class PythonNames:
         return _Parent(self, self.closure.get("__class__"), e.lookup("self", at))
 
 
-class _Reducing(Builtin):
-    """An operator whose `reduction` is a word in Python and a number in its schema."""
+_LISTS = {
+    "BroadcastingList1": BroadcastingList1, "BroadcastingList2": BroadcastingList2, "BroadcastingList3": BroadcastingList3,
+}  # fmt: skip
 
-    def __init__(self, name: str, unit: Unit) -> None:
-        super().__init__(name)
-        self.unit = unit
 
-    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
-        given = kwargs.get("reduction")
-        if given is not None and given.type == T.STR:
-            kind = Callee(define_from(reduction_kind, self.unit)).call(e, at, [given], {})
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("size_average", "reduce")}
-            kwargs["reduction"] = kind.value(e, at)
-        return super().call(e, at, args, kwargs)
+class _FormNames(PythonNames):
+    """The names that a form may use."""
+
+    def __init__(self, form: Form, unit: Unit) -> None:
+        super().__init__(form.names or reduced, unit)
+        self.form = form
+        self.globals = {**self.globals, **_LISTS}
+
+    def defaults(self) -> dict[str, Any]:
+        """The form's own: its signature may be another than the function's that gives the names."""
+        return self.form.defaults
 
 
 class _Dispatched(Sugared):
@@ -499,7 +490,7 @@ class _Dispatched(Sugared):
         if asked is not None and not is_constant(asked):
             raise CompileError("return_indices must be known when the function is compiled", at)
         chosen = self.forms[1 if asked is not None and constant_of(asked) else 0]
-        return Callee(define_from(chosen, self.unit)).call(e, at, args, kwargs)
+        return Callee(define_form(chosen, self.unit)).call(e, at, args, kwargs)
 
 
 class _AbsentOperator(Sugared):
@@ -588,10 +579,6 @@ def _specials() -> dict[Any, Sugared]:
                 table[held] = Special("is_compiling")
         _SPECIALS.update(table)
     return _SPECIALS
-
-
-def _library_function(held: Any) -> Any:
-    return functions().get(held) if _hashable(held) else None
 
 
 def _operator_name(held: Any) -> str | None:

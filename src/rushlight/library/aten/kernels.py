@@ -601,7 +601,7 @@ def nll_loss_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, 
     return pulled(lambda t: _nll(t, target, weight, reduction, ignore), [x], g)[0]
 
 
-for _name in ("mse_loss", "soft_margin_loss"):
+for _name in ("mse_loss", "soft_margin_loss", "multilabel_margin_loss"):
     FUNCTIONS[_name] = lambda x, t, r=1, _f=_name: getattr(F, _f)(x, t, reduction=_RED[r])
 FUNCTIONS["smooth_l1_loss"] = lambda x, t, r=1, beta=1.0: F.smooth_l1_loss(x, t, reduction=_RED[r], beta=beta)
 FUNCTIONS["huber_loss"] = lambda x, t, r=1, delta=1.0: F.huber_loss(x, t, reduction=_RED[r], delta=delta)

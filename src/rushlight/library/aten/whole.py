@@ -117,7 +117,7 @@ def instance_norm(
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-@kernel("nll_loss_nd")
+@kernel("nll_loss_nd", "nll_loss", "nll_loss2d")
 def nll_loss_nd(self: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     return F.nll_loss(self, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])
 

@@ -671,7 +671,7 @@ class MultiheadAttention(Module):
             merged = merged + keys
         return merged, 2
 
-    def _takes_no_hint(self, query: Any, key: Any, value: Any) -> bool:
+    def _takes_no_hint(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Whether PyTorch would compute this call natively: then it leaves out no keys where `is_causal` comes without
         a mask.
         """
@@ -694,15 +694,15 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Tensor, Tensor | None]:
         """The output and the weights (None if not wanted)."""
         is_causal = is_causal and not (attn_mask is None and self._takes_no_hint(query, key, value))
         turned = self.batch_first and query.dim() == 3
@@ -739,7 +739,7 @@ class MultiheadAttention(Module):
         return attn_output, attn_output_weights
 
 
-def _turned(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+def _turned(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Batch second. Inputs that are one tensor stay one, so that they are projected by one product."""
     given = query, key
     query = query.transpose(1, 0)

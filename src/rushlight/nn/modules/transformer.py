@@ -37,22 +37,26 @@ def _get_clones(module: Any, count: int) -> ModuleList:
     return ModuleList(copy.deepcopy(module) for _ in range(count))
 
 
-def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+def _generate_square_subsequent_mask(
+    sz: int, device: rushlight.device | None = None, dtype: rushlight.dtype | None = None
+) -> Tensor:
     return rushlight.triu(rushlight.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
-def _get_seq_len(src: Any, batch_first: bool) -> int:
+def _get_seq_len(src: Tensor, batch_first: bool) -> int:
     """The length of the sequences in (L, E), (L, N, E) or, batch first, (N, L, E)."""
     return int(src.size(0 if src.dim() == 2 or not batch_first else 1))
 
 
-def _detect_is_causal_mask(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Whether the mask is the causal one: as the caller says, or found by looking."""
-    if is_causal is not None or mask is None:
-        return is_causal is True
+    if is_causal is not None:
+        return is_causal
+    if mask is None:
+        return False
     size = mask.size(-2) if size is None else size
     wanted = _generate_square_subsequent_mask(size, mask.device, mask.dtype)
-    return mask.size() == wanted.size() and bool((mask == wanted).all())
+    return mask.size() == wanted.size() and bool(mask.eq(wanted).all())
 
 
 class _Layer(Module):
@@ -65,12 +69,14 @@ class _Layer(Module):
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
 
-    def _feed_forward(self, x: Any) -> Any:
+    def _feed_forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     # The blocks may be overridden: subclasses of the layers change one of them and keep the rest.
 
-    def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
         found = self.self_attn(
             x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False, is_causal=is_causal
         )
@@ -119,11 +125,15 @@ class TransformerEncoderLayer(_Layer):
         gelu = self.activation is F.gelu or isinstance(self.activation, GELU)
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
 
-    def _ff_block(self, x: Any) -> Any:
+    def _ff_block(self, x: Tensor) -> Tensor:
         return self.dropout2(self._feed_forward(x))
 
     def forward(
-        self, src: Tensor, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
     ) -> Tensor:
         """Encode `src`."""
         other = None if src_mask is None else src_mask.dtype
@@ -173,23 +183,25 @@ class TransformerDecoderLayer(_Layer):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _get_activation_fn(activation) if isinstance(activation, str) else activation
 
-    def _mha_block(self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
+    def _mha_block(
+        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
         found = self.multihead_attn(
             x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False
         )
         return self.dropout2(found[0])
 
-    def _ff_block(self, x: Any) -> Any:
+    def _ff_block(self, x: Tensor) -> Tensor:
         return self.dropout3(self._feed_forward(x))
 
     def forward(
         self,
         tgt: Tensor,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
@@ -239,7 +251,11 @@ class TransformerEncoder(Module):
             )
 
     def forward(
-        self, src: Tensor, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
     ) -> Tensor:
         """Encode `src` with all layers."""
         other = None if mask is None else mask.dtype
@@ -250,7 +266,7 @@ class TransformerEncoder(Module):
         for layer in self.layers:
             output = layer(output, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
         if padding is not None and mask is None and self._drops_padding(src, padding):
-            output = output.masked_fill((padding == float("-inf")).unsqueeze(-1), 0.0)
+            output = output.masked_fill(padding.eq(float("-inf")).unsqueeze(-1), 0.0)
         return output if self.norm is None else self.norm(output)
 
     def _drops_padding(self, src: Any, padding: Any) -> bool:
@@ -305,11 +321,11 @@ class TransformerDecoder(Module):
     def forward(
         self,
         tgt: Tensor,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
@@ -383,12 +399,12 @@ class Transformer(Module):
         self,
         src: Tensor,
         tgt: Tensor,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,

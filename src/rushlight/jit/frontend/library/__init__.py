@@ -1,11 +1,15 @@
 """Functions and layers in the typed subset: what scripts compile where they call functions of `nn.functional` and layers
 whose own Python is not in the subset.
 
-Every function here is read by the compiler, and never run as it stands.  Operators are called by their schemas.
+Most functions are derived from their signatures and their operators (`derived`).  What is written here is read by the
+compiler, and never run as it stands; operators are called by their schemas.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -13,71 +17,74 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend.errors import own_place
+from rushlight.jit.frontend.library.derived import Form, defaults, derived
+from rushlight.jit.frontend.syntax import syntax_of
 
-__all__ = ["function_form", "functions", "method", "method_of", "overload_of", "with_indices"]
+__all__ = ["form_of", "function_form", "method", "method_of"]
 
-_FUNCTIONS: dict[str, Any] = {}
+_FUNCTIONS: dict[str, tuple[list[Form], bool]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def function_form(function: Any) -> Any:
-    """Note the form of a function of `nn.functional`."""
-    _FUNCTIONS[function.__name__] = function
-    return function
-
-
-def overload_of(name: str) -> Callable[[Any], Any]:
-    """Note a further form of a function."""
+def function_form(name: str, kinds: dict[str, tuple[str, ...]] | None = None, behind: bool = False) -> Any:
+    """Note a form of a function of `nn.functional`; with `kinds` of arguments a form for each choice, `behind` that which
+    is derived.  Calls take the first that fits.
+    """
 
     def note(function: Any) -> Any:
-        first = _FUNCTIONS[name]
-        _FUNCTIONS[name] = [*(first if isinstance(first, list) else [first]), function]
+        kinds_ = kinds or {}
+        forms = [_form(name, function, dict(zip(kinds_, c, strict=True))) for c in itertools.product(*kinds_.values())]
+        _FUNCTIONS[name] = (forms, behind)
         return function
 
     return note
 
 
-def with_indices(name: str, place: int) -> Callable[[Any], Any]:
-    """Note the form of a function that gives indices too; `place` is where calls say so."""
+def _form(name: str, function: Any, kinds: dict[str, str]) -> Form:
+    """A function as a form, with other types of some arguments."""
+    node, source = syntax_of(function)
+    for argument in node.args.args:
+        if argument.arg in kinds:
+            argument.annotation = ast.parse(kinds[argument.arg], mode="eval").body
+    return Form(name, node, source, defaults(inspect.signature(function).parameters.values()), function)
+
+
+def method(*names: str) -> Callable[[Any], Any]:
+    """Note the form of methods of layers: `Class.method`."""
 
     def note(function: Any) -> Any:
-        _FUNCTIONS[name] = {"without": _FUNCTIONS[name], "with": function, "place": place}
-        return function
-
-    return note
-
-
-def method(name: str) -> Callable[[Any], Any]:
-    """Note the form of a layer's method: `Class.method`."""
-
-    def note(function: Any) -> Any:
-        _METHODS[name] = function
+        _METHODS.update(dict.fromkeys(names, function))
         return function
 
     return note
 
 
 @cache
-def _load() -> None:
-    """Read the forms: each page notes its own."""
-    for page in ("functional", "layers", "attention"):
+def _written() -> dict[Any, tuple[list[Form], bool]]:
+    """The written forms by the functions of the package: each page notes its own."""
+    for page in ("functional", "layers"):
         import_module(f"rushlight.jit.frontend.library.{page}")
-
-
-@cache
-def functions() -> dict[Any, Any]:
-    """The forms by the functions of the package."""
-    _load()
     space = rushlight.nn.functional
     made = {getattr(space, n): f for n, f in _FUNCTIONS.items() if hasattr(space, n)}
-    for name in ("_assert", "unique"):
-        made[getattr(rushlight, name)] = _FUNCTIONS[name]
-    return made
+    return made | {getattr(rushlight, n): _FUNCTIONS[n] for n in ("_assert", "unique")}
+
+
+@cache
+def form_of(function: Any) -> Any:
+    """What a call of a function of the package compiles: a list of forms, or those without and with indices by the place
+    of the argument that says so; None where the function needs none.
+    """
+    written = _written().get(function)
+    if written is None:
+        made = derived(function)
+        return made if made is None or isinstance(made, dict) else [made]
+    forms, behind = written
+    return [derived(function, True), *forms] if behind else forms
 
 
 def method_of(cls: type, name: str) -> Any:
     """The form of a layer's method, looked up along its bases; None where its own Python is compiled."""
-    _load()
+    _written()
     for base in cls.__mro__:
         if own_place(base):
             found = _METHODS.get(f"{base.__name__}.{name}")
