@@ -5,6 +5,8 @@
 a module, as an attribute or in a `from` import.  Public classes have their names in PyTorch
 (`torch.nn.modules.linear.Linear`), so printed and pickled objects are the same as there.
 
+`import triton` gives `rushlight.triton` where the real Triton is not installed (or with RUSHLIGHT_TRITON=own).
+
 The folder `as_torch` is on `sys.path` and, for child processes, on PYTHONPATH.  It holds a package `torch` that only
 calls `install`, and the metadata that `importlib.metadata` reads of a distribution of that name.
 """
@@ -27,6 +29,7 @@ from rushlight._base.tracebacks import shorten
 __all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch"]
 
 OURS, THEIRS = "rushlight", "torch"
+TRITON = "triton"
 # The PyTorch version whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use; ours have the same path.
@@ -117,7 +120,7 @@ def _is_public(dotted: str) -> bool:
 
 
 class _Same(InspectLoader):
-    """Loads `torch.x` as `rushlight.x`."""
+    """Loads `torch.x` as `rushlight.x`, and `triton.x` as `rushlight.triton.x`."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None  # an empty module until exec_module replaces it
@@ -146,11 +149,19 @@ def _named(name: str, get: Callable[[str], Any]) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
             raise  # a dependency of rushlight is missing
+        if name.partition(".")[0] == TRITON:
+            raise _no_triton_page(name) from None
         raise ModuleNotFoundError(absent_module(name, name[len(THEIRS) + 1 :]), name=name) from None
 
 
+def _no_triton_page(name: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {name!r}: rushlight's Triton language has no such page", name=name)
+
+
 def _page_of(name: str) -> str:
-    """Our module for `torch.x`."""
+    """Our module for `torch.x` or `triton.x`."""
+    if name.partition(".")[0] == TRITON:
+        return f"{OURS}.{name}"
     rest = name[len(THEIRS) + 1 :]
     return f"{OURS}.{ONE_PAGE.get(rest, rest)}" if rest else OURS
 
@@ -211,7 +222,9 @@ class _Finder(MetaPathFinder):
             spec = ModuleSpec(fullname, _Same(), origin=real.origin)
             spec.submodule_search_locations = real.submodule_search_locations
             return spec
-        if root == OURS and _is_public(rest):
+        if root == TRITON and _triton_is_ours(rest):
+            return _triton_page(fullname, _is_import())
+        if root == OURS and _is_public(rest) and rest.partition(".")[0] != TRITON:
             plain = PathFinder.find_spec(fullname, path, target)
             if plain is not None and plain.loader is not None:
                 plain.loader = _Watched(plain.loader)
@@ -219,9 +232,31 @@ class _Finder(MetaPathFinder):
         return None
 
 
+def _triton_is_ours(rest: str) -> bool:
+    """Whether `triton` (or a page of it) is answered before the installed packages are asked."""
+    if not rest:
+        return os.environ.get("RUSHLIGHT_TRITON") == "own"
+    return sys.modules.get(TRITON) is sys.modules.get(f"{OURS}.{TRITON}", sys)
+
+
+def _triton_page(fullname: str, imported: bool) -> ModuleSpec | None:
+    """The page of rushlight's Triton language; None where there is none, an error for an import."""
+    try:
+        real = importlib.util.find_spec(_page_of(fullname))
+    except ModuleNotFoundError:
+        real = None
+    if real is None:
+        if imported:
+            raise _no_triton_page(fullname)
+        return None
+    spec = ModuleSpec(fullname, _Same(), origin=real.origin)
+    spec.submodule_search_locations = real.submodule_search_locations
+    return spec
+
+
 class _Absent(MetaPathFinder):
-    """The last finder: an import of a missing module raises an error that names what rushlight lacks.  `find_spec` gets
-    None."""
+    """The last finder: gives `triton` where nobody else has it.  An import of another missing module raises an error that
+    names what rushlight lacks; `find_spec` gets None."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -229,11 +264,8 @@ class _Absent(MetaPathFinder):
         root, _, rest = fullname.partition(".")
         if root in (THEIRS, "functorch") and rest and _is_import():
             raise ModuleNotFoundError(absent_module(fullname, rest if root == THEIRS else fullname), name=fullname)
-        if fullname == "triton" and _is_import():
-            raise ModuleNotFoundError(
-                "No module named 'triton': rushlight runs no kernels of the Triton language yet, and brings no package of that name",
-                name=fullname,
-            )
+        if fullname == TRITON and os.environ.get("RUSHLIGHT_TRITON") != "real":
+            return _triton_page(fullname, _is_import())
         return None
 
 

@@ -1,0 +1,1 @@
+"""Launches: keys of arguments, and how compiled kernels run."""

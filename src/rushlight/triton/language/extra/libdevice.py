@@ -1,0 +1,18 @@
+"""`triton.language.extra.libdevice`: elementary functions under the names of libdevice, on every machine.
+
+The names that begin with `fast_` are not less accurate here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._semantics.mathematics import FUNCTIONS
+
+__all__ = [*sorted(FUNCTIONS)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    raise AttributeError(f"libdevice has no function {name!r} in rushlight; there are {', '.join(__all__)}")

@@ -1,0 +1,159 @@
+"""`triton.testing`: time kernels, compare results, draw tables of both."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rushlight
+from rushlight._interface.base import numpy as np
+
+__all__ = ["Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "perf_report"]
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Sequence[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Milliseconds that `fn()` takes, called for about `rep` ms after `warmup` ms.
+
+    `return_mode` is "mean", "median", "min", "max" or "all"; `quantiles` (0 to 1) give a list in its place.  Gradients of
+    `grad_to_none` are dropped before each call.
+    """
+    if return_mode not in ("min", "max", "mean", "median", "all"):
+        raise ValueError(f"return_mode is min, max, mean, median or all, not {return_mode!r}")
+    fn()
+    estimate = max(min(_timed(fn) for _ in range(3)), 1e-4)
+    for _ in range(int(warmup / estimate)):
+        fn()
+    times = []
+    for _ in range(max(1, min(int(rep / estimate), 100_000))):
+        for tensor in grad_to_none or ():
+            tensor.grad = None
+        times.append(_timed(fn))
+    if quantiles is not None:
+        found = [float(q) for q in np.quantile(times, list(quantiles))]
+        return found[0] if len(found) == 1 else found
+    return times if return_mode == "all" else float(getattr(np, return_mode)(times))
+
+
+do_bench_cudagraph = do_bench
+
+
+def _timed(fn: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    fn()
+    if rushlight.cuda.is_available():
+        rushlight.cuda.synchronize()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
+    """AssertionError unless |x - y| <= atol + rtol |y| everywhere (1e-2 and 0 unless given)."""
+    a, b = (_array(value) for value in (x, y))
+    np.testing.assert_allclose(
+        a, b, atol=1e-2 if atol is None else atol, rtol=0.0 if rtol is None else rtol, err_msg=err_msg, equal_nan=True
+    )
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, rushlight.Tensor):
+        value = value.detach().cpu()
+        return (value.float() if value.dtype is rushlight.bfloat16 else value).numpy()
+    return np.asarray(value)
+
+
+# ***** tables of measurements *****
+
+
+class Benchmark:
+    """What `perf_report` measures: `x_names` take `x_vals`, `line_arg` takes each of `line_vals`."""
+
+    def __init__(
+        self,
+        x_names: Sequence[str],
+        x_vals: Sequence[Any],
+        line_arg: str,
+        line_vals: Sequence[Any],
+        line_names: Sequence[str],
+        plot_name: str,
+        args: dict[str, Any],
+        xlabel: str = "",
+        ylabel: str = "",
+        x_log: bool = False,
+        y_log: bool = False,
+        styles: Any = None,
+        **extra: Any,
+    ) -> None:
+        self.x_names, self.x_vals, self.line_arg, self.line_vals, self.line_names = (
+            x_names,
+            x_vals,
+            line_arg,
+            line_vals,
+            line_names,
+        )
+        self.plot_name, self.args, self.xlabel, self.ylabel = plot_name, args, xlabel, ylabel
+        self.x_log, self.y_log, self.styles, self.extra = x_log, y_log, styles, extra
+
+    def rows(self, fn: Callable[..., Any]) -> list[list[Any]]:
+        """A row for each x: its values, then the measurement of each line."""
+        found = []
+        for x in self.x_vals:
+            xs = list(x) if isinstance(x, (tuple, list)) else [x] * len(self.x_names)
+            named = dict(zip(self.x_names, xs, strict=True))
+            values = [fn(**named, **{self.line_arg: line}, **self.args) for line in self.line_vals]
+            found.append([*xs, *(v[0] if isinstance(v, (tuple, list)) else v for v in values)])
+        return found
+
+
+class Mark:
+    """A function with benchmarks; `run` measures them."""
+
+    def __init__(self, fn: Callable[..., Any], benchmarks: Any) -> None:
+        self.fn, self.benchmarks = fn, benchmarks
+
+    def run(
+        self,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str = "",
+        return_df: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The rows of each benchmark, printed with `print_data`, and as CSV files in `save_path`.
+
+        NotImplementedError for `show_plots` and `return_df`: rushlight needs neither matplotlib nor pandas.
+        """
+        if show_plots or return_df:
+            raise NotImplementedError(
+                "perf_report draws no plots and gives no pandas frames: print_data=True, or save_path for CSV files"
+            )
+        several = isinstance(self.benchmarks, (list, tuple))
+        results = [
+            self._run(bench, print_data, save_path) for bench in (self.benchmarks if several else [self.benchmarks])
+        ]
+        return results if several else results[0]
+
+    def _run(self, bench: Benchmark, print_data: bool, save_path: str) -> list[list[Any]]:
+        header, rows = [*bench.x_names, *bench.line_names], bench.rows(self.fn)
+        if print_data:
+            print(f"{bench.plot_name}:")
+            print("  ".join(f"{name:>12}" for name in header))
+            for row in rows:
+                print("  ".join(f"{value:12.6g}" if isinstance(value, float) else f"{value!s:>12}" for value in row))
+        if save_path:
+            os.makedirs(save_path, exist_ok=True)
+            with open(os.path.join(save_path, f"{bench.plot_name}.csv"), "w") as file:
+                file.writelines(",".join(map(str, row)) + "\n" for row in [header, *rows])
+        return rows
+
+
+def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
+    """Attach benchmarks to a function, whose `run` then measures them."""
+    return lambda fn: Mark(fn, benchmarks)

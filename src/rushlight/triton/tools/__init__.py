@@ -1,0 +1,1 @@
+"""`triton.tools`: what host code uses beside kernels."""
