@@ -261,7 +261,8 @@ def _make_wrapper_subclass(
     device = CPU if device is None else device if isinstance(device, Device) else Device(device)
     made = object.__new__(cls)
     made._storage, made._ptr = None, 0
-    made._spec = Spec.of(dtype, device, tuple(size), None if strides is None else tuple(strides))
+    strides = None if strides is None else tuple(strides)
+    made._spec = Spec.of(dtype, device, tuple(size), strides, released=device.type != "meta")
     made._rg, made._node, made._autograd_meta = bool(requires_grad), None, None
     return made
 

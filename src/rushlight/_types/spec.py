@@ -21,9 +21,10 @@ class Spec:
     conjugate on reads and writes.  For a real dtype it means that the memory holds the negatives: so are the imaginary
     parts of such a view.
 
-    `released` means that the storage was made too small for the tensor.  Views keep it; calls that read or write
-    elements are refused when they are planned (`check_memory`).  Plans are found by their specs, so the calls of other
-    tensors never check.
+    `released` means that there is no memory for the elements: the storage was made too small for the tensor, or the
+    tensor is a wrapper, whose class says what operators do (`_make_wrapper_subclass`).  Views keep it; calls that read
+    or write elements are refused when they are planned (`check_memory`).  Plans are found by their specs, so the calls
+    of other tensors never check.
     """
 
     __slots__ = (
@@ -147,12 +148,13 @@ _TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[
 
 
 def check_memory(*specs: Spec | None) -> None:
-    """RuntimeError if a spec is that of a tensor whose storage was made too small for it (`released`)."""
+    """RuntimeError if a spec is that of a tensor without memory for its elements (`released`)."""
     for spec in specs:
         if spec is not None and spec.released:
             raise RuntimeError(
-                f"The tensor has a non-zero number of elements, but its data is not allocated: its storage was resized to fewer bytes than a tensor of "
-                f"shape {list(spec.shape)}, strides {list(spec.strides)} and dtype {spec.dtype} reaches. Resize the storage before its elements are used"
+                "The tensor has a non-zero number of elements, but its data is not allocated: either its storage was resized to fewer bytes than a tensor of "
+                f"shape {list(spec.shape)}, strides {list(spec.strides)} and dtype {spec.dtype} reaches (resize the storage before its elements are used), or "
+                "it is a fake tensor or another wrapper, which only functions that ask its class take (call the public function, not its body)"
             )
 
 

@@ -28,8 +28,8 @@ def _routine(x: Tensor, name: str, key: Any = None) -> Any:
 
 def _as_mask(x: Tensor) -> Tensor:
     """Contiguous bool: what is not zero."""
+    check_memory(x._spec)
     if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, Kind):
-        check_memory(x._spec)
         return x
     if not has_memory(x._spec):
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
