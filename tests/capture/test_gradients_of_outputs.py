@@ -335,3 +335,30 @@ def test_a_changed_input_is_an_error_where_eager_nodes_hold_it(wanted: tuple[int
     assert (found[0] is None) is (found[1] is None) is (changed and 1 in wanted)
     if found[0] is not None:
         assert torch.equal(*found)
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None
+
+
+def test_what_only_nodes_without_a_gradient_saved_may_change():
+    """The factor has a history, whose nodes never run: its function gives None for it."""
+
+    def program(u, v):
+        return _Scaled.apply(v * 2, (v @ u).sum())
+
+    found = []
+    for run in (program, torch.compile(program)):
+        u, v = torch.arange(12.0).reshape(4, 3) / 8, torch.ones(3, 4, requires_grad=True)
+        out = run(u, v)
+        u.add_(1)  # the product of the factor saved it
+        out.sum().backward()
+        found.append(v.grad)
+    assert torch.equal(*found) and found[0].tolist() == [[49.5] * 4] * 3

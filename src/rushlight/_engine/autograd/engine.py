@@ -265,10 +265,11 @@ def run_backward(
     accumulate: bool = True,
     apart: bool = False,
     ends: Collection[Any] = (),
+    idle: set[Any] | None = None,
 ) -> list[Any]:
     """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate`
     their gradients are returned: with `apart` as a tuple of what would be added up, where that is more than one.
-    Nothing behind the nodes `ends` runs.
+    Nothing behind the nodes `ends` runs.  `idle` gets the nodes that only None reaches, which compute nothing.
     """
     task = Task(keep_graph, create_graph)
     task.apart, task.ends = {} if apart else None, frozenset(ends)
@@ -276,6 +277,8 @@ def run_backward(
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
         task.run = observed_node(task.run)
+    if idle is not None:
+        task.run = _noting_idle(task.run, idle)
     roots = [root_edge(t) for t in tensors]
     nodes = [e[0] if type(e) is tuple else e for e in roots]
     if HOOKS.walk is not None and inputs is None and len(roots) == 1 and not task.ends and STATE.task is None:
@@ -305,6 +308,18 @@ def run_backward(
             return task.results
     execute(task, heap)
     return task.results
+
+
+def _noting_idle(run: Any, idle: set[Any]) -> Any:
+    """How nodes run, with those that compute nothing added to `idle`."""
+
+    def noted(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        if not node._wants_none and all(g is None for g in grads):
+            idle.add(node)
+        found: Sequence[Tensor | None] = run(node, grads)
+        return found
+
+    return noted
 
 
 def execute(task: Task, heap: list[Any], known: Callable[[], None] | None = None) -> None:

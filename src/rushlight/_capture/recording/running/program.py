@@ -65,6 +65,7 @@ class _Build:
         recording.streams.check_ends()
         self.forward_end = len(recording.log)
         self.cotangents: list[Tensor] = []
+        self._idle: set[Any] = set()  # nodes of the history that computed nothing when backward was recorded last
         self.gradients: list[Tensor | None] = []
         self.wrt: list[int] = []
         self.inner: dict[int, tuple[int, ...]] = {}
@@ -301,7 +302,12 @@ class _Build:
         """Recorded gradients that come from some of the outputs that want one (see `run_backward`)."""
         roots = [self.outputs[self.wanting[k]] for k in chosen]
         cotangents = [self.cotangents[k] for k in chosen]
-        return list(run_backward(roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends))
+        self._idle = set()
+        return list(
+            run_backward(
+                roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self._idle
+            )
+        )
 
     def _variant(
         self,
@@ -507,8 +513,8 @@ class _Build:
         ]
 
     def _held(self) -> set[int] | None:
-        """The memory that the recorded history holds: what an eager program has saved may not be changed before backward,
-        anything else may.  None where nobody knows.
+        """The memory that backward reads from the recorded history: what an eager program has saved may not be changed
+        before backward, anything else may.  None where nobody knows.
         """
         return self._held_by(self.wanting)
 
@@ -516,6 +522,8 @@ class _Build:
         """The same for some of the outputs."""
         found = set()
         for node in _history([self.outputs[j] for j in wanting]):
+            if node in self._idle:
+                continue
             for item in getattr(node, "saved", None) or ():
                 if isinstance(item, Tensor):
                     found.add(self._address(item))
