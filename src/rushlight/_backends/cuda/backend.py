@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.choice import driver
+from rushlight._backends.cuda.kernels import Kernels
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import Block, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
 from rushlight._backends.registry import host
+from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
+from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 
 __all__ = ["CudaBackend"]
+
+
+def _programs(text: str) -> str:
+    if text not in ("kernels", "reference"):
+        raise ValueError("expected kernels or reference")
+    return text
+
+
+PROGRAMS = Knob(
+    "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=_programs, default="reference",
+    doc="What computes on emulated GPUs: `kernels` of our own, or the `reference` definitions of primitives in NumPy.",
+)  # fmt: skip
 
 
 class CudaBlock(Block):
@@ -48,6 +63,7 @@ class CudaBackend(ReferenceBackend):
         self.devices = Devices(self.driver)
         self.streams = Streams(self.devices)
         self._from_owner: Any = None
+        self._kernels: dict[int, Kernels] = {}
 
     # ***** devices *****
 
@@ -68,6 +84,44 @@ class CudaBackend(ReferenceBackend):
     def properties(self, device: Device) -> Mapping[str, Any]:
         """What is known of a GPU, under PyTorch's names."""
         return self.devices.properties(device.index or 0)
+
+    # ***** programs *****
+
+    def kernels(self, device: Device) -> Kernels:
+        """The kernels of a device."""
+        index = device.index or 0
+        found = self._kernels.get(index)
+        if found is None:
+            found = self._kernels[index] = Kernels(self, index)
+        return found
+
+    @property
+    def target(self) -> Any:
+        """GPUs, as graphs are scheduled for them."""
+        return require("rushlight._backends.cuda.target").CUDA_TARGET
+
+    def compile(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[tuple[int, ...] | None],
+        out_layouts: Sequence[tuple[int, ...]],
+        device: Device,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """See `Backend.compile`."""
+        if PROGRAMS.get() == "reference":
+            self._emulated("programs run by the reference backend")
+            return super().compile(graph, in_layouts, out_layouts, device, aliases, overlaps, options)
+        compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
+        program = compile_graph(graph, in_layouts, out_layouts, aliases=aliases, overlaps=overlaps)
+        return require("rushlight._backends.cuda.program.executable").CudaExecutable(program, self, device)
+
+    def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
+        """Kernels and library calls after fusion."""
+        compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
+        return len(compile_graph(graph, in_layouts, out_layouts).steps)
 
     # ***** memory *****
 

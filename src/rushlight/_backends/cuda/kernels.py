@@ -1,0 +1,154 @@
+"""Block kernels as functions of a device: found in this process, found on disk, or compiled now.
+
+On a real driver a kernel is PTX for the device's architecture; on the emulated one the object file of its twin for the
+host's processor.  `RUSHLIGHT_CUDA_KERNELS=interpreted` has emulated devices run block kernels by the reference interpreter,
+operation by operation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._backends.cuda.driver.api import double, single, slots
+from rushlight._backends.cuda.driver.errors import fail
+from rushlight._base.knobs import Knob
+from rushlight._base.lazy import numpy as np
+from rushlight._base.lazy import require
+from rushlight._codegen.blocks import BlockFault, BlockMemory, Kernel, Pointer, interpret, kernel_text, verify
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.backend import CudaBackend
+
+__all__ = ["DeviceKernel", "Kernels", "word_of"]
+
+
+def _way(text: str) -> str:
+    if text not in ("compiled", "interpreted"):
+        raise ValueError("expected compiled or interpreted")
+    return text
+
+
+KERNELS = Knob(
+    "cuda_kernels", env="RUSHLIGHT_CUDA_KERNELS", kind=_way, default="compiled",
+    doc="How emulated GPUs run kernels: `compiled` for the host's processor, or `interpreted`, slowly, by the reference interpreter.",
+)  # fmt: skip
+
+Grid = tuple[int, int, int]
+
+
+class DeviceKernel:
+    """A kernel that a device can run."""
+
+    __slots__ = ("kernel",)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def launch(self, stream: int, grid: Grid, words: Any) -> None:
+        """Give a launch to a stream: `words` is an array of `c_int64`, one a parameter, which may change afterwards."""
+        raise NotImplementedError
+
+    def assembly(self) -> str:
+        """What the device runs, as text."""
+        raise NotImplementedError
+
+
+class CompiledKernel(DeviceKernel):
+    """A kernel in a module of the driver."""
+
+    __slots__ = ("driver", "function", "shared", "text", "threads")
+
+    def __init__(self, kernel: Kernel, driver: Any, image: bytes, threads: int, shared: int) -> None:
+        super().__init__(kernel)
+        self.driver, self.threads, self.shared, self.text = driver, (threads, 1, 1), shared, image
+        self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image), kernel.name)
+
+    def launch(self, stream: int, grid: Grid, words: Any) -> None:
+        self.driver.cuLaunchKernel(self.function, grid, self.threads, self.shared, stream, words)
+
+    def assembly(self) -> str:
+        return self.text.decode("utf-8", "replace") if self.text[:4] != b"\x7fELF" else kernel_text(self.kernel)
+
+
+class InterpretedKernel(DeviceKernel):
+    """A kernel that the reference interpreter runs on the memory of emulated devices."""
+
+    __slots__ = ("driver",)
+
+    def __init__(self, kernel: Kernel, driver: Any) -> None:
+        super().__init__(kernel)
+        self.driver = driver
+
+    def launch(self, stream: int, grid: Grid, words: Any) -> None:
+        region, given = self.driver.region, _numbers(self.kernel, list(words))
+
+        def run() -> None:
+            memory = BlockMemory()
+            bytes_of = (ctypes.c_uint8 * region.total).from_address(region.alias)
+            memory.add(np.frombuffer(bytes_of, np.uint8), address=region.base)
+            try:
+                interpret(self.kernel, grid, given, memory)
+            except BlockFault as fault:
+                illegal = "bytes at" in str(fault)
+                name = "CUDA_ERROR_ILLEGAL_ADDRESS" if illegal else "CUDA_ERROR_ASSERT"
+                fail(name, f"kernel {self.kernel.name}", str(fault))
+
+        self.driver.cuLaunchHostFunc(stream, run)
+
+    def assembly(self) -> str:
+        return kernel_text(self.kernel)
+
+
+def word_of(value: Any, element: Any) -> int:
+    """The word of a parameter: an address, an integer, or the bits of a float."""
+    if isinstance(element, Pointer) or element.kind != "f":
+        return int(value)
+    if element.itemsize == 2:
+        raise NotImplementedError(f"parameters of {element} are given as float32")
+    return single(value) if element.itemsize == 4 else double(value)
+
+
+def _numbers(kernel: Kernel, words: Sequence[int]) -> list[Any]:
+    """The arguments that words stand for."""
+    found: list[Any] = []
+    for param, word in zip(kernel.params, words, strict=True):
+        element = param.type.element
+        if isinstance(element, Pointer) or element.kind != "f":
+            found.append(word)
+        else:
+            bits = np.array([word], np.int64).view(np.uint8)[: element.itemsize]
+            found.append(bits.view(f"float{8 * element.itemsize}")[0])
+    return found
+
+
+class Kernels:
+    """The kernels of one device."""
+
+    def __init__(self, backend: CudaBackend, index: int) -> None:
+        self.backend, self.index = backend, index
+        self.known: dict[str, DeviceKernel] = {}
+
+    def get(self, kernel: Kernel) -> DeviceKernel:
+        """The kernel, ready to be launched."""
+        text = kernel_text(kernel)
+        found = self.known.get(text)
+        if found is None:
+            verify(kernel)
+            self.backend.devices.enter(self.index)
+            found = self.known[text] = self._made(kernel, text)
+        return found
+
+    def _made(self, kernel: Kernel, text: str) -> DeviceKernel:
+        driver = self.backend.driver
+        if driver.emulated and KERNELS.get() == "interpreted":
+            return InterpretedKernel(kernel, driver)
+        images = require("rushlight._backends.cuda.images")
+        image, threads, shared = images.image_of(kernel, text, driver, self.backend.properties_of(self.index))
+        return CompiledKernel(kernel, driver, image, threads, shared)
+
+
+def empty_words(count: int) -> Any:
+    """Room for the words of a launch."""
+    return slots(*[0] * count)

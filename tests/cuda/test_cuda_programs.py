@@ -1,0 +1,92 @@
+"""Tensors of emulated GPUs computed by block kernels: programs with inputs anywhere, numbers, in-place results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PRELUDE = """
+import numpy as np, rushlight as torch
+torch.manual_seed(0)
+def same(f, *xs):
+    got, want = f(*[x.cuda() for x in xs]), f(*xs)
+    assert got.device.type == "cuda"
+    torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-6)
+"""
+
+CASES = {
+    "softmax": "same(lambda x: torch.softmax(x * 2 + 1, 1).sum(0), torch.randn(5, 7))",
+    "unaligned": "same(lambda x: x[1:] * x[:-1], torch.randn(301))",
+    "numbers": "same(lambda x: x.mul(0.25).add_(3), torch.randn(40))",
+    "in place": """
+x = torch.randn(6, 6).cuda(); y = x.cpu()
+x.t().add_(x.clone()); y.t().add_(y.clone())
+torch.testing.assert_close(x.cpu(), y)
+""",
+    "gradient": """
+def grad(x):
+    x = x.detach().requires_grad_()
+    torch.nn.functional.layer_norm(x, (8,)).pow(3).sum().backward()
+    return x.grad
+same(grad, torch.randn(4, 8))
+""",
+    "reports": """
+from rushlight._backends.cuda.program.assemble import compile_graph
+from rushlight._backends.cuda.program.executable import CudaExecutable
+from rushlight._backends.registry import backend_of
+from rushlight._graph.core import trace
+from rushlight._prims import prim
+from rushlight._types.dtype import FLOAT32
+x = torch.ones(4, 8).cuda()
+backend = backend_of(x.device)
+graph = trace(lambda v: prim.sum(v * v, dims=(1,)), [((4, 8), FLOAT32)])
+made = backend.compile(graph, [(8, 1)], [(1,)], x.device)
+assert [s.name for s in made.steps()] == ["rows"] and "reduce" in made.explain()
+result, seconds = made.timed([x.data_ptr()], iter([0.0, 2.5]).__next__)
+assert seconds == [2.5] and result.nbytes == 16
+""",
+    "an index": """
+try:
+    torch.randn(4).cuda()[torch.tensor([7]).cuda()].cpu()
+except (RuntimeError, IndexError) as error:
+    assert "out of bounds" in str(error), error
+else:
+    raise AssertionError("an index out of range was read")
+""",
+}
+
+
+# One process runs all cases, as the driver is chosen once in a process.
+RUNNER = """
+import json, sys, traceback
+found = {}
+for name, text in json.loads(sys.argv[1]).items():
+    try:
+        exec(text, dict(globals()))
+        found[name] = ""
+    except Exception:
+        found[name] = traceback.format_exc()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    options = {
+        "RUSHLIGHT_CUDA": "emulated",
+        "RUSHLIGHT_CUDA_PROGRAMS": "kernels",
+        "RUSHLIGHT_CUDA_KERNELS": "interpreted",
+    }
+    command = [sys.executable, "-c", PRELUDE + RUNNER, json.dumps(CASES)]
+    done = subprocess.run(command, env={**os.environ, **options}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_an_emulated_gpu(name, outcomes):
+    assert outcomes[name] == ""
