@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.api import double, single, slots
+from rushlight._backends.cuda.driver.attributes import FUNCTION
 from rushlight._backends.cuda.driver.errors import fail
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
@@ -35,6 +36,7 @@ KERNELS = Knob(
     doc="How emulated GPUs run kernels: `compiled` for the host's processor, or `interpreted`, slowly, by the reference interpreter.",
 )  # fmt: skip
 
+_SHARED = 48 << 10  # bytes that a kernel gets without asking
 Grid = tuple[int, int, int]
 
 
@@ -60,10 +62,12 @@ class CompiledKernel(DeviceKernel):
 
     __slots__ = ("driver", "function", "shared", "text", "threads")
 
-    def __init__(self, kernel: Kernel, driver: Any, image: bytes, threads: int, shared: int) -> None:
+    def __init__(self, kernel: Kernel, driver: Any, image: Any) -> None:
         super().__init__(kernel)
-        self.driver, self.threads, self.shared, self.text = driver, (threads, 1, 1), shared, image
-        self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image), kernel.name)
+        self.driver, self.threads, self.shared, self.text = driver, (image.threads, 1, 1), image.shared, image.data
+        self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image.data), kernel.name)
+        if image.shared > _SHARED:
+            driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
 
     def launch(self, stream: int, grid: Grid, words: Any) -> None:
         self.driver.cuLaunchKernel(self.function, grid, self.threads, self.shared, stream, words)
@@ -144,9 +148,9 @@ class Kernels:
         driver = self.backend.driver
         if driver.emulated and KERNELS.get() == "interpreted":
             return InterpretedKernel(kernel, driver)
-        images = require("rushlight._backends.cuda.images")
-        image, threads, shared = images.image_of(kernel, text, driver, self.backend.properties_of(self.index))
-        return CompiledKernel(kernel, driver, image, threads, shared)
+        properties = self.backend.devices.properties(self.index)
+        image = require("rushlight._backends.cuda.images").image_of(kernel, text, driver.emulated, properties)
+        return CompiledKernel(kernel, driver, image)
 
 
 def empty_words(count: int) -> Any:
