@@ -1,0 +1,258 @@
+"""Chooses a layout for each tile of a kernel.
+
+Loads, stores, products and reductions decide on layouts (anchors); what is computed from such a tile has its layout.
+Tiles that come from `arange` and scalars alone are free: they are computed anew in each layout that somebody asks for,
+so most masks and addresses never move between threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rushlight._codegen.blocks import Kernel, Op, Pointer, Region
+from rushlight._codegen.blocks import Value as TileValue
+from rushlight._codegen.blocks.axes import axes_of
+
+from . import matrix_layouts
+from .layout import (
+    Layout,
+    after_broadcast,
+    after_permute,
+    axis_bits,
+    before_broadcast,
+    before_permute,
+    blocked,
+    without_bits,
+)
+
+__all__ = ["SAME_SHAPE", "Layouts", "moved", "required"]
+
+# operations whose result has at each place what one place of each operand gives
+SAME_SHAPE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "hint"})
+_RENUMBERED = frozenset({"expand_dims", "reshape"})
+_MEMORY = frozenset({"load", "store", "atomic", "atomic_cas"})
+ACCESS_BYTES = 16
+
+
+def moved(op: Op, layout: Layout) -> Layout | None:
+    """The layout of an operation's result when its (first) operand has `layout`; None where no rule carries it over."""
+    shape = op.operands[0].shape
+    if op.kind in SAME_SHAPE or op.kind in _RENUMBERED:
+        return layout
+    if op.kind == "permute":
+        return after_permute(layout, shape, op.attributes["order"])
+    if op.kind == "broadcast":
+        return after_broadcast(layout, shape, op.attributes["shape"])
+    if op.kind == "join":
+        up = layout.mapped([b + 1 for b in range(64)])
+        return Layout((0, *up.registers), up.lanes, up.warps)
+    if op.kind == "cat" and op.operands[0].shape == op.operands[1].shape:
+        top = sum(len(axis_bits(shape, d)) for d in range(len(shape)))
+        return Layout((*layout.registers, top), layout.lanes, layout.warps)
+    if op.kind == "split" and 0 in layout.registers:
+        return without_bits(layout, range(1))
+    return None
+
+
+def required(op: Op, layout: Layout) -> Layout | None:
+    """The layout of the operands from which the result can be made in `layout` without moving data between threads."""
+    shape = op.operands[0].shape
+    if op.kind in SAME_SHAPE or op.kind in _RENUMBERED:
+        return layout
+    if op.kind == "permute":
+        return before_permute(layout, shape, op.attributes["order"])
+    if op.kind == "broadcast":
+        return before_broadcast(layout, shape, op.attributes["shape"])
+    if op.kind == "join" and 0 in layout.registers:
+        return without_bits(layout, range(1))
+    if op.kind == "cat" and op.operands[0].shape == op.operands[1].shape:
+        top = sum(len(axis_bits(shape, d)) for d in range(len(shape)))
+        return without_bits(layout, range(top, top + 1)) if top in layout.registers else None
+    return None
+
+
+class Layouts:
+    """Layouts of the tiles of one kernel; a tile that has none is free."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.warps = kernel.warps
+        self.of: dict[TileValue, Layout] = {}
+        self.known = axes_of(kernel)
+        self._access: dict[Op, Layout] = {}
+        self._width: dict[tuple[int, ...], int] = {}
+        for op in kernel.body.walk():
+            if op.kind in _MEMORY and op.operands[0].type.numel > 1:
+                shape = op.operands[0].shape
+                self._width[shape] = max(self._run(op, self.order(op)[0]), self._width.get(shape, 1))
+        self._region(kernel.body)
+
+    # ***** tiles that lie as memory does *****
+
+    def order(self, op: Op) -> tuple[int, ...]:
+        """The dims of an access, that with the longest runs in memory first."""
+        pointer = op.operands[0]
+        runs = self.known[pointer].contiguous
+        return tuple(sorted(range(len(pointer.shape)), key=lambda d: (pointer.shape[d] == 1, -runs[d], -d)))
+
+    def _run(self, op: Op, dim: int) -> int:
+        """Elements that may be moved at once along a dim: neighbours, aligned, under one mask."""
+        pointer = op.operands[0]
+        element = pointer.type.element
+        assert isinstance(element, Pointer)
+        if op.kind not in ("load", "store"):
+            return 1
+        itemsize, known = element.to.itemsize, self.known[pointer]
+        run = min(known.contiguous[dim], max(1, ACCESS_BYTES // itemsize), max(1, known.multiple[dim] // itemsize))
+        masks = op.operands[1:2] if op.kind == "load" else op.operands[2:3]
+        for mask in masks:
+            if mask.type.numel > 1:
+                run = min(run, self.known[mask].constant[dim])
+        return 1 << run.bit_length() - 1
+
+    def memory(self, shape: Sequence[int], order: Sequence[int] | None = None) -> Layout:
+        """The blocked layout in which tiles of a shape are read and written."""
+        shape = tuple(shape)
+        order = order or sorted(range(len(shape)), key=lambda d: (shape[d] == 1, -d))
+        share = max(1, math.prod(shape) // (32 * self.warps))
+        vector = min(self._width.get(shape, 4), share, shape[order[0]] if shape else 1)
+        return blocked(shape, self.warps, order, vector)
+
+    def access(self, op: Op) -> Layout:
+        """The layout in which an operation reaches memory."""
+        return self._access[op]
+
+    def _choose_access(self, op: Op) -> None:
+        pointer = op.operands[0]
+        shape, order = pointer.shape, self.order(op)
+        layout = self.memory(shape, order)
+        if max(self.known[pointer].contiguous) == 1 and pointer in self.of:
+            layout = self.of[pointer]  # addresses without any order: they stay where they are
+        elif op.kind == "store" and op.operands[1] in self.of and math.prod(shape) <= 32 * self.warps:
+            layout = self.of[op.operands[1]]  # less than an element a thread: no exchange pays
+        self._access[op] = layout
+
+    def vector(self, op: Op, layout: Layout) -> int:
+        """Registers that one access of a load or store may move."""
+        dim = self.order(op)[0]
+        bits, width = axis_bits(op.operands[0].shape, dim), 0
+        while width < min(len(layout.registers), len(bits)) and layout.registers[width] == bits[width]:
+            width += 1
+        return min(1 << width, self._run(op, dim))
+
+    # ***** forward through the operations *****
+
+    def _region(self, region: Region) -> None:
+        for op in region.ops:
+            if op.kind in _CONTROL:
+                _CONTROL[op.kind](self, op)
+            else:
+                self._op(op)
+
+    def _op(self, op: Op) -> None:
+        if op.kind in _MEMORY and op.operands[0].type.numel > 1:
+            self._choose_access(op)
+        for result in op.results:
+            if result.type.numel > 1:
+                layout = self._result(op, result)
+                if layout is not None:
+                    self.of[result] = layout
+
+    def _result(self, op: Op, result: TileValue) -> Layout | None:
+        if op.kind in ("arange", "splat", "constant"):
+            return None
+        if op.kind in _MEMORY:
+            return self._access[op]
+        if op.kind in ("gather", "histogram"):
+            return self.memory(result.shape)
+        if op.kind == "dot":
+            return matrix_layouts.result_layout(op, self.warps) or self.memory(result.shape)
+        if op.kind == "scan":
+            return self.anchor(op.operands)
+        if op.kind == "reduce":
+            return without_bits(self.anchor(op.operands), axis_bits(op.operands[0].shape, op.attributes["axis"]))
+        known = [self.of[v] for v in op.operands if v in self.of]
+        if not known:
+            return None
+        if op.kind in SAME_SHAPE:
+            return known[0]
+        source = self.of.get(op.operands[0])
+        return (moved(op, source) if source is not None else None) or self.memory(result.shape)
+
+    def anchor(self, operands: Sequence[TileValue]) -> Layout:
+        """The layout in which an operation over tiles takes its operands."""
+        return next((self.of[v] for v in operands if v in self.of), None) or self.memory(operands[0].shape)
+
+    # ***** control flow *****
+
+    def _set(self, values: Sequence[TileValue], layouts: Sequence[Layout | None]) -> None:
+        for value, layout in zip(values, layouts, strict=True):
+            if layout is not None:
+                self.of[value] = layout
+            else:
+                self.of.pop(value, None)
+
+    def _got(self, values: Sequence[TileValue]) -> list[Layout | None]:
+        return [self.of.get(v) for v in values]
+
+    def _whole(self, values: Sequence[TileValue], *choices: Sequence[Layout | None]) -> list[Layout | None]:
+        """The first layout of several choices for each value, or that of memory; none for scalars."""
+        found: list[Layout | None] = []
+        for i, value in enumerate(values):
+            given = next((c[i] for c in choices if c[i] is not None), None)
+            found.append((given or self.memory(value.shape)) if value.type.numel > 1 else None)
+        return found
+
+    def _for(self, op: Op) -> None:
+        (body,) = op.regions
+        carried = body.params[1:]
+        first = self._got(op.operands[3:])
+        self._set(carried, first)
+        self._region(body)
+        wanted = self._wanted(body, carried)
+        layouts = self._whole(carried, self._got(body.yielded), first, wanted)
+        self._set(carried, layouts)
+        self._region(body)
+        self._set(op.results, layouts)
+
+    def _while(self, op: Op) -> None:
+        before, after = op.regions
+        first = self._got(op.operands)
+        for turn in range(2):
+            if turn:
+                first = self._whole(before.params, first, self._got(after.yielded), self._wanted(after, before.params))
+            self._set(before.params, first)
+            self._region(before)
+            given = self._whole(after.params, self._got(before.yielded[1:]))
+            self._set(after.params, given)
+            self._region(after)
+        self._set(op.results, given)
+
+    def _if(self, op: Op) -> None:
+        for region in op.regions:
+            self._region(region)
+        first, second = (self._got(region.yielded) for region in op.regions)
+        self._set(op.results, self._whole(op.results, first, second))
+
+    def _wanted(self, region: Region, params: Sequence[TileValue]) -> list[Layout | None]:
+        """The layouts in which loads and stores of a region use parameters that have none."""
+        found: dict[TileValue, Layout] = {}
+        open_params = {p for p in params if p not in self.of}
+        for op in region.walk():
+            if op.kind in _MEMORY and op.operands[0].type.numel > 1:
+                self._back(op.operands[0], self._access[op], open_params, found)
+        return [found.get(p) for p in params]
+
+    def _back(self, value: TileValue, layout: Layout, params: set[TileValue], found: dict[TileValue, Layout]) -> None:
+        if value in params:
+            found.setdefault(value, layout)
+        op = value.op
+        if op is None or value in self.of or not op.operands or value.type.numel == 1:
+            return
+        source = required(op, layout) if op.kind != "splat" else None
+        for operand in op.operands if source is not None else []:
+            assert source is not None
+            self._back(operand, source, params, found)
+
+
+_CONTROL = {"for": Layouts._for, "while": Layouts._while, "if": Layouts._if}

@@ -1,0 +1,134 @@
+"""The forms of `mma`, and the layouts of their accumulators and operands.
+
+A form multiplies m x k by k x n within a warp.  For each of a, b, c (row-major k within a row, n within a row of b) it
+says which bit of row and column the bits of register and lane are; NVIDIA's "Parallel Thread Execution" has the figures.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rushlight._codegen.blocks import Op
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType
+
+from .layout import NONE, Layout, bits_of
+
+__all__ = ["FORMS", "Fragment", "MatrixForm", "form_of", "operand_layouts", "result_layout"]
+
+R, C = "row", "column"
+Bit = tuple[str, int]
+
+
+class Fragment(NamedTuple):
+    """Bits of row and column, for each bit of register and of lane."""
+
+    registers: tuple[Bit, ...]
+    lanes: tuple[Bit, ...]
+
+
+class MatrixForm(NamedTuple):
+    """One `mma` instruction: its name in PTX, sizes, dtypes of operands and accumulators, and its fragments."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    operands: DType
+    result: DType
+    a: Fragment
+    b: Fragment
+    c: Fragment
+
+
+_C = Fragment(((C, 0), (R, 3)), ((C, 1), (C, 2), (R, 0), (R, 1), (R, 2)))
+_A16 = Fragment(((C, 0), (R, 3), (C, 3)), ((C, 1), (C, 2), (R, 0), (R, 1), (R, 2)))
+_B16 = Fragment(((R, 0), (R, 3)), ((R, 1), (R, 2), (C, 0), (C, 1), (C, 2)))
+_A32 = Fragment(((R, 3), (C, 2)), ((C, 0), (C, 1), (R, 0), (R, 1), (R, 2)))
+_B32 = Fragment(((R, 2),), ((R, 0), (R, 1), (C, 0), (C, 1), (C, 2)))
+_A8 = Fragment(((C, 0), (C, 1), (R, 3), (C, 4)), ((C, 2), (C, 3), (R, 0), (R, 1), (R, 2)))
+_B8 = Fragment(((R, 0), (R, 1), (R, 4)), ((R, 2), (R, 3), (C, 0), (C, 1), (C, 2)))
+
+FORMS: dict[str, MatrixForm] = {
+    form.name: form
+    for form in (
+        MatrixForm("m16n8k16.f16", 16, 8, 16, FLOAT16, FLOAT32, _A16, _B16, _C),
+        MatrixForm("m16n8k16.bf16", 16, 8, 16, BFLOAT16, FLOAT32, _A16, _B16, _C),
+        MatrixForm("m16n8k8.tf32", 16, 8, 8, FLOAT32, FLOAT32, _A32, _B32, _C),
+        MatrixForm("m16n8k32.s8", 16, 8, 32, INT8, INT32, _A8, _B8, _C),
+    )
+}
+_BY_DTYPE = {FLOAT16: "m16n8k16.f16", BFLOAT16: "m16n8k16.bf16", INT8: "m16n8k32.s8"}
+
+
+def form_of(op: Op) -> MatrixForm | None:
+    """The instruction that multiplies for a `dot`; None where products and sums are done one by one."""
+    a, b, c = (v.type for v in op.operands)
+    if a.ndim != 2 or a.element != b.element:
+        return None
+    name = _BY_DTYPE.get(a.dtype)
+    if a.dtype is FLOAT32 and op.attributes.get("precision", "ieee") != "ieee":
+        name = "m16n8k8.tf32"
+    form = FORMS.get(name or "")
+    if (
+        form is None
+        or (c.dtype is INT32) != (form.result is INT32)
+        or (form.result is FLOAT32 and c.dtype.itemsize > 4)
+    ):
+        return None
+    (m, k), n = a.shape, b.shape[1]
+    return form if m >= form.m and n >= form.n and k >= form.k else None
+
+
+def _warp_bits(m: int, n: int, form: MatrixForm, warps: int) -> tuple[list[int], list[int]]:
+    """How the bits of a warp's number are shared out among the bits of row and column above those of the form."""
+    rows, columns = list(range(bits_of(form.m), bits_of(m))), list(range(bits_of(form.n), bits_of(n)))
+    left, taken_rows, taken_columns = bits_of(warps), [], []
+    while left and (rows or columns):
+        # the dim that leaves the warp's share nearer to a square: fewer operands for a product
+        height, width = len(rows) + bits_of(form.m), len(columns) + bits_of(form.n)
+        if rows and (height >= width or not columns):
+            taken_rows.append(rows.pop(0))
+        else:
+            taken_columns.append(columns.pop(0))
+        left -= 1
+    return taken_rows, taken_columns
+
+
+def result_layout(op: Op, warps: int) -> Layout | None:
+    """The layout of the accumulators of a `dot`; None where no instruction does it."""
+    form = form_of(op)
+    if form is None:
+        return None
+    m, n = op.results[0].shape
+    rows, columns = _warp_bits(m, n, form, warps)
+    return _layout(form.c, (m, n), (form.m, form.n), [(R, b) for b in rows] + [(C, b) for b in columns], warps, set())
+
+
+def operand_layouts(op: Op, form: MatrixForm, warps: int) -> tuple[Layout, Layout]:
+    """The layouts in which the operands of a `dot` are multiplied."""
+    (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
+    rows, columns = _warp_bits(m, n, form, warps)
+    places = [(R, b) for b in rows] + [(C, b) for b in columns]
+    a = _layout(form.a, (m, k), (form.m, form.k), places, warps, {C})
+    b = _layout(form.b, (k, n), (form.k, form.n), places, warps, {R})
+    return a, b
+
+
+def _layout(
+    fragment: Fragment, shape: tuple[int, int], inner: tuple[int, int], places: list[Bit], warps: int, shared: set[str]
+) -> Layout:
+    """A fragment repeated over a tile: `places` are the warps' bits of m and n; those of a dim in `shared` are k here,
+    so those warps hold the same.
+    """
+    width = bits_of(shape[1])
+
+    def flat(bit: Bit) -> int:
+        return bit[1] + (width if bit[0] == R else 0)
+
+    warp = [NONE if side in shared else flat((side, b)) for side, b in places]
+    warp += [NONE] * (bits_of(warps) - len(warp))
+    outer = [(C, b) for b in range(bits_of(inner[1]), width)] + [
+        (R, b) for b in range(bits_of(inner[0]), bits_of(shape[0]))
+    ]
+    repeated = [flat(bit) for bit in outer if flat(bit) not in warp]
+    return Layout((*map(flat, fragment.registers), *repeated), tuple(map(flat, fragment.lanes)), tuple(warp))

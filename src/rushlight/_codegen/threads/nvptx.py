@@ -1,0 +1,308 @@
+"""The thread form as LLVM text for NVPTX: every register of a value is a scalar.
+
+Products and sums are not contracted, division and square root round as IEEE 754 says, and nothing is flushed to zero:
+LLVM's defaults for NVPTX as long as no instruction carries fast-math flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_type
+from rushlight._types.dtype import DType
+
+from . import nvptx_memory, nvptx_warp
+from .form import Body, Instruction, ThreadKernel, Value
+from .library import define_library
+
+__all__ = ["NvptxPrinter", "nvptx_text"]
+
+Parts = Any  # a Val, or a pair of them for complex numbers
+
+
+def nvptx_text(kernel: ThreadKernel) -> str:
+    """LLVM text with one kernel function, the kernel's name; shared memory is dynamic."""
+    return NvptxPrinter(kernel).text()
+
+
+class NvptxPrinter:
+    """Prints one kernel; `values` holds for each value a list of its registers."""
+
+    def __init__(self, kernel: ThreadKernel) -> None:
+        self.kernel = kernel
+        self.module = ModuleText()
+        self.em = Emitter(1, self.module, fma=True)
+        self.values: dict[Value, list[Parts]] = {}
+        self.label = "entry"
+        self.labels = 0
+
+    def text(self) -> str:
+        params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params)]
+        self.em.lines.append("entry:")
+        for i, param in enumerate(self.kernel.params):
+            self.values[param] = [self._argument(i, param.dtype)]
+        self.body(self.kernel.body)
+        self.em.lines.append("  ret void")
+        self.em.checks.clear()
+        define_library(self.module)
+        threads = self.kernel.threads
+        return "\n".join(
+            [
+                'target triple = "nvptx64-nvidia-cuda"',
+                "@shared = external addrspace(3) global [0 x i8], align 128" if self.kernel.shared else "",
+                str(self.module),
+                f'define ptx_kernel void @{self.kernel.name}({", ".join(params)}) "nvvm.reqntid"="{threads}" {{',
+                *self.em.lines,
+                "}",
+                "",
+            ]
+        )
+
+    def _param(self, i: int, dtype: DType) -> str:
+        if i in self.kernel.pointers:
+            by = self.kernel.divisible.get(i, 1)
+            return f"ptr addrspace(1) align {max(1, by & -by)} %p{i}"
+        return f"{mem_type(dtype)} %p{i}"
+
+    def _argument(self, i: int, dtype: DType) -> Parts:
+        if i in self.kernel.pointers:
+            return self.em.emit(f"ptrtoint ptr addrspace(1) %p{i} to i64", "i64")
+        return self.em.from_memory(f"%p{i}", dtype)
+
+    # ***** the pieces of text *****
+
+    def declare(self, name: str, signature: str) -> str:
+        """An intrinsic or external function: `signature` is "result(types)"."""
+        result, types = signature.split("(", 1)
+        self.module.declarations[f"@{name}"] = f"declare {result} @{name}({types}"
+        return f"@{name}"
+
+    def line(self, text: str) -> None:
+        self.em.lines.append(f"  {text}")
+
+    def effect(self, text: str, type: str = "") -> Val:
+        """An instruction that is written each time, even where the same text stands before it."""
+        name = self.em.fresh()
+        self.line(f"{name} = {text}")
+        return Val(self.em, name, type)
+
+    def new_label(self, name: str) -> str:
+        self.labels += 1
+        return f"{name}{self.labels}"
+
+    def begin(self, label: str) -> None:
+        self.em.lines.append(f"{label}:")
+        self.label = label
+
+    def jump(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def thread(self) -> Val:
+        name = self.declare("llvm.nvvm.read.ptx.sreg.tid.x", "i32()")
+        return self.em.emit(f"call i32 {name}()", "i32")
+
+    # ***** values *****
+
+    def of(self, value: Value, count: int) -> list[Parts]:
+        """The registers of a value; a uniform one as often as is asked for."""
+        found = self.values[value]
+        return found * count if len(found) == 1 and count > 1 else found
+
+    def phis(self, types: Sequence[Any]) -> tuple[list[int], list[list[Parts]]]:
+        """Places of phis in the text, and values for them; `close_phis` writes them."""
+        places, made = [], []
+        for t in types:
+            registers: list[Parts] = []
+            for _ in range(t.count):
+                kind = reg_type(t.dtype)
+                names = [Val(self.em, self.em.fresh(), kind) for _ in range(2 if t.dtype.kind == "c" else 1)]
+                for _name in names:
+                    places.append(len(self.em.lines))
+                    self.em.lines.append("")
+                registers.append(tuple(names) if len(names) == 2 else names[0])
+            made.append(registers)
+        return places, made
+
+    def close_phis(
+        self, places: list[int], made: list[list[Parts]], sources: list[tuple[str, list[list[Parts]]]]
+    ) -> None:
+        """Each source is a label and the registers that come from there."""
+        flat = [_flat(registers) for registers in made]
+        columns = [(label, [_flat(registers) for registers in values]) for label, values in sources]
+        position = iter(places)
+        for i, parts in enumerate(flat):
+            for j, part in enumerate(parts):
+                options = ", ".join(f"[{values[i][j]}, %{label}]" for label, values in columns)
+                self.em.lines[next(position)] = f"  {part} = phi {part.type} {options}"
+
+    # ***** instructions *****
+
+    def body(self, body: Body) -> None:
+        for instruction in body.instructions:
+            handler = HANDLERS.get(instruction.kind)
+            if handler is None:
+                raise NotImplementedError(f"{instruction.kind} has no form for NVPTX")
+            handler(self, instruction)
+
+    def results(self, instruction: Instruction, registers: list[Parts]) -> None:
+        self.values[instruction.result] = registers
+
+
+def _flat(registers: Sequence[Parts]) -> list[Val]:
+    return [part for r in registers for part in (r if isinstance(r, tuple) else (r,))]
+
+
+def _number(p: NvptxPrinter, i: Instruction) -> None:
+    p.results(i, [p.em.number(i.attributes["value"], i.result.dtype)])
+
+
+def _special(name: str) -> Callable[[NvptxPrinter, Instruction], None]:
+    def print_it(p: NvptxPrinter, i: Instruction) -> None:
+        function = p.declare(f"llvm.nvvm.read.ptx.sreg.{name}.{'xyz'[i.attributes['axis']]}", "i32()")
+        p.results(i, [p.em.emit(f"call i32 {function}()", "i32")])
+
+    return print_it
+
+
+def _index(p: NvptxPrinter, i: Instruction) -> None:
+    bases = [*i.attributes["lanes"], *i.attributes["warps"]]
+    registers = i.attributes["registers"]
+    place, used = thread_index(p.thread(), bases), 0
+    for base in bases:
+        used |= base
+    out = []
+    for constant in registers:
+        if constant == 0:
+            out.append(place)
+        elif constant & used:
+            out.append(place ^ constant)
+        else:  # no bit of both: LLVM may take it for an addition, and put it into an address
+            out.append(p.em.emit(f"or disjoint i32 {place}, {constant}", "i32"))
+    p.results(i, out)
+
+
+def thread_index(thread: Val, bases: Sequence[int]) -> Val:
+    """The exclusive or of the bases whose bit of the thread's number is set; bits that go together in one shift."""
+    em, total, i = thread.em, None, 0
+    while i < len(bases):
+        if bases[i] == 0:
+            i += 1
+            continue
+        end = i + 1
+        single = bases[i] & (bases[i] - 1) == 0
+        while single and end < len(bases) and bases[end] == bases[i] << end - i:
+            end += 1
+        part = thread.lshr(i) if i else thread
+        part = part & (1 << end - i) - 1
+        part = part << bases[i].bit_length() - 1 if single else part * bases[i]
+        total = part if total is None else total ^ part
+        i = end
+    return total if total is not None else em.const("i32", 0)
+
+
+def _pointwise(p: NvptxPrinter, i: Instruction) -> None:
+    count = i.result.count
+    operands = [p.of(x, count) for x in i.operands]
+    dtypes = [x.dtype for x in i.operands]
+    params = i.attributes["params"]
+    made = [
+        p.em.op(i.attributes["prim"], list(args), dtypes, i.result.dtype, params)
+        for args in zip(*operands, strict=True)
+    ]
+    p.em.checks.clear()
+    p.results(i, made)
+
+
+def _multiply_high(p: NvptxPrinter, i: Instruction) -> None:
+    signed = i.result.dtype.is_signed
+    bits = 8 * i.result.dtype.itemsize
+    out = []
+    for a, b in zip(*(p.of(x, i.result.count) for x in i.operands), strict=True):
+        how = "sext" if signed else "zext"
+        wide = [p.em.emit(f"{how} i{bits} {x} to i{2 * bits}", f"i{2 * bits}") for x in (a, b)]
+        product = p.em.emit(f"mul i{2 * bits} {wide[0]}, {wide[1]}", f"i{2 * bits}")
+        high = p.em.emit(f"lshr i{2 * bits} {product}, {bits}", f"i{2 * bits}")
+        out.append(p.em.emit(f"trunc i{2 * bits} {high} to i{bits}", f"i{bits}"))
+    p.results(i, out)
+
+
+def _pick(p: NvptxPrinter, i: Instruction) -> None:
+    p.results(i, [p.values[i.operands[o]][r] for o, r in i.attributes["sources"]])
+
+
+def _same(p: NvptxPrinter, i: Instruction) -> None:
+    p.results(i, list(p.values[i.operands[0]]))
+
+
+# ***** control flow *****
+
+
+def _for(p: NvptxPrinter, i: Instruction) -> None:
+    low, high, step = (p.values[x][0] for x in i.operands[:3])
+    index = i.bodies[0].params[0]
+    head, inside, after, entry = (*(p.new_label(n) for n in ("for", "body", "after")), p.label)
+    start = [[low], *(p.of(x, r.count) for x, r in zip(i.operands[3:], i.results, strict=True))]
+    p.jump(head)
+    p.begin(head)
+    places, carried = p.phis([index.type, *(r.type for r in i.results)])
+    with p.em.scope():
+        goes = carried[0][0].lt(high, index.dtype.is_signed)
+        p.line(f"br i1 {goes}, label %{inside}, label %{after}")
+        p.begin(inside)
+        p.values.update(zip(i.bodies[0].params, carried, strict=True))
+        p.body(i.bodies[0])
+        following = carried[0][0] + step
+        ends = [[following], *(p.of(x, r.count) for x, r in zip(i.bodies[0].yielded, i.results, strict=True))]
+        p.jump(head)
+        p.close_phis(places, carried, [(entry, start), (p.label, ends)])
+    p.begin(after)
+    p.values.update(zip(i.results, carried[1:], strict=True))
+
+
+def _while(p: NvptxPrinter, i: Instruction) -> None:
+    before, after = i.bodies
+    head, inside, end, entry = (*(p.new_label(n) for n in ("while", "body", "after")), p.label)
+    start = [p.of(x, q.count) for x, q in zip(i.operands, before.params, strict=True)]
+    p.jump(head)
+    p.begin(head)
+    places, carried = p.phis([q.type for q in before.params])
+    p.values.update(zip(before.params, carried, strict=True))
+    p.body(before)  # dominates what follows the loop
+    condition = p.values[before.yielded[0]][0]
+    given = [p.of(x, r.count) for x, r in zip(before.yielded[1:], i.results, strict=True)]
+    p.line(f"br i1 {condition}, label %{inside}, label %{end}")
+    with p.em.scope():
+        p.begin(inside)
+        p.values.update(zip(after.params, given, strict=True))
+        p.body(after)
+        ends = [p.of(x, q.count) for x, q in zip(after.yielded, before.params, strict=True)]
+        p.jump(head)
+        p.close_phis(places, carried, [(entry, start), (p.label, ends)])
+    p.begin(end)
+    p.values.update(zip(i.results, given, strict=True))
+
+
+def _if(p: NvptxPrinter, i: Instruction) -> None:
+    condition = p.values[i.operands[0]][0]
+    labels, join = [p.new_label("then"), p.new_label("else")], p.new_label("join")
+    p.line(f"br i1 {condition}, label %{labels[0]}, label %{labels[1]}")
+    sources = []
+    for label, body in zip(labels, i.bodies, strict=True):
+        with p.em.scope():
+            p.begin(label)
+            p.body(body)
+            sources.append((p.label, [p.of(x, r.count) for x, r in zip(body.yielded, i.results, strict=True)]))
+            p.jump(join)
+            sources[-1] = (p.label, sources[-1][1])
+    p.begin(join)
+    places, made = p.phis([r.type for r in i.results])
+    p.close_phis(places, made, sources)
+    p.values.update(zip(i.results, made, strict=True))
+
+
+HANDLERS: dict[str, Callable[[NvptxPrinter, Instruction], None]] = {
+    "number": _number, "program_id": _special("ctaid"), "num_programs": _special("nctaid"), "index": _index, "pointwise": _pointwise,
+    "multiply_high": _multiply_high, "pick": _pick, "uniform": _same, "for": _for, "while": _while, "if": _if,
+    **nvptx_memory.HANDLERS, **nvptx_warp.HANDLERS,
+}  # fmt: skip

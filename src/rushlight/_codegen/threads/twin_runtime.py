@@ -1,0 +1,393 @@
+"""Functions that a twin calls: memory of the device and shared memory, with every access checked; races; messages.
+
+The vectors of these functions are the 32 lanes of a warp.  An access outside of memory, or one that races with another
+thread's, fills the report and sets the code that the twin gives in the end; it is then left out.
+
+`Context` of the caller, by offset: delta 0, grid 8, code 20, shared 24, shared bytes 32, base of memory 48, its bytes 56, report 64.
+"""
+
+from __future__ import annotations
+
+from rushlight._codegen.scalar import ModuleText
+
+__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "load_helper", "store_helper"]  # fmt: skip
+
+# results of a twin: the numbers of the CUDA driver's errors
+ILLEGAL, ASSERT, MISALIGNED, RACE = 700, 710, 716, 719
+
+_FUNCTIONS = """declare i32 @snprintf(ptr, i64, ptr, ...)
+declare ptr @aligned_alloc(i64, i64)
+declare ptr @calloc(i64, i64)
+declare void @free(ptr)
+declare i32 @llvm.cttz.i32(i32, i1)
+
+define internal void @rl.fail(ptr %ctx, i32 %code, ptr %text, ptr %where, i64 %a, i64 %b, i64 %c) noinline cold nounwind {
+  %cell = getelementptr i8, ptr %ctx, i64 20
+  %old = load i32, ptr %cell
+  %first = icmp eq i32 %old, 0
+  br i1 %first, label %note, label %done
+note:
+  store i32 %code, ptr %cell
+  %at = getelementptr i8, ptr %ctx, i64 64
+  %report = load ptr, ptr %at
+  %none = icmp eq ptr %report, null
+  br i1 %none, label %done, label %say
+say:
+  %n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %report, i64 1024, ptr %text, ptr %where, i64 %a, i64 %b, i64 %c)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @rl.race(ptr %ctx, ptr %shadow, i64 %offset, i64 %size, i32 %thread, i32 %kind, ptr %where) noinline nounwind {
+entry:
+  %epoch = load i32, ptr %shadow
+  %entries = getelementptr i8, ptr %shadow, i64 16
+  br label %loop
+loop:
+  %k = phi i64 [0, %entry], [%k1, %next]
+  %byte = add i64 %offset, %k
+  %at = getelementptr [4 x i32], ptr %entries, i64 %byte
+  %we = load i32, ptr %at
+  %wtp = getelementptr i32, ptr %at, i64 1
+  %wt = load i32, ptr %wtp
+  %rep = getelementptr i32, ptr %at, i64 2
+  %re = load i32, ptr %rep
+  %rtp = getelementptr i32, ptr %at, i64 3
+  %rt = load i32, ptr %rtp
+  %wnow = icmp eq i32 %we, %epoch
+  %wother = icmp ne i32 %wt, %thread
+  %adds = icmp eq i32 %kind, 2
+  %wadd = icmp eq i32 %wt, -2
+  %both = and i1 %adds, %wadd
+  %notboth = xor i1 %both, true
+  %w0 = and i1 %wnow, %wother
+  %w1 = and i1 %w0, %notboth
+  %rnow = icmp eq i32 %re, %epoch
+  %rother = icmp ne i32 %rt, %thread
+  %writes = icmp ne i32 %kind, 0
+  %r0 = and i1 %rnow, %rother
+  %r1 = and i1 %r0, %writes
+  %bad = or i1 %w1, %r1
+  br i1 %bad, label %races, label %usual
+races:
+  %who = select i1 %w1, i32 %wt, i32 %rt
+  %who64 = sext i32 %who to i64
+  %me64 = sext i32 %thread to i64
+  call void @rl.fail(ptr %ctx, i32 719, ptr @rl.race.text, ptr %where, i64 %who64, i64 %me64, i64 %byte)
+  ret void
+usual:
+  br i1 %writes, label %write, label %read
+write:
+  %mine = select i1 %adds, i32 -2, i32 %thread
+  store i32 %epoch, ptr %at
+  store i32 %mine, ptr %wtp
+  br label %next
+read:
+  %many = select i1 %r0, i32 -1, i32 %thread
+  store i32 %epoch, ptr %rep
+  store i32 %many, ptr %rtp
+  br label %next
+next:
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, %size
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+_MESSAGES = {
+    "outside": "%s: %lld bytes at 0x%llx, which is outside of the memory of the device",
+    "shared": "%s: %lld bytes at %lld of shared memory, which lie outside of it",
+    "vector": "%s: threads move %lld bytes at once at 0x%llx, which are no aligned run of elements",
+    "race": "%s: threads %lld and %lld touch byte %lld of shared memory without a barrier between them",
+    "uniform": "%s: a value that is to be uniform differs from thread to thread",
+    "assert": "%s",
+}
+
+
+def constant_text(name: str, text: str) -> str:
+    """A constant of LLVM with the bytes of a text, and 0."""
+    data = text.encode() + b"\0"
+    return f'{name} = private constant [{len(data)} x i8] c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
+
+
+RUNTIME = _FUNCTIONS + "".join(constant_text(f"@rl.{key}.text", text) + "\n" for key, text in _MESSAGES.items())
+
+_CHECK = """define internal i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 %size, ptr %where) noinline nounwind {{
+entry:
+  %bp = getelementptr i8, ptr %ctx, i64 {base}
+  %base = {load_base}
+  %np = getelementptr i8, ptr %ctx, i64 {bytes}
+  %bytes = load i64, ptr %np
+  %last = sub i64 %bytes, %size
+  %b0 = insertelement <32 x i64> poison, i64 %base, i64 0
+  %bv = shufflevector <32 x i64> %b0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %l0 = insertelement <32 x i64> poison, i64 %last, i64 0
+  %lv = shufflevector <32 x i64> %l0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %off = sub <32 x i64> %addr, %bv
+  %in = icmp ule <32 x i64> %off, %lv
+  %inbits0 = bitcast <32 x i1> %in to i32
+  %short = icmp slt i64 %last, 0
+  %inbits = select i1 %short, i32 0, i32 %inbits0
+  %out = xor i32 %inbits, -1
+  %bad = and i32 %bits, %out
+  %any = icmp ne i32 %bad, 0
+  br i1 %any, label %fail, label %fine
+fail:
+  %lane = call i32 @llvm.cttz.i32(i32 %bad, i1 false)
+  %first = extractelement <32 x i64> %addr, i32 %lane
+  call void @rl.fail(ptr %ctx, i32 700, ptr @rl.{text}.text, ptr %where, i64 %size, i64 %first, i64 0)
+  br label %fine
+fine:
+  %good = and i32 %bits, %inbits
+  ret i32 %good
+}}
+"""
+
+
+def _space(module: ModuleText, space: str) -> None:
+    """The check of addresses, in global or shared memory."""
+    if space == "global":
+        text = _CHECK.format(space=space, base=48, bytes=56, load_base="load i64, ptr %bp", text="outside")
+    else:
+        text = _CHECK.format(space=space, base=24, bytes=32, load_base="add i64 0, 0", text="shared")
+    module.definitions.setdefault(f"@rl.check.{space}", text)
+
+
+def _origin(space: str) -> str:
+    """What is added to an address to reach the memory."""
+    if space == "global":
+        return "  %op = getelementptr i8, ptr %ctx, i64 0\n  %origin = load i64, ptr %op\n"
+    return (
+        "  %op = getelementptr i8, ptr %ctx, i64 24\n  %sp = load ptr, ptr %op\n  %origin = ptrtoint ptr %sp to i64\n"
+    )
+
+
+# one turn for each lane whose bit is set; {each} does it, for lane %i, at address %p
+_LANES = """  %abuf = alloca [32 x i64], align 64
+  store <32 x i64> %addr, ptr %abuf, align 64
+{prepare}  br label %loop
+loop:
+  %i = phi i64 [0, %{entry}], [%i1, %next]
+  %i32 = trunc i64 %i to i32
+  %sh = lshr i32 %good, %i32
+  %b = trunc i32 %sh to i1
+  br i1 %b, label %do, label %next
+do:
+  %ap = getelementptr i64, ptr %abuf, i64 %i
+  %a = load i64, ptr %ap
+  %x = add i64 %a, %origin
+  %p = inttoptr i64 %x to ptr
+{each}  br label %next
+next:
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 32
+  br i1 %more, label %loop, label %end
+end:
+"""
+
+_RACE = """  %t64 = add i64 %thread, %i
+  %t = trunc i64 %t64 to i32
+  call void @rl.race(ptr %ctx, ptr %shadow, i64 %a, i64 {size}, i32 %t, i32 {kind}, ptr %where)
+"""
+
+
+def _race(space: str, size: int, kind: int, races: bool) -> str:
+    return _RACE.format(size=size, kind=kind) if space == "shared" and races else ""
+
+
+def _lanes(entry: str, prepare: str, each: str) -> str:
+    return _LANES.format(entry=entry, prepare=prepare, each=each)
+
+
+def _hoisted(text: str) -> str:
+    """The function with its memory of the stack taken at its begin."""
+    lines = text.split("\n")
+    taken = [line for line in lines if " = alloca " in line]
+    rest = [line for line in lines if " = alloca " not in line]
+    at = rest.index("entry:") + 1
+    return "\n".join([*rest[:at], *taken, *rest[at:]])
+
+
+def _parameters(space: str) -> str:
+    extra = ", ptr %shadow, i64 %thread" if space == "shared" else ""
+    return f"ptr %ctx, <32 x i64> %addr, i32 %bits{extra}, ptr %where"
+
+
+def _is_run(bits: int, fast: str, slow: str) -> str:
+    """Branch to `fast` where all lanes are set and lie side by side."""
+    steps = ", ".join(f"i64 {k * bits // 8}" for k in range(32))
+    return (
+        "  %a0 = extractelement <32 x i64> %addr, i64 0\n"
+        "  %a0v = insertelement <32 x i64> poison, i64 %a0, i64 0\n"
+        "  %as = shufflevector <32 x i64> %a0v, <32 x i64> poison, <32 x i32> zeroinitializer\n"
+        f"  %run = add <32 x i64> %as, <{steps}>\n"
+        "  %same = icmp eq <32 x i64> %addr, %run\n"
+        "  %samebits = bitcast <32 x i1> %same to i32\n"
+        "  %all = and i32 %samebits, %good\n"
+        "  %whole = icmp eq i32 %all, -1\n"
+        f"  br i1 %whole, label %{fast}, label %{slow}\n"
+    )
+
+
+def load_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
+    """(context, addresses, mask bits[, shadow, first thread], where, other) -> lanes."""
+    name, size = f"@rl.load.{space}.{bits}", bits // 8
+    if name not in module.definitions:
+        _space(module, space)
+        vt = f"<32 x i{bits}>"
+        each = _race(space, size, 0, races) + (
+            f"  %v = load i{bits}, ptr %p, align 1\n  %vp = getelementptr i{bits}, ptr %out, i64 %i\n  store i{bits} %v, ptr %vp\n"
+        )
+        fast = ""
+        if space == "global" or not races:
+            fast = _is_run(bits, "fast", "slow") + (
+                f"fast:\n  %fx = add i64 %a0, %origin\n  %fp = inttoptr i64 %fx to ptr\n  %fv = load {vt}, ptr %fp, align 1\n"
+                f"  ret {vt} %fv\nslow:\n"
+            )
+        prepare = f"  %out = alloca {vt}, align 64\n  store {vt} %other, ptr %out, align 64\n"
+        module.definitions[name] = _hoisted(
+            f"define internal {vt} {name}({_parameters(space)}, {vt} %other) noinline nounwind {{\nentry:\n"
+            f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
+            + _origin(space)
+            + fast
+            + _lanes("slow" if fast else "entry", prepare, each)
+            + f"  %r = load {vt}, ptr %out, align 64\n  ret {vt} %r\n}}\n"
+        )
+    return name
+
+
+def store_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
+    """(context, addresses, mask bits[, shadow, first thread], where, lanes)."""
+    name, size = f"@rl.store.{space}.{bits}", bits // 8
+    if name not in module.definitions:
+        _space(module, space)
+        vt = f"<32 x i{bits}>"
+        each = _race(space, size, 1, races) + (
+            f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n  store i{bits} %v, ptr %p, align 1\n"
+        )
+        fast = ""
+        if space == "global" or not races:
+            fast = _is_run(bits, "fast", "slow") + (
+                f"fast:\n  %fx = add i64 %a0, %origin\n  %fp = inttoptr i64 %fx to ptr\n  store {vt} %value, ptr %fp, align 1\n"
+                "  ret void\nslow:\n"
+            )
+        prepare = f"  %buf = alloca {vt}, align 64\n  store {vt} %value, ptr %buf, align 64\n"
+        module.definitions[name] = _hoisted(
+            f"define internal void {name}({_parameters(space)}, {vt} %value) noinline nounwind {{\nentry:\n"
+            f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
+            + _origin(space)
+            + fast
+            + _lanes("slow" if fast else "entry", prepare, each)
+            + "  ret void\n}\n"
+        )
+    return name
+
+
+def atomic_helper(module: ModuleText, name: str, bits: int, space: str, update: str, races: bool) -> str:
+    """(context, addresses, mask bits[, shadow, first thread], where, lanes) -> what was before.  `update` is text that makes
+    i{bits} %new of %old and %v.
+    """
+    if name not in module.definitions:
+        _space(module, space)
+        vt, size = f"<32 x i{bits}>", bits // 8
+        each = _race(space, size, 2, races) + (
+            f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n"
+            f"  %begin = load atomic i{bits}, ptr %p monotonic, align {size}\n  br label %retry\nretry:\n"
+            f"  %old = phi i{bits} [%begin, %do], [%seen, %retry]\n{update}"
+            f"  %pair = cmpxchg ptr %p, i{bits} %old, i{bits} %new seq_cst seq_cst, align {size}\n"
+            f"  %seen = extractvalue {{i{bits}, i1}} %pair, 0\n  %won = extractvalue {{i{bits}, i1}} %pair, 1\n"
+            f"  br i1 %won, label %got, label %retry\ngot:\n"
+            f"  %op2 = getelementptr i{bits}, ptr %out, i64 %i\n  store i{bits} %old, ptr %op2\n"
+        )
+        module.definitions[name] = _giving(name, space, vt, size, each, f"{vt} %value", "value")
+    return name
+
+
+def _giving(name: str, space: str, vt: str, size: int, each: str, extra: str, value: str) -> str:
+    prepare = (
+        f"  %buf = alloca {vt}, align 64\n  store {vt} %{value}, ptr %buf, align 64\n"
+        f"  %out = alloca {vt}, align 64\n  store {vt} zeroinitializer, ptr %out, align 64\n"
+    )
+    if "%expected" in extra:
+        prepare += f"  %ebuf = alloca {vt}, align 64\n  store {vt} %expected, ptr %ebuf, align 64\n"
+    return _hoisted(
+        f"define internal {vt} {name}({_parameters(space)}, {extra}) noinline nounwind {{\nentry:\n"
+        f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
+        + _origin(space)
+        + _lanes("entry", prepare, each)
+        + f"  %r = load {vt}, ptr %out, align 64\n  ret {vt} %r\n}}\n"
+    )
+
+
+def cas_helper(module: ModuleText, bits: int) -> str:
+    """(context, addresses, mask bits, where, expected, lanes) -> what was before."""
+    name = f"@rl.cas.{bits}"
+    if name not in module.definitions:
+        _space(module, "global")
+        vt, size = f"<32 x i{bits}>", bits // 8
+        each = (
+            f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n"
+            f"  %ep = getelementptr i{bits}, ptr %ebuf, i64 %i\n  %e = load i{bits}, ptr %ep\n"
+            f"  %pair = cmpxchg ptr %p, i{bits} %e, i{bits} %v seq_cst seq_cst, align {size}\n"
+            f"  %seen = extractvalue {{i{bits}, i1}} %pair, 0\n"
+            f"  %op2 = getelementptr i{bits}, ptr %out, i64 %i\n  store i{bits} %seen, ptr %op2\n"
+        )
+        module.definitions[name] = _giving(name, "global", vt, size, each, f"{vt} %expected, {vt} %value", "value")
+    return name
+
+
+_GROUP = """define internal void @rl.group(ptr %ctx, ptr %slot, <32 x i64> %addr, i32 %bits, i64 %place,
+    i64 %size, i64 %all, ptr %where) noinline nounwind {
+entry:
+  %first = icmp eq i64 %place, 0
+  br i1 %first, label %lead, label %follow
+lead:
+  store <32 x i64> %addr, ptr %slot, align 64
+  %mp = getelementptr i8, ptr %slot, i64 256
+  store i32 %bits, ptr %mp
+  %less = sub i64 %all, 1
+  %l0 = insertelement <32 x i64> poison, i64 %less, i64 0
+  %lv = shufflevector <32 x i64> %l0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %rest = and <32 x i64> %addr, %lv
+  %odd = icmp ne <32 x i64> %rest, zeroinitializer
+  %oddbits = bitcast <32 x i1> %odd to i32
+  %bad0 = and i32 %oddbits, %bits
+  br label %judge
+follow:
+  %was = load <32 x i64>, ptr %slot, align 64
+  %mq = getelementptr i8, ptr %slot, i64 256
+  %wasbits = load i32, ptr %mq
+  %step = mul i64 %place, %size
+  %s0 = insertelement <32 x i64> poison, i64 %step, i64 0
+  %sv = shufflevector <32 x i64> %s0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %want = add <32 x i64> %was, %sv
+  %differs = icmp ne <32 x i64> %addr, %want
+  %db = bitcast <32 x i1> %differs to i32
+  %d2 = and i32 %db, %bits
+  %mb = xor i32 %bits, %wasbits
+  %bad1 = or i32 %d2, %mb
+  br label %judge
+judge:
+  %bad = phi i32 [%bad0, %lead], [%bad1, %follow]
+  %any = icmp ne i32 %bad, 0
+  br i1 %any, label %fail, label %fine
+fail:
+  %lane = call i32 @llvm.cttz.i32(i32 %bad, i1 false)
+  %a = extractelement <32 x i64> %addr, i32 %lane
+  call void @rl.fail(ptr %ctx, i32 716, ptr @rl.vector.text, ptr %where, i64 %all, i64 %a, i64 0)
+  br label %fine
+fine:
+  ret void
+}
+"""
+
+
+def group_helper(module: ModuleText) -> str:
+    """(context, slot of 260 bytes, addresses, mask bits, place in the group, element size, bytes of the group, where): the
+    registers that are moved at once must be an aligned run under one mask.
+    """
+    module.definitions.setdefault("@rl.group", _GROUP)
+    return "@rl.group"

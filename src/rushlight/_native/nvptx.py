@@ -1,0 +1,38 @@
+"""LLVM text for NVPTX to PTX, by LLVM's own back end."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from rushlight._base.lazy import llvm
+
+__all__ = ["ARCHITECTURES", "ptx_of"]
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a")
+
+
+@cache
+def _machine(architecture: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
+    return target.create_target_machine(cpu=architecture, features="", opt=3)
+
+
+def ptx_of(text: str, architecture: str) -> str:
+    """The PTX of LLVM text for one architecture, such as "sm_90a".
+
+    ValueError for an architecture that is not in ARCHITECTURES; RuntimeError with LLVM's message for malformed text.
+    """
+    if architecture not in ARCHITECTURES:
+        raise ValueError(f"no code is made for {architecture!r}; known architectures: {', '.join(ARCHITECTURES)}")
+    machine = _machine(architecture)
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    ptx: str = machine.emit_assembly(module)
+    return ptx
