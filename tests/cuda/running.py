@@ -57,7 +57,7 @@ run_steps: Callable[..., None] = Device.run
 def operand(device: Device, array: Any, dtype: DType, order: Sequence[int] | None, name: str) -> Operand:
     """An array in the memory of a device; its dims lie in `order`, the outermost first, by default row-major."""
     order = tuple(range(array.ndim)) if order is None else tuple(order)
-    laid = np.ascontiguousarray(array.transpose(order))
+    laid = array.transpose(order).copy("C")
     bits = np.ascontiguousarray(bits_of(laid, dtype)) if laid.size else np.zeros(0, np.uint8)
     memory = Memory(laid.size * dtype.itemsize, name)
     device.place(memory, bits.reshape(-1).view(np.uint8) if bits.size else np.zeros(1, np.uint8))

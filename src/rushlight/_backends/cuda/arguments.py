@@ -11,7 +11,7 @@ from rushlight._codegen.blocks import Kernel, Pointer, Tile
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import INT32, INT64, DType
 
-__all__ = ["Arguments", "as_reals", "dense_operand", "index_dtype", "span"]
+__all__ = ["Arguments", "Array", "Batch", "as_reals", "dense_operand", "index_dtype", "merged", "span"]
 
 Ints = tuple[int, ...]
 _KNOWN = 16  # what divides an integer is told up to this number
@@ -89,3 +89,71 @@ def dense_operand(memory: Memory, dtype: DType, shape: Sequence[int]) -> Operand
         strides.append(step)
         step *= size
     return Operand(memory, dtype, shape, strides[::-1])
+
+
+class Array:
+    """An operand among the parameters of a kernel: its address and its strides."""
+
+    def __init__(self, arguments: Arguments, x: Operand, name: str) -> None:
+        self.arguments, self.dtype, self.ndim = arguments, index_dtype(x), len(x.shape)
+        self.at = arguments.pointer(x, name)
+        self.strides = [arguments.integer(s, f"{name}_stride{d}", self.dtype) for d, s in enumerate(x.strides)]
+
+    def stride(self, b: TermBuilder, dim: int) -> Term:
+        return self.arguments.term(b, self.strides[dim], self.dtype)
+
+    def offset(self, b: TermBuilder, *indices: Term) -> Term:
+        """The number of the element at indices, which broadcast; those of fewer dims than there are count from dim 0."""
+        total: Term | None = None
+        for dim, index in enumerate(indices):
+            step = self.strides[dim]
+            if step == (0,):
+                continue
+            part = index.to(self.dtype)
+            part = part if step == (1,) else part * self.stride(b, dim)
+            total = part if total is None else total + part
+        return b.number(0, self.dtype) if total is None else total
+
+    def pointer(self, b: TermBuilder, *indices: Term) -> Term:
+        """The address of the element at indices."""
+        return self.arguments.term(b, self.at) + self.offset(b, *indices)
+
+
+class Batch:
+    """The dims of a batch: a program's number is its place among them, in row-major order."""
+
+    def __init__(self, arguments: Arguments, sizes: Sequence[int]) -> None:
+        self.arguments = arguments
+        self.counts = [arguments.integer(n, f"batch{d}") for d, n in enumerate(sizes)]
+
+    def split(self, b: TermBuilder, number: Term) -> tuple[Term, ...]:
+        """The index along each dim."""
+        indices: list[Term] = []
+        for size in reversed(self.counts[1:]):
+            n = self.arguments.term(b, size)
+            indices.append(number % n)
+            number = number // n
+        return (number, *reversed(indices)) if self.counts else ()
+
+
+def merged(trailing: int, *xs: Operand) -> list[Operand]:
+    """Operands of one batch, which is all but `trailing` dims, with as few dims of batch as their strides allow."""
+    lead = xs[0].shape[: len(xs[0].shape) - trailing]
+    n = len(lead)
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in xs]
+    for d, size in enumerate(lead):
+        if size == 1:
+            continue
+        if sizes and all(mine[-1] == x.strides[d] * size for mine, x in zip(steps, xs, strict=True)):
+            sizes[-1] *= size
+            for mine, x in zip(steps, xs, strict=True):
+                mine[-1] = x.strides[d]
+            continue
+        sizes.append(size)
+        for mine, x in zip(steps, xs, strict=True):
+            mine.append(x.strides[d])
+    return [
+        Operand(x.memory, x.dtype, (*sizes, *x.shape[n:]), (*mine, *x.strides[n:]), x.offset)
+        for x, mine in zip(xs, steps, strict=True)
+    ]

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rushlight._backends.cuda.arguments import as_reals, dense_operand
+from rushlight._backends.cuda.arguments import as_reals, dense_operand, merged
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
-from rushlight._backends.cuda.gemm.product import (
-    Epilogue,
-    Product,
-    Prologue,
-    merged_batch,
-    product_launch,
-    store_result,
-)
+from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
 from rushlight._backends.cuda.gemm.vector import vector_launch
@@ -45,13 +38,13 @@ def product_steps(
 ) -> list[Step]:
     """The steps of out = a b, for a [*B, M, K] and b [*B, K, N].
 
-    An epilogue takes the place of the store into `out`, and sees batch dims as `merged_batch` leaves them unless there is
-    one: then all are kept.  Complex products take neither epilogues nor prologues.
+    An epilogue takes the place of the store into `out`, and sees all dims of the batch; without one they are merged.
+    Complex products take neither epilogues nor prologues.
     """
     dtype = out.dtype
     sums = dtype if dtype.is_complex else a.dtype.wide if dtype.wide is a.dtype.wide else dtype.wide
     if epilogue is None:
-        a, b, out = _merged(a, b, out)
+        a, b, out = merged(2, a, b, out)
     *batch, rows, columns = out.shape
     depth = a.shape[-1]
     if not numel(out.shape):
@@ -102,15 +95,6 @@ def _parts_first(out: Operand) -> Operand:
     """A complex result as real parts [2, ...]."""
     x = as_reals(out)
     return Operand(x.memory, x.dtype, (2, *x.shape[:-1]), (1, *x.strides[:-1]), x.offset)
-
-
-def _merged(*xs: Operand) -> list[Operand]:
-    """The same operands with as few dims of batch as their strides allow."""
-    sizes, strides = merged_batch(xs[0].shape[:-2], *(x.strides[:-2] for x in xs))
-    return [
-        Operand(x.memory, x.dtype, (*sizes, *x.shape[-2:]), (*s, *x.strides[-2:]), x.offset)
-        for x, s in zip(xs, strides, strict=True)
-    ]
 
 
 def _vector(a: Operand, b: Operand, out: Operand, sums: object, epilogue: Epilogue | None) -> Step:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rushlight._backends.cuda.arguments import Arguments, as_reals, index_dtype
+from rushlight._backends.cuda.arguments import Arguments, Array, Batch, as_reals, index_dtype
 from rushlight._backends.cuda.gemm.tiles import TileShape
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, INT32, DType
 
-__all__ = ["Epilogue", "Place", "Product", "Prologue", "merged_batch", "product_launch", "store_result"]
+__all__ = ["Epilogue", "Place", "Product", "Prologue", "product_launch", "store_result"]
 
 Ints = tuple[int, ...]
 _GROUP = 8  # so many rows of tiles are made together, so that columns of the second operand stay in the L2 cache
@@ -59,49 +59,18 @@ class Product(NamedTuple):
         return self.a.shape[-1]
 
 
-def merged_batch(shape: Ints, *strides: Ints) -> tuple[Ints, list[Ints]]:
-    """The dims of a batch with neighbours merged where all operands step through both alike, without those of size 1."""
-    sizes: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for d, size in enumerate(shape):
-        if size == 1:
-            continue
-        if sizes and all(mine[-1] == s[d] * size for mine, s in zip(steps, strides, strict=True)):
-            sizes[-1] *= size
-            for mine, s in zip(steps, strides, strict=True):
-                mine[-1] = s[d]
-            continue
-        sizes.append(size)
-        for mine, s in zip(steps, strides, strict=True):
-            mine.append(s[d])
-    return tuple(sizes), [tuple(s) for s in steps]
-
-
 def store_result(out: Operand) -> Epilogue:
     """The sums, converted to the result's dtype."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
-        at = arguments.pointer(out, "out")
-        dtype = index_dtype(out)
-        strides = [arguments.integer(s, f"out_stride{d}", dtype) for d, s in enumerate(out.strides)]
+        array = Array(arguments, out, "out")
 
         def emit(b: TermBuilder, sums: Term, place: Place) -> None:
-            steps = [arguments.term(b, s, dtype) for s in strides]
-            base = _weighted(b, place.batch, steps[:-2], dtype)
-            offset = base + place.rows.to(dtype) * steps[-2] + place.columns.to(dtype) * steps[-1]
-            (arguments.term(b, at) + offset).store(sums, place.inside)
+            array.pointer(b, *place.batch, place.rows, place.columns).store(sums, place.inside)
 
         return emit
 
     return Epilogue(declare)
-
-
-def _weighted(b: TermBuilder, indices: Sequence[Term], steps: Sequence[Term], dtype: DType) -> Term:
-    """The sum of indices times strides."""
-    total = b.number(0, dtype)
-    for index, step in zip(indices, steps, strict=True):
-        total = total + index.to(dtype) * step
-    return total
 
 
 class _Loads:
@@ -111,17 +80,14 @@ class _Loads:
         self.k, self.inner, self.dtype = k, inner, index_dtype(x)
         self.source = as_reals(x) if x.dtype.is_complex else x
         self.parts = 2 if x.dtype.is_complex else 1
-        arguments = k.arguments
-        self.at = arguments.pointer(self.source, name)
-        strides = self.source.strides[:-1] if self.parts == 2 else self.source.strides
-        self.strides = [arguments.integer(s, f"{name}_stride{d}", self.dtype) for d, s in enumerate(strides)]
+        self.array = Array(k.arguments, self.source, name)
 
     def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> tuple[Term, Term]:
         """Pointers to the first column (or row) of the inner dim, and the stride along it; `outer` are row numbers."""
-        steps = [self.k.arguments.term(b, s, self.dtype) for s in self.strides]
-        along, across = steps[-2:][self.inner], steps[-2:][1 - self.inner]
-        offset = _weighted(b, batch, steps[:-2], self.dtype) + outer.to(self.dtype) * across
-        return self.k.arguments.term(b, self.at) + offset, along
+        n = len(batch)
+        zero = b.number(0, self.dtype)
+        place = (outer, zero) if self.inner == 1 else (zero, outer)
+        return self.array.pointer(b, *batch, *place), self.array.stride(b, n + self.inner)
 
 
 class _Kernel:
@@ -139,7 +105,7 @@ class _Kernel:
         self.sizes = [
             self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
         ]
-        self.counts = [self.arguments.integer(n, f"batch{d}") for d, n in enumerate(batch)]
+        self.items = Batch(self.arguments, batch)
         self.left = _Loads(self, product.a, "a", 1)
         self.right = _Loads(self, product.b, "b", 0)
         self.emit = epilogue.declare(self.arguments)
@@ -153,8 +119,8 @@ class _Kernel:
         down, across = ((n + (t - 1)) // t for n, t in ((rows, self.tile.rows), (columns, self.tile.columns)))
         number, group = b.program(0), across * _GROUP
         batch: tuple[Term, ...] = ()
-        if self.counts:
-            batch, number = self._batch(b, number // (down * across)), number % (down * across)
+        if self.batch:
+            batch, number = self.items.split(b, number // (down * across)), number % (down * across)
         first = number // group * _GROUP
         height = (down - first).least(_GROUP)
         within = number % group
@@ -169,14 +135,6 @@ class _Kernel:
         if inside is not None:
             inside = inside.spread((self.tile.rows, self.tile.columns))
         return Place(batch, r, c, inside)
-
-    def _batch(self, b: TermBuilder, rest: Term) -> tuple[Term, ...]:
-        indices: list[Term] = []
-        for size in reversed(self.counts[1:]):
-            n = self.arguments.term(b, size)
-            indices.append(rest % n)
-            rest = rest // n
-        return (rest, *reversed(indices))
 
     # ***** the loop *****
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._backends.cuda.arguments import Arguments
+from rushlight._backends.cuda.arguments import Arguments, Batch
 from rushlight._backends.cuda.gemm.product import Epilogue, Place
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
@@ -21,7 +21,7 @@ def sum_of_parts(
     arguments = Arguments()
     at = arguments.pointer(parts, "parts", dtype)
     sizes = [arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"))]
-    counts = [arguments.integer(n, f"batch{d}") for d, n in enumerate(batch)]
+    items = Batch(arguments, batch)
     emit = epilogue.declare(arguments)
     b = arguments.builder(f"sum_of_{splits}_{dtype.abbr}")
     height, width = (arguments.term(b, n) for n in sizes)
@@ -33,11 +33,11 @@ def sum_of_parts(
     item = number // (across * down)
     step = height.to(INT64) * width.to(INT64)
     offset = item.to(INT64) * step + r.to(INT64) * width.to(INT64) + c.to(INT64)
-    whole = _total(batch, counts, arguments, b) * step
+    whole = _count(b, arguments, items) * step
     total = b.number(0, dtype, (_ROWS, _COLUMNS))
     for part in range(splits):
         total = total + (arguments.term(b, at) + (offset + whole * part)).load(inside, 0)
-    emit(b, total, Place(_indices(b, arguments, counts, item), r, c, inside))
+    emit(b, total, Place(items.split(b, item), r, c, inside))
     size = 1
     for n in batch:
         size *= n
@@ -45,19 +45,8 @@ def sum_of_parts(
     return Launch(arguments.finish(b), (grid,), arguments.values)
 
 
-def _total(batch: list[int], counts: list[int | tuple[int]], arguments: Arguments, b: TermBuilder) -> Term:
+def _count(b: TermBuilder, arguments: Arguments, items: Batch) -> Term:
     product = b.number(1, INT64)
-    for n in counts:
+    for n in items.counts:
         product = product * arguments.term(b, n).to(INT64)
     return product
-
-
-def _indices(b: TermBuilder, arguments: Arguments, counts: list[int | tuple[int]], rest: Term) -> tuple[Term, ...]:
-    if not counts:
-        return ()
-    indices = []
-    for size in reversed(counts[1:]):
-        n = arguments.term(b, size)
-        indices.append(rest % n)
-        rest = rest // n
-    return (rest, *reversed(indices))

@@ -1,0 +1,1 @@
+"""Attention as block kernels: scores are never stored."""

@@ -1,0 +1,74 @@
+"""`attention` and `attention_grad` on CUDA devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rushlight._backends.cuda.arguments import merged
+from rushlight._backends.cuda.attention.backward import to_keys_launch, to_queries_launch
+from rushlight._backends.cuda.attention.forward import forward_launch
+from rushlight._backends.cuda.attention.scores import AttentionForm
+from rushlight._backends.cuda.externs import ExternCall, extern
+from rushlight._backends.cuda.gemm.precision import float32_precision
+from rushlight._backends.cuda.program.steps import Operand, Step
+from rushlight._schedule.library import CallForm
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Node
+
+__all__ = ["attention_steps", "gradient_steps"]
+
+_WIDEST = 256  # columns of a head that tiles hold
+
+
+def fits(node: Node) -> bool:
+    """Heads are narrow enough, and no size is 0."""
+    operands = node.inputs[1:] if node.prim.name == "attention_grad" else node.inputs
+    widest = max(operands[0].shape[-1], operands[2].shape[-1])
+    return widest <= _WIDEST and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+
+
+@extern("attention", takes=fits, form=CallForm(strided=True, strided_results=True))
+def attention(call: ExternCall) -> list[Step]:
+    form = AttentionForm(call.params["scale"], call.params["causal"], precision=float32_precision())
+    return attention_steps(form, call.inputs, call.outputs)
+
+
+def attention_steps(form: AttentionForm, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> list[Step]:
+    """q, k, v and masks to the result and the rows' logarithms."""
+    wide, (norm,) = _merged(form, [*inputs, outputs[0]], outputs[1:])
+    q, k, v, *mask, out = wide
+    return [forward_launch(form, q, k, v, mask, out, norm)]
+
+
+def _merged(
+    form: AttentionForm, wide: Sequence[Operand], rows: Sequence[Operand]
+) -> tuple[list[Operand], list[Operand]]:
+    """Operands with two and with one dim besides the batch, merged alike; not at all where scores are changed by place."""
+    if form.score is not None:
+        return list(wide), list(rows)
+    as_wide = [Operand(x.memory, x.dtype, (*x.shape, 1), (*x.strides, 0), x.offset) for x in rows]
+    both = merged(2, *wide, *as_wide)
+    n = len(wide)
+    narrow = [Operand(x.memory, x.dtype, x.shape[:-1], x.strides[:-1], x.offset) for x in both[n:]]
+    return both[:n], narrow
+
+
+@extern("attention_grad", takes=fits, form=CallForm(strided=True, strided_results=True))
+def attention_grad(call: ExternCall) -> list[Step]:
+    form = AttentionForm(call.params["scale"], call.params["causal"], precision=float32_precision())
+    return gradient_steps(form, call.inputs, call.outputs)
+
+
+def gradient_steps(form: AttentionForm, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> list[Step]:
+    """ct, q, k, v, norm, delta and masks to the cotangents of q, k and v."""
+    ct, q, k, v, norm, delta, *mask = inputs
+    wide, rows = _merged(form, [ct, q, k, v, *outputs, *mask], [norm, delta])
+    ct, q, k, v, to_q, to_k, to_v, *mask = wide
+    norm, delta = rows
+    return [
+        to_queries_launch(form, ct, q, k, v, norm, delta, mask, to_q),
+        to_keys_launch(form, ct, q, k, v, norm, delta, mask, (to_k, to_v)),
+    ]

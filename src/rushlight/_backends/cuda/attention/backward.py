@@ -1,0 +1,140 @@
+"""The derivative of attention: one kernel for the queries, one for keys and values, so that each sum has one program
+and one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight._backends.cuda.attention.scores import LOG2_E, AttentionForm, Operands, block_sizes, padded, tile_ranges
+from rushlight._backends.cuda.program.steps import Launch, Operand
+from rushlight._codegen.blocks.expressions import Term, TermBuilder
+
+__all__ = ["to_keys_launch", "to_queries_launch"]
+
+
+class _Back(Operands):
+    """The operands of the derivative, and the slopes of a tile of scores."""
+
+    def __init__(
+        self,
+        form: AttentionForm,
+        ct: Operand,
+        q: Operand,
+        k: Operand,
+        v: Operand,
+        norm: Operand,
+        delta: Operand,
+        mask: Sequence[Operand],
+    ) -> None:
+        super().__init__(form, q, k, v, mask)
+        self.ct, self.norm, self.delta = (self.array(x, n) for x, n in ((ct, "ct"), (norm, "norm"), (delta, "delta")))
+
+    def row_numbers(self, b: TermBuilder, at: tuple[Term, ...], lines: Term, n_rows: Term) -> tuple[Term, Term]:
+        """log(sum(exp(scores))) in units of log2, and delta, of rows."""
+        norm, delta = (x.pointer(b, *at, lines).load(lines < n_rows, 0.0) for x in (self.norm, self.delta))
+        return (norm * LOG2_E)[:, None], delta[:, None]
+
+    def slopes(self, b: TermBuilder, weights: Term, share: Term, delta: Term, kept: Term | None) -> Term:
+        """The derivative by the products of queries and keys."""
+        share = share if kept is None else share * kept
+        return weights * (share - delta) * self.form.scale
+
+
+def to_queries_launch(
+    form: AttentionForm,
+    ct: Operand,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    norm: Operand,
+    delta: Operand,
+    mask: Sequence[Operand],
+    out: Operand,
+) -> Launch:
+    """The cotangent of the queries."""
+    given = _Back(form, ct, q, k, v, norm, delta, mask)
+    to = given.array(out, "to_q")
+    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows, backward=True)
+    b = given.arguments.builder(f"attention_to_queries_{q.dtype.abbr}_{given.width}_{given.depth}")
+    n_rows, n_keys = given.sizes(b)
+    blocks = (n_rows + (size.queries - 1)) // size.queries
+    start, at = b.program(0) % blocks * size.queries, given.batch.split(b, b.program(0) // blocks)
+    lines = start + b.index(size.queries)
+    rows = lines[:, None]
+    query = given.tile(b, given.q, at, lines, n_rows, given.width)
+    cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth)
+    norms, deltas = given.row_numbers(b, at, lines, n_rows)
+    before, after = form.bounds()
+    ranges = tile_ranges(b, start, size.queries, size.keys, n_keys, before, after, given.keys % size.keys != 0)
+    shape, wide = (size.queries, size.keys), padded(given.width)
+
+    def step(first: Term, edge: bool, total: Term) -> list[Term]:
+        places = first + b.index(size.keys)
+        keys = given.tile(b, given.k, at, places, n_keys, given.width, even=not edge)
+        values = given.tile(b, given.v, at, places, n_keys, given.depth, turned=True, even=not edge)
+        scores = given.scores(b, query, keys.permute(1, 0), at, rows, places[None, :], edge)
+        weights = b.apply("exp2", scores - norms)
+        share = b.matrix_product(cotangent, values, b.number(0, given.sums, shape), form.precision)
+        slopes = given.slopes(b, weights, share, deltas, given.kept(b, at, rows, first, size.keys))
+        return [b.matrix_product(slopes.to(given.dtype), keys, total, form.precision)]
+
+    (total,) = ranges.run(b, size.keys, [b.number(0, given.sums, (size.queries, wide))], step)
+    column = b.index(wide)[None, :]
+    inside = ((rows < n_rows) & (column < given.width)).spread(total.shape)
+    to.pointer(b, *at, rows, column).store(total, inside)
+    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
+    return Launch(kernel, (-(-given.rows // size.queries) * given.count,), given.arguments.values)
+
+
+def to_keys_launch(
+    form: AttentionForm,
+    ct: Operand,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    norm: Operand,
+    delta: Operand,
+    mask: Sequence[Operand],
+    outs: tuple[Operand, Operand],
+) -> Launch:
+    """The cotangents of keys and values: one program holds a tile of keys and goes over the queries."""
+    given = _Back(form, ct, q, k, v, norm, delta, mask)
+    to_k, to_v = (given.array(out, name) for out, name in zip(outs, ("to_k", "to_v"), strict=True))
+    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows, backward=True)
+    b = given.arguments.builder(f"attention_to_keys_{q.dtype.abbr}_{given.width}_{given.depth}")
+    n_rows, n_keys = given.sizes(b)
+    blocks = (n_keys + (size.keys - 1)) // size.keys
+    start, at = b.program(0) % blocks * size.keys, given.batch.split(b, b.program(0) // blocks)
+    places = start + b.index(size.keys)
+    columns = places[None, :]
+    keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True)
+    values = given.tile(b, given.v, at, places, n_keys, given.depth, turned=True)
+    left, right = form.bounds()
+    ranges = tile_ranges(b, start, size.keys, size.queries, n_rows, right, left, given.rows % size.queries != 0)
+    shape = (size.queries, size.keys)
+
+    def step(first: Term, edge: bool, of_k: Term, of_v: Term) -> list[Term]:
+        lines = first + b.index(size.queries)
+        rows = lines[:, None]
+        query = given.tile(b, given.q, at, lines, n_rows, given.width, even=not edge)
+        cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth, even=not edge)
+        norms, deltas = given.row_numbers(b, at, lines, n_rows)
+        scores = given.scores(b, query, keys, at, rows, columns, edge)
+        weights = b.apply("exp2", scores - norms)
+        kept = given.kept(b, at, rows, start, size.keys)
+        share = b.matrix_product(cotangent, values, b.number(0, given.sums, shape), form.precision)
+        slopes = given.slopes(b, weights, share, deltas, kept).to(given.dtype)
+        dropped = (weights if kept is None else weights * kept).to(given.dtype)
+        of_v = b.matrix_product(dropped.permute(1, 0), cotangent, of_v, form.precision)
+        return [b.matrix_product(slopes.permute(1, 0), query, of_k, form.precision), of_v]
+
+    zeros = [b.number(0, given.sums, (size.keys, padded(n))) for n in (given.width, given.depth)]
+    for total, to, width in zip(
+        ranges.run(b, size.queries, zeros, step), (to_k, to_v), (given.width, given.depth), strict=True
+    ):
+        column = b.index(padded(width))[None, :]
+        inside = ((places < n_keys)[:, None] & (column < width)).spread(total.shape)
+        to.pointer(b, *at, places[:, None], column).store(total, inside)
+    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
+    return Launch(kernel, (-(-given.keys // size.keys) * given.count,), given.arguments.values)

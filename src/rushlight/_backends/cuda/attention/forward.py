@@ -1,0 +1,66 @@
+"""Attention block by block: one program holds a tile of queries, and goes over the keys once (Dao et al.,
+"FlashAttention-2", 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rushlight._backends.cuda.attention.scores import LOG2_E, AttentionForm, Operands, block_sizes, padded, tile_ranges
+from rushlight._backends.cuda.program.steps import Launch, Operand
+from rushlight._codegen.blocks.expressions import Term
+
+__all__ = ["forward_launch"]
+
+
+def forward_launch(
+    form: AttentionForm, q: Operand, k: Operand, v: Operand, mask: Sequence[Operand], out: Operand, norm: Operand
+) -> Launch:
+    """out = softmax(scores) v of [*B, L, E], [*B, S, E], [*B, S, F], and norm = log(sum(exp(scores))) [*B, L]."""
+    given = Operands(form, q, k, v, mask)
+    to, to_norm = given.array(out, "out"), given.array(norm, "norm")
+    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows)
+    b = given.arguments.builder(f"attention_{q.dtype.abbr}_{given.width}_{given.depth}")
+    n_rows, n_keys = given.sizes(b)
+    blocks = (n_rows + (size.queries - 1)) // size.queries
+    start, at = b.program(0) % blocks * size.queries, given.batch.split(b, b.program(0) // blocks)
+    lines = start + b.index(size.queries)
+    rows = lines[:, None]
+    query = given.tile(b, given.q, at, lines, n_rows, given.width)
+    sums, deep = given.sums, padded(given.depth)
+    before, after = form.bounds()
+    ranges = tile_ranges(b, start, size.queries, size.keys, n_keys, before, after, given.keys % size.keys != 0)
+
+    def step(first: Term, edge: bool, top: Term, total: Term, mixed: Term) -> list[Term]:
+        places = first + b.index(size.keys)
+        columns = places[None, :]
+        keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True, even=not edge)
+        scores = given.scores(b, query, keys, at, rows, columns, edge)
+        new_top = top.greatest(b.largest(scores, 1))
+        base = b.where(new_top.equals(-math.inf), 0.0, new_top)
+        weights = b.apply("exp2", scores - base[:, None])
+        shrink = b.apply("exp2", top - base)
+        total = total * shrink + b.total(weights, 1)
+        kept = given.kept(b, at, rows, first, size.keys)
+        if kept is not None:
+            weights = weights * kept
+        values = given.tile(b, given.v, at, places, n_keys, given.depth, even=not edge)
+        mixed = b.matrix_product(weights.to(given.dtype), values, mixed * shrink[:, None], form.precision)
+        return [new_top, total, mixed]
+
+    begin = [
+        b.number(-math.inf, sums, (size.queries,)),
+        b.number(0, sums, (size.queries,)),
+        b.number(0, sums, (size.queries, deep)),
+    ]
+    top, total, mixed = ranges.run(b, size.keys, begin, step)
+    dead = total.equals(0.0)
+    result = mixed / b.where(dead, 1.0, total)[:, None]
+    inside = lines < n_rows
+    column = b.index(deep)[None, :]
+    to.pointer(b, *at, rows, column).store(result, (inside[:, None] & (column < given.depth)).spread(result.shape))
+    logarithm = (b.apply("log2", b.where(dead, 1.0, total)) + b.where(dead, 0.0, top)) * (1 / LOG2_E)
+    to_norm.pointer(b, *at, lines).store(b.where(dead, math.inf, logarithm), inside)
+    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
+    return Launch(kernel, (-(-given.rows // size.queries) * given.count,), given.arguments.values)

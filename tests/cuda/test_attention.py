@@ -1,0 +1,148 @@
+"""Attention of the CUDA backend, by the reference interpreter, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cuda.running import Device, close, operand, primitive
+
+from rushlight._backends.cuda.attention.attention import attention_steps, gradient_steps
+from rushlight._backends.cuda.attention.scores import AttentionForm, Dropout
+from rushlight._backends.cuda.program.steps import Memory
+from rushlight._prims import PRIMITIVES
+from rushlight._prims.samples import any_dtype, floats, integers
+from rushlight._types.dtype import BY_NAME, FLOAT64
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_grad"])
+def test_samples(name: str) -> None:
+    for arrays, params in PRIMITIVES[name].samples():
+        for found, expected in zip(
+            primitive(name, arrays, params), PRIMITIVES[name].reference(*arrays, **params), strict=True
+        ):
+            close(found, expected)
+
+
+def operands(dtype: str, rows: int, keys: int, width: int, depth: int) -> list[Any]:
+    lead = (2, 3)
+    return [
+        any_dtype((*lead, n, w), dtype, i) for i, (n, w) in enumerate(((rows, width), (keys, width), (keys, depth)))
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize(("rows", "keys", "causal"), [(70, 90, False), (70, 70, True), (128, 64, True), (5, 130, True)])
+def test_several_tiles(dtype: str, rows: int, keys: int, causal: bool) -> None:
+    """Forward and backward over more than one tile of queries and of keys, with heads that lie between the positions."""
+    q, k, v = operands(dtype, rows, keys, 24, 16)
+    params = {"causal": causal, "scale": 0.3}
+    between = dict.fromkeys(range(3), (0, 2, 1, 3))
+    expected = PRIMITIVES["attention"].reference(q, k, v, **params)
+    for found, right in zip(primitive("attention", [q, k, v], params, orders=between), expected, strict=True):
+        close(found, right, "float16" if dtype == "float16" else None)
+    out, norm = expected
+    ct = any_dtype(out.shape, dtype, 9)
+    delta = (ct.astype(np.float64) * out).sum(-1).astype(norm.dtype)
+    inputs = [ct, q, k, v, norm, delta]
+    gradients = PRIMITIVES["attention_grad"].reference(*inputs, **params)
+    for found, right in zip(primitive("attention_grad", inputs, params), gradients, strict=True):
+        close(found, right)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float32"])
+def test_masks_that_are_broadcast(kind: str) -> None:
+    """One mask for all heads, with a row that has no keys."""
+    q, k, v = operands("float32", 40, 50, 16, 16)
+    mask = integers((1, 1, 40, 50), 5, dtype="bool") if kind == "bool" else floats((1, 1, 40, 50), 5, dtype="float32")
+    if kind == "bool":
+        mask[0, 0, 3] = False
+    params, whole = {"causal": False, "scale": 0.25}, (2, 3, 40, 50)
+    found = primitive("attention", [q, k, v, mask], params, spreads={3: whole})
+    for mine, right in zip(
+        found, PRIMITIVES["attention"].reference(q, k, v, np.broadcast_to(mask, whole), **params), strict=True
+    ):
+        close(mine, right)
+
+
+def placed(device: Device, arrays: Sequence[Any], dtype: Any = FLOAT64) -> list[Any]:
+    return [operand(device, x, BY_NAME[x.dtype.name], None, f"x{i}") for i, x in enumerate(arrays)]
+
+
+def shown(device: Device, x: Any) -> Any:
+    return device.data[x.memory].view(x.dtype.name).reshape(x.shape)
+
+
+def run(form: AttentionForm, inputs: Sequence[Any], shapes: Sequence[Any], build: Any) -> list[Any]:
+    device = Device()
+    given = placed(device, inputs)
+    outs = placed(device, shapes)
+    if form.dropout is not None:
+        device.place(form.dropout.state, np.array([7, 12], np.uint64).view(np.uint8))
+    device.run(build(form, given, outs))
+    return [shown(device, out) for out in outs]
+
+
+@pytest.mark.parametrize("window", [(8, 8), (20, None), (None, 5), (0, 0), (70, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows(window: tuple[int | None, int | None], causal: bool) -> None:
+    """Sliding windows are masks, forward and backward."""
+    q, k, v = operands("float64", 70, 60, 16, 16)
+    form = AttentionForm(0.5, causal, window)
+    i, j = np.arange(70)[:, None], np.arange(60)
+    left, right = window
+    mask = np.ones((70, 60), bool) if left is None else j >= i - left
+    mask &= True if right is None else j <= i + right
+    mask &= (j <= i) | (not causal)
+    mask = np.broadcast_to(mask, (2, 3, 70, 60))
+    params = {"causal": False, "scale": 0.5}
+    expected = PRIMITIVES["attention"].reference(q, k, v, mask, **params)
+    found = run(form, [q, k, v], [np.zeros_like(q), np.zeros(q.shape[:-1])], attention_steps)
+    for mine, theirs in zip(found, expected, strict=True):
+        close(mine, theirs)
+    out, norm = expected
+    ct = any_dtype(out.shape, "float64", 9)
+    inputs = [ct, q, k, v, norm, (ct * out).sum(-1)]
+    gradients = run(form, inputs, [np.zeros_like(x) for x in (q, k, v)], gradient_steps)
+    for mine, theirs in zip(gradients, PRIMITIVES["attention_grad"].reference(*inputs, mask, **params), strict=True):
+        close(mine, theirs)
+
+
+def test_scores_that_are_changed() -> None:
+    """A softcap and a bias by distance, traced into the kernel."""
+    q, k, v = operands("float64", 40, 40, 16, 16)
+
+    def score(b: Any, scores: Any, at: Any, rows: Any, columns: Any) -> Any:
+        return b.apply("tanh", scores * 0.5) * 2.0 + (columns - rows).to(FLOAT64) * 0.01
+
+    form = AttentionForm(0.5, score=score)
+    raw = q @ np.swapaxes(k, -1, -2) * 0.5
+    scores = np.tanh(raw * 0.5) * 2 + 0.01 * (np.arange(40) - np.arange(40)[:, None])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    found, _ = run(form, [q, k, v], [np.zeros_like(q), np.zeros(q.shape[:-1])], attention_steps)
+    close(found, expected)
+
+
+def test_dropout() -> None:
+    """Weights are left out at the rate, the same ones in the derivative, which finite differences confirm."""
+    q, k, v = operands("float64", 33, 40, 16, 16)
+    form = AttentionForm(0.5, dropout=Dropout(0.4, Memory(16, "state")))
+    shapes = [np.zeros_like(q), np.zeros(q.shape[:-1])]
+    ones = np.zeros_like(v)
+    ones[..., 0] = 1
+    shares, _ = run(form, [q * 0, k, ones], shapes, attention_steps)
+    assert abs(shares[..., 0].mean() - 1) < 0.05 and shares[..., 0].std() > 0.05
+    out, norm = run(form, [q, k, v], shapes, attention_steps)
+    ct = any_dtype(out.shape, "float64", 9)
+    inputs = [ct, q, k, v, norm, (ct * out).sum(-1)]
+    gradients = run(form, inputs, [np.zeros_like(x) for x in (q, k, v)], gradient_steps)
+    for which in range(3):
+        direction = any_dtype(inputs[1 + which].shape, "float64", 20 + which)
+        moved = [x + 1e-6 * direction if i == which else x for i, x in enumerate((q, k, v))]
+        back = [x - 1e-6 * direction if i == which else x for i, x in enumerate((q, k, v))]
+        above, below = (run(form, xs, shapes, attention_steps)[0] for xs in (moved, back))
+        slope = ((above - below) / 2e-6 * ct).sum()
+        np.testing.assert_allclose((gradients[which] * direction).sum(), slope, rtol=1e-6)
