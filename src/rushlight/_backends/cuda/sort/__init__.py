@@ -1,0 +1,1 @@
+"""Sorting as block kernels: stable, NaN above all numbers."""
