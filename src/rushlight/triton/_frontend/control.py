@@ -56,19 +56,20 @@ def _yield(frame: Frame, region: Region, values: Sequence[Value]) -> None:
 # ***** if *****
 
 
-def branch(frame: Frame, condition: tensor, then: Execute, otherwise: Execute) -> None:
+def branch(frame: Frame, condition: tensor, then: Execute, otherwise: Execute, last: bool = False) -> None:
     """Run both branches into regions; variables that differ afterwards are results of the `if`.
 
-    The result of the function (`frame.result`) is merged as a variable too.
+    With `last` nothing of the function follows: only what it returns is merged.
     """
-    before, result = dict(frame.scope), frame.result
+    before, result, node = dict(frame.scope), frame.result, frame.node
     regions, scopes = [], []
     for run in (then, otherwise):
         frame.scope, frame.result = dict(before), result
         with frame.builder.region() as region:
             run()
         regions.append(region)
-        scopes.append({**frame.scope, "return": frame.result})
+        scopes.append({"return": frame.result} if last else {**frame.scope, "return": frame.result})
+    frame.at(node)
     merged = _merged_names(scopes[0], scopes[1])
     values = [_pair(frame, region, scope, merged) for region, scope in zip(regions, scopes, strict=True)]
     for name in merged:
@@ -170,6 +171,7 @@ def count_loop(frame: Frame, node: ast.For, bounds: tl_range, execute: Callable[
         carried.bind(region.params[1:])
         frame.scope[name] = index_of(tensor(region.params[0], low.type))
         _within(frame, lambda: execute(node.body))
+        frame.at(node)
         b.emit("yield", *carried.turn())
     op = b.emit("for", low.handle, high.handle, step.handle, *start, regions=[region])
     frame.scope = outer
@@ -214,6 +216,7 @@ def repeat_loop(
     with b.region(types) as after:
         carried.bind(after.params)
         _within(frame, lambda: execute(node.body))
+        frame.at(node)
         b.emit("yield", *carried.turn())
     op = b.emit("while", *start, regions=[before, after])
     frame.scope = outer

@@ -41,6 +41,9 @@ _MEMBERSHIP: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+_CONVERSIONS: dict[int, Callable[[Any], Any]] = {114: repr, 115: str, 97: ascii}
+
+
 def unsupported(frame: Frame, node: ast.AST, what: str) -> UnsupportedLanguageConstruct:
     """The error for what the language does not have."""
     return UnsupportedLanguageConstruct(frame.place(node), node, what)
@@ -105,11 +108,11 @@ def _joined(frame: Frame, node: ast.JoinedStr) -> constexpr:
     text = ""
     for part in node.values:
         if isinstance(part, ast.Constant):
-            text += part.value
+            text += str(part.value)
         else:
             assert isinstance(part, ast.FormattedValue)
             value = unwrap_deep(evaluate(frame, part.value))
-            value = {114: repr, 115: str, 97: ascii}.get(part.conversion, lambda v: v)(value)
+            value = _CONVERSIONS.get(part.conversion, lambda v: v)(value)
             spec = "" if part.format_spec is None else evaluate(frame, part.format_spec).value
             text += format(value, spec) if spec else str(value)
     return constexpr(text)
@@ -260,7 +263,7 @@ def _lambda(frame: Frame, node: ast.Lambda) -> Callable[..., Any]:
         inner = Frame(frame.inliner, frame.source, {**outer, **dict(zip(names, args, strict=True))})
         return evaluate(inner, node.body)
 
-    function.__triton_builtin__ = True  # type: ignore[attr-defined]
+    function.__triton_builtin__ = True
     return function
 
 

@@ -57,7 +57,7 @@ class Frame:
     def at(self, node: ast.AST) -> None:
         """Operations from here on belong to a node's line."""
         self.node = node
-        self.builder.line = (self.source.file, node.lineno + self.source.first_line - 1)  # type: ignore[attr-defined]
+        self.builder.line = (self.source.file, node.lineno + self.source.first_line - 1)
 
     def place(self, node: ast.AST | None = None) -> Place:
         """Where a node (the current one) stands in the user's file."""

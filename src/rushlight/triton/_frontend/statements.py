@@ -44,6 +44,7 @@ def execute(frame: Frame, stmts: Sequence[ast.stmt]) -> bool:
                 return True
             else:
                 condition = condition_of(test)
+                frame.at(stmt)
                 branch(frame, condition, _run(frame, stmt.body), _run(frame, stmt.orelse))
             continue
         handler = _HANDLERS.get(type(stmt))
@@ -69,7 +70,8 @@ def _taken(frame: Frame, stmt: ast.If, test: Any) -> Sequence[ast.stmt]:
 def _branch_and_finish(frame: Frame, stmt: ast.If, test: tensor, rest: Sequence[ast.stmt]) -> None:
     """An `if` that may return: what follows it belongs to each branch."""
     condition = condition_of(test)
-    branch(frame, condition, _run(frame, [*stmt.body, *rest]), _run(frame, [*stmt.orelse, *rest]))
+    frame.at(stmt)
+    branch(frame, condition, _run(frame, [*stmt.body, *rest]), _run(frame, [*stmt.orelse, *rest]), last=True)
 
 
 def _return(frame: Frame, stmt: ast.Return) -> None:

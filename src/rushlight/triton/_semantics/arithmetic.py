@@ -231,7 +231,7 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcas
         return make(compute("ne", x.handle, zero.handle), wanted)
     if fp_downcast_rounding == "rtz" and x.dtype.is_floating() and wanted.is_floating():
         return _toward_zero(x, wanted)
-    return make(builder().convert(x.handle, scalar_of(wanted)), wanted)  # type: ignore[arg-type]
+    return make(builder().convert(x.handle, scalar_of(wanted)), wanted)
 
 
 def bitcast(x: tensor, wanted: dtype) -> tensor:
@@ -253,12 +253,12 @@ def _same_bits(x: tensor, wanted: dtype) -> tensor:
 def _cast_pointer(x: tensor, wanted: dtype) -> tensor:
     b = builder()
     if x.dtype.is_ptr() and wanted.is_ptr():
-        return make(b.value("pointer_cast", x.handle, to=scalar_of(wanted).to), wanted)  # type: ignore[union-attr]
+        return make(b.value("pointer_cast", x.handle, to=scalar_of(wanted).to), wanted)
     if wanted.is_ptr():
         if not x.dtype.is_int():
             raise TypeError(f"cannot cast {x.dtype} to {wanted}")
         wide = b.convert(x.handle, BY_NAME["int64"])
-        return make(b.value("pointer_cast", wide, to=scalar_of(wanted).to), wanted)  # type: ignore[union-attr]
+        return make(b.value("pointer_cast", wide, to=scalar_of(wanted).to), wanted)
     if wanted.is_int1():
         return cast(make(b.value("address", x.handle, dtype=BY_NAME["int64"]), _INT64), wanted)
     if not (wanted.is_int() and wanted.primitive_bitwidth == 64):
@@ -299,7 +299,7 @@ def _select(condition: Value, a: Value, b: Value) -> Value:
     build = builder()
     if not hasattr(a.type.element, "to"):
         return build.pointwise("select", condition, a, b)
-    to = a.type.element.to  # type: ignore[union-attr]
+    to = a.type.element.to
     one, other = (build.value("address", v, dtype=BY_NAME["int64"]) for v in (a, b))
     return build.value("pointer_cast", build.pointwise("select", condition, one, other), to=to)
 

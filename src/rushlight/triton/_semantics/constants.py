@@ -151,6 +151,6 @@ def constexpr_function(function: Callable[..., Any]) -> Callable[..., Any]:
         kwargs.pop("_semantic", None)
         return function(*unwrap_deep(args), **{k: unwrap_deep(v) for k, v in kwargs.items()})
 
-    called.__triton_builtin__ = True  # type: ignore[attr-defined]
-    called.__constexpr_function__ = True  # type: ignore[attr-defined]
+    called.__triton_builtin__ = True
+    called.__constexpr_function__ = True
     return called

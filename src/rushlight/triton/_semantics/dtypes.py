@@ -211,10 +211,10 @@ class pointer_type(dtype):
         self.name = f"pointer<{element_ty}>" if not const else f"const_pointer<{element_ty}>"
         self.primitive_bitwidth, self.itemsize, self.int_bitwidth, self.int_signedness = 64, 8, 64, None
 
-    def is_ptr(self) -> bool:  # type: ignore[override]
+    def is_ptr(self) -> bool:
         return True
 
-    def is_const(self) -> bool:  # type: ignore[override]
+    def is_const(self) -> bool:
         return self.const
 
     def __eq__(self, other: object) -> bool:
@@ -248,7 +248,7 @@ class block_type(dtype):
         self.primitive_bitwidth, self.itemsize = element_ty.primitive_bitwidth, element_ty.itemsize
         self.int_bitwidth, self.int_signedness = element_ty.int_bitwidth, element_ty.int_signedness
 
-    def is_block(self) -> bool:  # type: ignore[override]
+    def is_block(self) -> bool:
         return True
 
     def get_block_shapes(self) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ def _pointers(pointer: Any) -> tuple[tensor, dtype]:
     if not isinstance(pointer, tensor) or not pointer.dtype.is_ptr():
         shown = pointer.type if isinstance(pointer, tensor) else repr(pointer)
         raise ValueError(f"Unsupported ptr type {shown} in `tl.load` or `tl.store`")
-    return pointer, pointer.dtype.element_ty  # type: ignore[attr-defined]
+    return pointer, pointer.dtype.element_ty
 
 
 # ***** loads and stores *****
@@ -207,7 +207,7 @@ class block_pointer:
 
     def read(self, checked: Sequence[int], padding: str, hints: dict[str, Any]) -> tensor:
         pointer, mask = self.places(self._checked(checked))
-        element = self.base.dtype.element_ty  # type: ignore[attr-defined]
+        element = self.base.dtype.element_ty
         if padding == "nan" and not element.is_floating():
             raise ValueError("Padding option `nan` is not supported for integer block pointers")
         other = None if mask is None else (float("nan") if padding == "nan" else 0)

@@ -55,7 +55,7 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = ROUNDS
         low, high = cast(seed & 0xFFFFFFFF, word), cast((seed >> 32) & 0xFFFFFFFF, word)
     else:
         low, high = seed, constant(0, word, (1,))
-    return philox_impl(*(cast(c, word, bitcast=True) for c in counter), low, high, n_rounds)  # type: ignore[no-any-return]
+    return philox_impl(*(cast(c, word, bitcast=True) for c in counter), low, high, n_rounds)
 
 
 @builtin
@@ -65,13 +65,13 @@ def randint4x(seed: Any, offset: Any, n_rounds: int = ROUNDS) -> tuple[tensor, .
     low = cast(offset, _UINT32)
     zero = zeros_like(low)
     high = cast(offset >> 32, _UINT32) if offset.dtype.primitive_bitwidth > 32 else zero
-    return philox(seed, low, high, zero, zero, n_rounds)  # type: ignore[no-any-return]
+    return philox(seed, low, high, zero, zero, n_rounds)
 
 
 @builtin
 def randint(seed: Any, offset: Any, n_rounds: int = ROUNDS) -> tensor:
     """A block of random uint32."""
-    return randint4x(seed, offset, n_rounds)[0]  # type: ignore[no-any-return]
+    return randint4x(seed, offset, n_rounds)[0]
 
 
 @builtin
@@ -80,13 +80,13 @@ def uint_to_uniform_float(x: tensor) -> tensor:
     narrow = x.dtype.int_bitwidth == 32
     word = cast(x, _INT32 if narrow else _INT64, bitcast=True)
     scale = 4.6566127342e-10 if narrow else 1.0842020432385337e-19
-    return where(word < 0, ~word, word) * scale  # type: ignore[no-any-return]
+    return where(word < 0, ~word, word) * scale
 
 
 @builtin
 def rand(seed: Any, offset: Any, n_rounds: int = ROUNDS) -> tensor:
     """A block of float32, uniform in [0, 1)."""
-    return uint_to_uniform_float(randint(seed, offset, n_rounds))  # type: ignore[no-any-return]
+    return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
 @builtin
@@ -108,7 +108,7 @@ def pair_uniform_to_normal(u1: Any, u2: Any) -> tuple[tensor, tensor]:
 def randn(seed: Any, offset: Any, n_rounds: int = ROUNDS) -> tensor:
     """A block of float32 of the normal distribution."""
     first, second = (uint_to_uniform_float(word) for word in randint4x(seed, offset, n_rounds)[:2])
-    return pair_uniform_to_normal(first, second)[0]  # type: ignore[no-any-return]
+    return pair_uniform_to_normal(first, second)[0]
 
 
 @builtin

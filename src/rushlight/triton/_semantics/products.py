@@ -144,4 +144,4 @@ def dot_scaled(
         raise NotImplementedError("dot_scaled: operands packed along the outer dim (lhs_k_pack or rhs_k_pack False)")
     a = _scaled(_unpacked(lhs, lhs_format, 1), lhs_scale, 1)
     b = _scaled(_unpacked(rhs, rhs_format, 0), rhs_scale, 0)
-    return dot(a, b, acc, input_precision="ieee", out_dtype=out_dtype)  # type: ignore[no-any-return]
+    return dot(a, b, acc, input_precision="ieee", out_dtype=out_dtype)

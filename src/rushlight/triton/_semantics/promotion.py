@@ -72,7 +72,7 @@ def operands(*values: Any, pointers: bool = False, division: bool = False, conve
 def _check_pointers(types: Sequence[dtype], pointers: bool) -> None:
     first = next(t for t in types if t.is_ptr())
     for other in types:
-        if not pointers or other.is_floating() or (other.is_ptr() and other.element_ty != first.element_ty):  # type: ignore[attr-defined]
+        if not pointers or other.is_floating() or (other.is_ptr() and other.element_ty != first.element_ty):
             raise TypeError(f"invalid operands of type {types[0]} and {types[1]}")
 
 
@@ -91,7 +91,7 @@ def _common(values: Sequence[Any], types: Sequence[dtype], division: bool) -> dt
 def cast_operand(value: Any, element: dtype) -> tensor:
     """A tensor or a number in the type of a computation; ValueError for a number that it cannot hold."""
     if isinstance(value, tensor):
-        return value.to(element)  # type: ignore[attr-defined,no-any-return]
+        return value.to(element)
     if value < 0 and element.is_int_unsigned():
         raise ValueError(
             "Cannot perform a binary operation between an unsigned tensor and a negative scalar. "

@@ -104,7 +104,7 @@ def _add(a: tensor, b: tensor) -> tensor:
 def sum(input: Any, axis: int | None = None, keep_dims: bool = False, dtype: Any = None) -> tensor:
     """The sum along an axis, or of all elements."""
     x = to_tensor(input)
-    return reduce(cast(x, _sum_type(x.dtype, dtype)), axis, _add, keep_dims)  # type: ignore[no-any-return]
+    return reduce(cast(x, _sum_type(x.dtype, dtype)), axis, _add, keep_dims)
 
 
 def _best(greater: bool, left: bool) -> Combine:
@@ -176,14 +176,14 @@ def min(
 @builtin
 def argmax(input: Any, axis: int | None, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
     """The index of the greatest along an axis."""
-    return _extreme(True, input, axis, True, tie_break_left, keep_dims)[1]  # type: ignore[no-any-return]
+    return _extreme(True, input, axis, True, tie_break_left, keep_dims)[1]
 
 
 @member()
 @builtin
 def argmin(input: Any, axis: int | None, tie_break_left: bool = True, keep_dims: bool = False) -> tensor:
     """The index of the least along an axis."""
-    return _extreme(False, input, axis, True, tie_break_left, keep_dims)[1]  # type: ignore[no-any-return]
+    return _extreme(False, input, axis, True, tie_break_left, keep_dims)[1]
 
 
 def _of_integers(name: str, x: tensor) -> tensor:
@@ -196,21 +196,21 @@ def _of_integers(name: str, x: tensor) -> tensor:
 @builtin
 def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
     """Bits that are set in an odd number of elements."""
-    return reduce(_of_integers("xor_sum", input), axis, lambda a, b: a ^ b, keep_dims)  # type: ignore[no-any-return]
+    return reduce(_of_integers("xor_sum", input), axis, lambda a, b: a ^ b, keep_dims)
 
 
 @member()
 @builtin
 def reduce_or(input: tensor, axis: int | None, keep_dims: bool = False) -> tensor:
     """Bits that are set in any element."""
-    return reduce(_of_integers("reduce_or", input), axis, lambda a, b: a | b, keep_dims)  # type: ignore[no-any-return]
+    return reduce(_of_integers("reduce_or", input), axis, lambda a, b: a | b, keep_dims)
 
 
 @member()
 @builtin
 def cumsum(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) -> tensor:
     """Sums up to each place of an axis."""
-    return associative_scan(cast(input, _sum_type(input.dtype, dtype)), axis, _add, reverse)  # type: ignore[no-any-return]
+    return associative_scan(cast(input, _sum_type(input.dtype, dtype)), axis, _add, reverse)
 
 
 @member()
@@ -218,7 +218,7 @@ def cumsum(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) 
 def cumprod(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) -> tensor:
     """Products up to each place of an axis."""
     x = cast(input, _sum_type(input.dtype, dtype))
-    return associative_scan(x, axis, lambda a, b: a * b, reverse)  # type: ignore[no-any-return]
+    return associative_scan(x, axis, lambda a, b: a * b, reverse)
 
 
 @member()

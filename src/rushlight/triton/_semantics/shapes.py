@@ -30,7 +30,7 @@ def sizes_of(words: Sequence[Any]) -> tuple[int, ...]:
     for size in sizes:
         if isinstance(size, tensor) or not isinstance(size, int):
             raise TypeError(f"Shape element must have type `constexpr[int]`, got {size!r}")
-    return sizes  # type: ignore[no-any-return]
+    return sizes
 
 
 # ***** sources *****
@@ -192,7 +192,7 @@ def trans(input: tensor, *dims: Any) -> tensor:
     return permute(input, [*range(n - 2), n - 1, n - 2])
 
 
-tensor.T = property(trans)  # type: ignore[attr-defined]
+tensor.T = property(trans)
 
 
 @builtin

@@ -150,7 +150,7 @@ class ASTSource:
         self.attrs = dict(attrs or {})
 
     def keys(self) -> list[Any]:
-        found = []
+        found: list[Any] = []
         for param in self.fn.params:
             type = self.signature.get(param.name, "constexpr")
             if param.name in self.constants or type == "constexpr":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import time
@@ -13,6 +12,7 @@ from typing import Any
 from ..compiler.errors import CompilationError
 from ..testing import do_bench as default_bench
 from .cache import FileCacheManager
+from .driver import driver
 from .errors import AutotunerError, OutOfResources
 from .jit import JITFunction, KernelInterface
 
@@ -83,7 +83,10 @@ class Autotuner(KernelInterface[Any]):
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.configs_timings: dict[Config, Any] = {}
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
-        self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
+        self.restore_copies: dict[str, Any] = {}
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook: Callable[..., Any] = pre_hook or self._reset
+        self.post_hook: Callable[..., Any] = post_hook or self._restore
         prune = dict(prune_configs_by or {})
         self.perf_model, self.configs_top_k = prune.get("perf_model"), prune.get("top_k", 1.0)
         self.early_config_prune = prune.get("early_config_prune")
@@ -94,8 +97,9 @@ class Autotuner(KernelInterface[Any]):
         self.bench_time = 0.0
 
     @property
-    def base_fn(self) -> JITFunction[Any]:
-        return _innermost(self.fn)
+    def base_fn(self) -> Callable[..., Any]:
+        """The Python function."""
+        return _innermost(self.fn).fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
@@ -107,20 +111,19 @@ class Autotuner(KernelInterface[Any]):
 
     # ***** measuring *****
 
-    def pre_hook(self, named: dict[str, Any], reset_only: bool = False) -> dict[str, Any]:
-        """What is done before a launch; the values to set back after it."""
-        if self.user_pre_hook is not None:
-            if "reset_only" in inspect.signature(self.user_pre_hook).parameters:
-                self.user_pre_hook(named, reset_only=reset_only)
-            else:
-                self.user_pre_hook(named)
-            return {}
+    def _reset(self, named: dict[str, Any], reset_only: bool = False) -> None:
+        """Set arguments to 0, and keep those to be set back."""
         for name in self.reset_to_zero:
             if named.get(name) is not None:
                 named[name].zero_()
-        if reset_only:
-            return {}
-        return {name: named[name].clone() for name in self.restore_value if named.get(name) is not None}
+        if not reset_only:
+            self.restore_copies = {n: named[n].clone() for n in self.restore_value if named.get(n) is not None}
+
+    def _restore(self, named: dict[str, Any], exception: Exception | None) -> None:
+        """Set arguments back."""
+        for name, value in self.restore_copies.items():
+            named[name].copy_(value)
+        self.restore_copies = {}
 
     def _bench(self, args: Sequence[Any], config: Config, meta: dict[str, Any]) -> Any:
         """Quantiles of the milliseconds of a launch; infinity for a configuration that cannot run."""
@@ -135,14 +138,13 @@ class Autotuner(KernelInterface[Any]):
         def launch() -> None:
             if config.pre_hook is not None:
                 config.pre_hook(named)
-            kept = self.pre_hook(named)
+            self.pre_hook(named)
             try:
                 self.fn.run(*args, **current)
-            finally:
-                for name, value in kept.items():
-                    named[name].copy_(value)
-            if self.user_post_hook is not None:
-                self.user_post_hook(named, exception=None)
+            except Exception as error:
+                self.post_hook(named, exception=error)
+                raise
+            self.post_hook(named, exception=None)
 
         bench = self._do_bench or (
             lambda f, quantiles: default_bench(f, self.warmup_ms, self.rep_ms, quantiles=quantiles)
@@ -154,11 +156,11 @@ class Autotuner(KernelInterface[Any]):
 
     def _tune(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any]) -> Config:
         pruned = self.prune_configs(kwargs)
-        stored = self._stored(key, pruned) if self.cache_results else None
+        stored = self._stored(key) if self.cache_results else None
         if stored is not None:
             return stored
         begin = time.perf_counter()
-        timings = {config: self._bench(args, config, kwargs) for config in pruned}
+        timings = {config: self._bench(args, config, kwargs) for config in _distinct(pruned)}
         self.bench_time = time.perf_counter() - begin
         best = min(timings, key=lambda config: _first(timings[config]))
         if _first(timings[best]) == float("inf"):
@@ -174,26 +176,25 @@ class Autotuner(KernelInterface[Any]):
         try:
             self.fn.run(*args, **{**kwargs, **config.all_kwargs()})
         except Exception as error:
-            raise AutotunerError(f"no configuration of {self.base_fn.__name__} ran; {config}: {error}") from error  # type: ignore[attr-defined]
+            raise AutotunerError(f"no configuration of {self.base_fn.__name__} ran; {config}: {error}") from error
         return config
 
     # ***** results on disk *****
 
-    def _file(self, key: tuple[Any, ...], configs: Sequence[Config]) -> FileCacheManager:
-        text = json.dumps([self.base_fn.src, list(map(str, key)), list(map(str, configs)), "rushlight"])
+    def _file(self, key: tuple[Any, ...]) -> FileCacheManager:
+        text = json.dumps([_innermost(self.fn).src, list(map(str, key)), list(map(str, self.configs)), "rushlight"])
         return FileCacheManager(hashlib.sha256(text.encode()).hexdigest())
 
-    def _stored(self, key: tuple[Any, ...], configs: Sequence[Config]) -> Config | None:
-        path = self._file(key, configs).get_file("best.json")
+    def _stored(self, key: tuple[Any, ...]) -> Config | None:
+        path = self._file(key).get_file("best.json")
         if path is None:
             return None
         with open(path) as file:
             wanted = json.load(file)
-        return next((config for config in configs if str(config) == wanted), None)
+        return next((config for config in self.configs if str(config) == wanted), None)
 
     def _store(self, key: tuple[Any, ...], best: Config) -> None:
-        configs = self.prune_configs({}) if self.early_config_prune is None else self.configs
-        self._file(key, configs).put(json.dumps(str(best)), "best.json")
+        self._file(key).put(json.dumps(str(best)), "best.json")
 
     # ***** launches *****
 
@@ -217,7 +218,7 @@ class Autotuner(KernelInterface[Any]):
         if config is None:
             config = self.cache[key] = self._tune(key, args, kwargs)
             if os.environ.get("TRITON_PRINT_AUTOTUNING", "0") == "1":
-                name = self.base_fn.__name__  # type: ignore[attr-defined]
+                name = self.base_fn.__name__
                 print(
                     f"Triton autotuning for function {name}, with key as {key}, finished after {self.bench_time:.2f}s, best config selected: {config};"
                 )
@@ -240,12 +241,22 @@ class Autotuner(KernelInterface[Any]):
                 configs = sorted(configs, key=lambda c: self.perf_model(**{**named, **c.all_kwargs()}))[:count]
         return configs
 
-    def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:  # type: ignore[override]
+    def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Compile every configuration."""
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         found = [self.fn.warmup(*args, **kwargs, **config.all_kwargs()) for config in self.prune_configs(kwargs)]
         self.nargs = None
         return found
+
+
+def _distinct(configs: Sequence[Config]) -> list[Config]:
+    """One of those that give the same kernel: without a GPU, numbers of warps and stages change nothing."""
+    if driver.active.get_current_target().warp_size > 1:
+        return list(configs)
+    found: dict[Any, Config] = {}
+    for config in configs:
+        found.setdefault((repr(sorted(config.kwargs.items())), config.pre_hook), config)
+    return list(found.values())
 
 
 def _first(timing: Any) -> float:

@@ -75,7 +75,7 @@ class JITFunction(KernelInterface[T]):
         self.kernels: dict[Any, CompiledKernel] = {}
         self._places = {name: i for i, name in enumerate(self.arg_names)}
         self._defaults = [p.default if p.has_default else _MISSING for p in self.params]
-        update_wrapper(self, fn)  # type: ignore[arg-type]
+        update_wrapper(self, fn)
 
     # ***** what programs look at *****
 
@@ -124,7 +124,7 @@ class JITFunction(KernelInterface[T]):
         """The arguments in the order of the parameters; takes them out of `kwargs`, which keeps the options."""
         values = [*args, *self._defaults[len(args) :]]
         if len(values) > len(self.params):
-            raise TypeError(f"{self.__name__}() takes {len(self.params)} arguments but {len(args)} were given")  # type: ignore[attr-defined]
+            raise TypeError(f"{self.__name__}() takes {len(self.params)} arguments but {len(args)} were given")
         for name in list(kwargs):
             place = self._places.get(name)
             if place is not None:
@@ -244,13 +244,13 @@ class TensorWrapper:
         self.data, self.device, self.shape = base.data, base.device, base.shape
 
     def data_ptr(self) -> int:
-        return self.base.data_ptr()  # type: ignore[no-any-return]
+        return self.base.data_ptr()
 
     def stride(self, *args: Any) -> Any:
         return self.base.stride(*args)
 
     def element_size(self) -> int:
-        return self.base.element_size()  # type: ignore[no-any-return]
+        return self.base.element_size()
 
     def cpu(self) -> TensorWrapper:
         return TensorWrapper(self.base.cpu(), self.dtype)

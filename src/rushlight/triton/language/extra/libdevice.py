@@ -9,10 +9,14 @@ from typing import Any
 
 from ..._semantics.mathematics import FUNCTIONS
 
-__all__ = [*sorted(FUNCTIONS)]
+__all__: list[str] = []  # the names come by `__getattr__`
 
 
 def __getattr__(name: str) -> Any:
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    raise AttributeError(f"libdevice has no function {name!r} in rushlight; there are {', '.join(__all__)}")
+    raise AttributeError(f"libdevice has no function {name!r} in rushlight; there are {', '.join(sorted(FUNCTIONS))}")
+
+
+def __dir__() -> list[str]:
+    return sorted(FUNCTIONS)
