@@ -263,7 +263,7 @@ def _lambda(frame: Frame, node: ast.Lambda) -> Callable[..., Any]:
         inner = Frame(frame.inliner, frame.source, {**outer, **dict(zip(names, args, strict=True))})
         return evaluate(inner, node.body)
 
-    function.__triton_builtin__ = True
+    vars(function)["__triton_builtin__"] = True
     return function
 
 

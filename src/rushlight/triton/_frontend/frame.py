@@ -57,7 +57,8 @@ class Frame:
     def at(self, node: ast.AST) -> None:
         """Operations from here on belong to a node's line."""
         self.node = node
-        self.builder.line = (self.source.file, node.lineno + self.source.first_line - 1)
+        line: int = getattr(node, "lineno", 1)
+        self.builder.line = (self.source.file, line + self.source.first_line - 1)
 
     def place(self, node: ast.AST | None = None) -> Place:
         """Where a node (the current one) stands in the user's file."""

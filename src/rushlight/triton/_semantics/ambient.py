@@ -67,5 +67,5 @@ def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
         kwargs.pop("_semantic", None)
         return function(*map(unwrap_deep, args), **{key: unwrap_deep(value) for key, value in kwargs.items()})
 
-    called.__triton_builtin__ = True
+    vars(called)["__triton_builtin__"] = True
     return called

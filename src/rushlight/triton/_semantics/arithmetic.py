@@ -10,7 +10,7 @@ from rushlight._interface.blocks import BY_NAME, Value
 
 from .ambient import builder, builtin
 from .constants import unwrap
-from .dtypes import BY_TRITON_NAME, dtype, scalar_of
+from .dtypes import BY_TRITON_NAME, dtype, number_of, pointed_to, scalar_of
 from .promotion import broadcast_values, operands
 from .values import constant, make, member, tensor, to_tensor
 
@@ -231,7 +231,7 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcas
         return make(compute("ne", x.handle, zero.handle), wanted)
     if fp_downcast_rounding == "rtz" and x.dtype.is_floating() and wanted.is_floating():
         return _toward_zero(x, wanted)
-    return make(builder().convert(x.handle, scalar_of(wanted)), wanted)
+    return make(builder().convert(x.handle, number_of(wanted)), wanted)
 
 
 def bitcast(x: tensor, wanted: dtype) -> tensor:
@@ -253,12 +253,12 @@ def _same_bits(x: tensor, wanted: dtype) -> tensor:
 def _cast_pointer(x: tensor, wanted: dtype) -> tensor:
     b = builder()
     if x.dtype.is_ptr() and wanted.is_ptr():
-        return make(b.value("pointer_cast", x.handle, to=scalar_of(wanted).to), wanted)
+        return make(b.value("pointer_cast", x.handle, to=pointed_to(wanted)), wanted)
     if wanted.is_ptr():
         if not x.dtype.is_int():
             raise TypeError(f"cannot cast {x.dtype} to {wanted}")
         wide = b.convert(x.handle, BY_NAME["int64"])
-        return make(b.value("pointer_cast", wide, to=scalar_of(wanted).to), wanted)
+        return make(b.value("pointer_cast", wide, to=pointed_to(wanted)), wanted)
     if wanted.is_int1():
         return cast(make(b.value("address", x.handle, dtype=BY_NAME["int64"]), _INT64), wanted)
     if not (wanted.is_int() and wanted.primitive_bitwidth == 64):

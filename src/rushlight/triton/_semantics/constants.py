@@ -22,7 +22,7 @@ _COMPARE = {
     "eq": operator.eq,
     "ne": operator.ne,
 }
-_UNARY = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
+_UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
 
 
 class constexpr:
@@ -34,6 +34,7 @@ class constexpr:
     """
 
     __slots__ = ("value",)
+    value: Any
 
     def __init__(self, value: Any) -> None:
         while isinstance(value, constexpr):
@@ -109,8 +110,8 @@ for _name, _function in _BINARY.items():
     setattr(constexpr, f"__r{_name}__", _binary(_function, True))
 for _name, _function in _COMPARE.items():
     setattr(constexpr, f"__{_name}__", _binary(_function, False))
-for _name, _function in _UNARY.items():
-    setattr(constexpr, f"__{_name}__", _unary(_function))
+for _name, _one in _UNARY.items():
+    setattr(constexpr, f"__{_name}__", _unary(_one))
 
 
 def is_runtime(value: Any) -> bool:
@@ -151,6 +152,5 @@ def constexpr_function(function: Callable[..., Any]) -> Callable[..., Any]:
         kwargs.pop("_semantic", None)
         return function(*unwrap_deep(args), **{k: unwrap_deep(v) for k, v in kwargs.items()})
 
-    called.__triton_builtin__ = True
-    called.__constexpr_function__ = True
+    vars(called).update(__triton_builtin__=True, __constexpr_function__=True)
     return called

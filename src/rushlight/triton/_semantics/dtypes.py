@@ -13,7 +13,17 @@ from typing import Any
 
 from rushlight._interface.blocks import BY_NAME, DType, Pointer, Tile
 
-__all__ = ["BY_TRITON_NAME", "block_type", "dtype", "dtype_of", "pointer_type", "scalar_of", "tile_of"]
+__all__ = [
+    "BY_TRITON_NAME",
+    "block_type",
+    "dtype",
+    "dtype_of",
+    "number_of",
+    "pointed_to",
+    "pointer_type",
+    "scalar_of",
+    "tile_of",
+]
 
 # name in Triton, bits, bits of the mantissa, name of our dtype
 _FLOATS = (
@@ -35,6 +45,8 @@ _BITS = {name: bits for name, bits, _, _ in _FLOATS} | {name: int(name.lstrip("u
 
 class dtype:
     """An element type, compared by name: `fp32`, `int64`, `int1` (a mask), `void`."""
+
+    element_ty: dtype  # of pointers and blocks
 
     class SIGNEDNESS(enum.Enum):
         SIGNED = 0
@@ -152,20 +164,16 @@ class dtype:
     def is_dtype(name: str) -> bool:
         return name in _BITS or name == "void"
 
-    @staticmethod
-    def is_void() -> bool:
+    def is_void(self) -> bool:
         return False
 
-    @staticmethod
-    def is_block() -> bool:
+    def is_block(self) -> bool:
         return False
 
-    @staticmethod
-    def is_ptr() -> bool:
+    def is_ptr(self) -> bool:
         return False
 
-    @staticmethod
-    def is_const() -> bool:
+    def is_const(self) -> bool:
         return False
 
     @property
@@ -283,6 +291,21 @@ def scalar_of(type: dtype) -> DType | Pointer:
     if ours is None:
         raise NotImplementedError(f"rushlight has no dtype for {type}")
     return BY_NAME[ours]
+
+
+def pointed_to(type: dtype) -> DType:
+    """The dtype of the block IR that pointers of a type point to."""
+    element = scalar_of(type)
+    assert isinstance(element, Pointer)
+    return element.to
+
+
+def number_of(type: dtype) -> DType:
+    """The dtype of the block IR of numbers; TypeError for pointers."""
+    element = scalar_of(type)
+    if isinstance(element, Pointer):
+        raise TypeError(f"{type} is no type of numbers")
+    return element
 
 
 def tile_of(type: dtype) -> Tile:

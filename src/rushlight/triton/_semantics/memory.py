@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rushlight._interface.blocks import Value
@@ -28,7 +28,7 @@ _ORDERS = {None: "acq_rel", "acquire": "acquire", "release": "release", "acq_rel
 _SCOPES = {None: "gpu", "gpu": "gpu", "cta": "cta", "sys": "sys"}
 
 
-def _one_of(value: Any, words: Sequence[Any], what: str) -> Any:
+def _one_of(value: Any, words: Collection[Any], what: str) -> Any:
     if value not in words:
         raise ValueError(f"{what} {value!r} is not supported; there are {', '.join(repr(w) for w in words)}")
     return value

@@ -31,8 +31,9 @@ class range:
         warp_specialize: bool = False,
         disable_licm: bool = False,
     ) -> None:
-        self.start, self.end = (0, arg1) if arg2 is None else (arg1, arg2)
-        self.step = 1 if step is None else step
+        self.start: Any = 0 if arg2 is None else arg1
+        self.end: Any = arg1 if arg2 is None else arg2
+        self.step: Any = 1 if step is None else step
         self.num_stages = num_stages
 
     def __iter__(self) -> Any:

@@ -192,7 +192,7 @@ def trans(input: tensor, *dims: Any) -> tensor:
     return permute(input, [*range(n - 2), n - 1, n - 2])
 
 
-tensor.T = property(trans)
+setattr(tensor, "T", property(trans))  # noqa: B010
 
 
 @builtin

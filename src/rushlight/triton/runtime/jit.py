@@ -31,6 +31,7 @@ class KernelInterface(Generic[T]):
     """What is launched by `kernel[grid](*args)`."""
 
     run: Callable[..., Any]
+    __name__: str
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A launch over a grid: one to three numbers, or a function of the arguments that gives them."""
