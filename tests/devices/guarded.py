@@ -21,6 +21,7 @@ from rushlight._backends.registry import backends, host, unregister
 from rushlight._backends.registry import register as register_backend
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._engine.core.tensor import from_owner
+from rushlight._engine.random.random import _BY_DEVICE
 from rushlight._types.device import Device
 
 PAGE = mmap.PAGESIZE
@@ -192,3 +193,5 @@ def registered() -> Iterator[None]:
         yield
     finally:
         unregister(GuardedBackend.type)
+        for device in [d for d in _BY_DEVICE if d.type == GuardedBackend.type]:
+            del _BY_DEVICE[device]  # its kernels are of the backend that is gone

@@ -14,7 +14,7 @@ __all__ = [
     "add_type",
     "as_device",
     "on_default_device",
-    "on_host_device",
+    "on_recorded_device",
     "private_type",
     "remove_type",
     "rename_private_type",
@@ -81,6 +81,11 @@ class Device:
             _TEXTS[text] = device
         return device
 
+    @property
+    def real(self) -> Device:
+        """Itself; what a device stands for, for one of a program that is recorded."""
+        return self
+
     def __repr__(self) -> str:
         return (
             f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
@@ -102,7 +107,7 @@ class Device:
 
 # Device types that tensors can be on -> the device with its index; those that count as accelerators, in reverse order
 # of preference -> whether this machine has one.
-_TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: _host_device(), "meta": lambda device: META}
+_TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: CPU, "meta": lambda device: META}
 _ACCELERATORS: dict[str, Callable[[], bool]] = {}
 
 
@@ -151,18 +156,14 @@ META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
-# What stands for the CPU in this thread, once a module that records programs is loaded.
-_host_stand_in: Callable[[], Device] | None = None
+# What stands for a device in this thread, once a module that records programs is loaded.
+_stand_in: Callable[[Device], Device] | None = None
 
 
-def on_host_device(stand_in: Callable[[], Device]) -> None:
-    """Let `stand_in()` say which device a program of this thread means by the CPU."""
-    global _host_stand_in
-    _host_stand_in = stand_in
-
-
-def _host_device() -> Device:
-    return CPU if _host_stand_in is None else _host_stand_in()
+def on_recorded_device(stand_in: Callable[[Device], Device]) -> None:
+    """Let `stand_in(device)` say which device a program of this thread means by a canonical one."""
+    global _stand_in
+    _stand_in = stand_in
 
 
 def on_default_device(hook: Callable[[], None]) -> None:
@@ -187,13 +188,14 @@ def as_device(value: Any) -> Device:
     """The canonical device for a user's argument: None (the default), a string or a device.  Devices we lack raise."""
     if value is None:
         value = _DEFAULTS[-1]
-        return value if value is not CPU or _host_stand_in is None else _host_stand_in()
+        return value if _stand_in is None else _stand_in(value)
     if value is CPU or value == "cpu":
-        return _host_device()
+        return CPU if _stand_in is None else _stand_in(CPU)
     device = value if isinstance(value, Device) else Device(value)
-    if type(device) is not Device:  # a stand-in for the CPU is a device of its own
+    if type(device) is not Device:  # what stands for another device is a device of its own
         return device
     canonical = _TYPES.get(device.type)
     if canonical is None:
         raise MissingDeviceError(f"rushlight was asked for device '{device}', but has only: {', '.join(_TYPES)}")
-    return canonical(device)
+    found = canonical(device)
+    return found if _stand_in is None else _stand_in(found)

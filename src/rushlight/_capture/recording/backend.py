@@ -9,15 +9,15 @@ from threading import Lock
 from typing import Any
 
 from rushlight._backends.protocol import Backend, Block
-from rushlight._backends.registry import host
+from rushlight._backends.registry import backend_of, host
 from rushlight._base.errors import PACKAGE
-from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.device import RecordedDevice, recorded, with_backends
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.log import Call, Copy, Fill
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import from_owner
 from rushlight._graph.core import Graph
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import extent
 from rushlight._types.symbols import hint
@@ -61,6 +61,7 @@ class RecordedExecutable:
 
     __slots__ = (
         "_arguments",
+        "_device",
         "_real",
         "aliased",
         "aliases",
@@ -76,10 +77,12 @@ class RecordedExecutable:
         graph: Graph,
         in_layouts: Sequence[tuple[int, ...] | None],
         out_layouts: Sequence[tuple[int, ...]],
+        device: RecordedDevice,
         aliases: Mapping[int, int],
         overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        self._arguments = (graph, in_layouts, out_layouts, CPU, aliases, overlaps)
+        self._arguments = (graph, in_layouts, out_layouts, device.real, aliases, overlaps)
+        self._device = device
         self._real: Any = None
         self.graph, self.in_layouts, self.out_layouts = graph, list(in_layouts), list(out_layouts)
         self.aliases = dict(aliases)
@@ -93,14 +96,14 @@ class RecordedExecutable:
         ]
 
     def __call__(self, *words: Any) -> Any:
-        made = [allocated(nbytes) for _, nbytes in self.fresh]
+        made = [allocated(nbytes, self._device) for _, nbytes in self.fresh]
         current().note(Call(self, words, [storage.ptr for storage in made]))
         return made[0] if len(made) == 1 else tuple(made) if made else None
 
     def real(self) -> Any:
-        """The host's executable of the same graph."""
+        """The real device's executable of the same graph."""
         if self._real is None:
-            self._real = host().compile(*self._arguments)
+            self._real = backend_of(self._device.real).compile(*self._arguments)
         return self._real
 
     @property
@@ -119,19 +122,27 @@ class RecordedBlock(Block):
     movable = True
 
 
-def allocated(nbytes: int) -> Any:
+def allocated(nbytes: int, device: RecordedDevice) -> Any:
     """A storage over addresses without memory."""
-    size = hint(nbytes)
+    recording, size = current(), hint(nbytes)
+    recording.on(device)
     address = ADDRESSES.take(size)
-    current().extend(address, nbytes)
-    return from_owner(address, size, RecordedBlock(address, size, TRACED))
+    recording.extend(address, nbytes)
+    return from_owner(address, size, RecordedBlock(address, size, device))
 
 
 class RecordingBackend(Backend):
-    """See the module's text."""
+    """See the module's text; `real` is the device that programs run on, `device` what stands for it."""
 
-    type = "cpu"
     accelerator = False
+
+    def __init__(self, real: Device) -> None:
+        self.type, self.real = real.type, real  # type: ignore[misc] # one backend for each device
+
+    @property
+    def device(self) -> RecordedDevice:
+        """What stands for the device."""
+        return recorded(self.real)
 
     def _missing(self, what: str) -> NotImplementedError:
         raise RecordingError(f"a program that needs {what} cannot be recorded")
@@ -139,10 +150,10 @@ class RecordingBackend(Backend):
     # ***** memory *****
 
     def allocate(self, nbytes: int, device: Device) -> Any:
-        return allocated(nbytes)
+        return allocated(nbytes, self.device)
 
     def zeros(self, nbytes: int, device: Device) -> Any:
-        storage = allocated(nbytes)
+        storage = allocated(nbytes, self.device)
         current().note(Fill(storage.ptr, nbytes, None))
         return storage
 
@@ -162,7 +173,7 @@ class RecordingBackend(Backend):
 
     @property
     def target(self) -> Any:
-        return host().target
+        return backend_of(self.real).target
 
     def compile(
         self,
@@ -174,11 +185,11 @@ class RecordingBackend(Backend):
         overlaps: Mapping[int, Sequence[int]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        host().expect(graph)
-        return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {}, overlaps)
+        backend_of(self.real).expect(graph)
+        return RecordedExecutable(graph, in_layouts, out_layouts, self.device, aliases or {}, overlaps)
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
-        return host().steps(graph, in_layouts, out_layouts)
+        return backend_of(self.real).steps(graph, in_layouts, out_layouts)
 
     # ***** elements *****
 
@@ -196,7 +207,7 @@ class RecordingBackend(Backend):
 
     @property
     def selection_piece(self) -> int:
-        return host().selection_piece
+        return backend_of(self.real).selection_piece
 
     # ***** random numbers *****
 
@@ -207,7 +218,7 @@ class RecordingBackend(Backend):
         return draw
 
     def memory_stats(self, device: Device) -> Mapping[str, int]:
-        return host().memory_stats(device)
+        return backend_of(self.real).memory_stats(self.real)
 
 
 _INNER = tuple(
@@ -229,4 +240,4 @@ def asking() -> str:
     return name
 
 
-TRACED.backend = RecordingBackend()
+with_backends(RecordingBackend)

@@ -16,7 +16,7 @@ from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._graph.core import Graph
-from rushlight._types.device import CPU
+from rushlight._types.device import Device
 
 __all__ = ["NAME", "ProgramBackwardSpec", "Variant"]
 
@@ -42,10 +42,11 @@ class ProgramBackwardSpec(BackwardSpec):
         backward: Backward,
         wrt: Sequence[int],
         mask: Sequence[bool],
+        device: Device,
         variant: Callable[[tuple[bool, ...], tuple[bool, tuple[int, ...]]], Variant],
         several: Sequence[int] = (),
     ) -> None:
-        super().__init__(NAME, backward, wrt, mask, CPU, GRAPH_CALLS)
+        super().__init__(NAME, backward, wrt, mask, device, GRAPH_CALLS)
         self._variant, self._lock, self.several = variant, Lock(), tuple(several)
         self.inner: dict[int, tuple[int, ...]] = {}
         self.joined: dict[int, frozenset[int]] = {}

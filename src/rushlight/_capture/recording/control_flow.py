@@ -13,6 +13,7 @@ from typing import Any
 from rushlight._backends.reference import run as run_by_reference
 from rushlight._capture.recording.assemble import Assembler, Given
 from rushlight._capture.recording.backend import allocated
+from rushlight._capture.recording.device import recorded
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Check, Collective, Copy, Draw, Loop, Part, Read
 from rushlight._capture.recording.memory import InputBackward, OpenPart
@@ -211,7 +212,7 @@ def results_of(specs: Sequence[Spec]) -> list[Tensor]:
     """Recorded tensors over new memory, row-major."""
     made = []
     for spec in specs:
-        storage = allocated(spec.nbytes)
+        storage = allocated(spec.nbytes, recorded(spec.device))
         made.append(make(storage, Spec.of(spec.dtype, spec.device, spec.shape), storage.ptr))
     return made
 

@@ -1,21 +1,38 @@
-"""The CPU as a program sees it that is being recorded: a device of its own that prints and compares as `cpu`."""
+"""Devices as a program sees them that is being recorded: devices of their own that print and compare as the real ones.
+
+>>> from rushlight._capture.recording.device import recorded, shown
+>>> from rushlight._types.device import CPU
+>>> recorded(CPU), recorded(CPU) == CPU, recorded(CPU) is CPU, shown(recorded(CPU)) is CPU
+(device(type='cpu'), True, False, True)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from rushlight._engine.core.state import RECORDING, STATE
-from rushlight._engine.random.random import _BY_DEVICE, default_generator
-from rushlight._types.device import CPU, Device, on_host_device
+from rushlight._types.device import CPU, META, Device, on_recorded_device
 
-__all__ = ["TRACED", "shown"]
+__all__ = ["TRACED", "RecordedDevice", "recorded", "shown", "with_backends"]
 
 
-class RecordedHost(Device):
-    """Equal to the CPU, but another object with another hash, so that specs and plans are never those of real tensors."""
+class RecordedDevice(Device):
+    """Equal to the real device, but another object with another hash, so that specs and plans are never those of real
+    tensors.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_real",)
+
+    _real: Device
+
+    @property
+    def real(self) -> Device:
+        """What it stands for."""
+        return self._real
 
     def __eq__(self, other: object) -> bool:
-        return other is self or other is CPU
+        return other is self or other is self.real
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -24,17 +41,35 @@ class RecordedHost(Device):
         return id(self)
 
 
-def _made() -> Device:
-    device = object.__new__(RecordedHost)
-    device.type, device.index, device.backend = "cpu", None, None
-    return device
+_KNOWN: dict[Device, RecordedDevice] = {}
+_make_backend: Callable[[Device], Any] = lambda real: None  # until the backends module is loaded
 
 
-TRACED = _made()
-_BY_DEVICE[TRACED] = default_generator
-on_host_device(lambda: TRACED if STATE.word & RECORDING else CPU)
+def with_backends(make: Callable[[Device], Any]) -> None:
+    """Let `make(real)` be the backend of what stands for a real device."""
+    global _make_backend
+    _make_backend = make
+    for real, twin in _KNOWN.items():
+        twin.backend = make(real)
+
+
+def recorded(real: Device) -> RecordedDevice:
+    """What stands for a device in programs that are recorded: one object for each."""
+    if isinstance(real, RecordedDevice):
+        return real
+    found = _KNOWN.get(real)
+    if found is None:
+        found = object.__new__(RecordedDevice)
+        found.type, found.index, found._real = real.type, real.index, real
+        found.backend = _make_backend(real)
+        _KNOWN[real] = found
+    return found
+
+
+TRACED = recorded(CPU)
+on_recorded_device(lambda device: device if device is META or not STATE.word & RECORDING else recorded(device))
 
 
 def shown(device: Device) -> Device:
-    """The device that programs see: the CPU itself in the place of what stands for it."""
-    return CPU if device is TRACED else device
+    """The device that programs see: the real one in the place of what stands for it."""
+    return device.real

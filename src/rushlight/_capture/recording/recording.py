@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight._backends.protocol import Block
-from rushlight._backends.registry import host
+from rushlight._backends.registry import backend_of, host
 from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
-from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.device import RecordedDevice, recorded
 from rushlight._capture.recording.element_numbers import element_number
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Loop, Read
@@ -40,11 +40,11 @@ from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
 from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.layout import extent
 from rushlight._types.spec import Spec, check_memory
-from rushlight._types.symbols import env_of, hint
+from rushlight._types.symbols import SpecializationError, env_of, hint
 
 __all__ = ["Recording"]
 
@@ -81,7 +81,7 @@ class Recording:
         self.first_edges: dict[int, Any] = {}
         self.finishing = False
         self.first_versions: list[int] = []
-        self.host = CPU
+        self.device: RecordedDevice | None = None  # what all its tensors are on
         self.streams = Streams()
 
     # ***** the time of a recording *****
@@ -113,6 +113,20 @@ class Recording:
         self.inputs = []
         self._standing.clear()
         self._storages.clear()
+
+    # ***** the device *****
+
+    @property
+    def host(self) -> Device:
+        """The real device that the program runs on; the CPU while no tensor has said another."""
+        return CPU if self.device is None else self.device.real
+
+    def on(self, device: RecordedDevice) -> None:
+        """All tensors of a program lie on one device; RecordingError for one on another."""
+        if self.device is None:
+            self.device = device
+        elif self.device is not device:
+            raise RecordingError(f"one program is for tensors on {self.device}, and another for those on {device}")
 
     # ***** what the backend says *****
 
@@ -154,7 +168,7 @@ class Recording:
 
     def stream_state(self, generator: Any) -> Tensor:
         """What stands for the state of a generator at this point."""
-        made = empty_spec(Spec.of(UINT8, TRACED, (STATE_SIZE,)))
+        made = empty_spec(Spec.of(UINT8, recorded(CPU), (STATE_SIZE,)))
         self.streams.states[made._ptr] = generator, self.streams.place(generator)
         return made
 
@@ -185,7 +199,8 @@ class Recording:
             memoryview(held).cast("B")[: len(found)] = found
             return host().reader(dtype)(held.ptr)
         counter = None
-        if dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
+        readable = backend_of(self.host).host_readable
+        if readable and dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
             leaf = Leaf(address, dtype)
             self.note(Read(leaf))
             counter = host_number(leaf, float if dtype.is_floating_point else int)
@@ -269,12 +284,12 @@ class Recording:
 
     def is_recorded(self, x: Any) -> bool:
         """Whether a tensor is one of a recorded program."""
-        return isinstance(x, Tensor) and x._spec.device is TRACED
+        return isinstance(x, Tensor) and isinstance(x._spec.device, RecordedDevice)
 
     def stand_in(
         self, x: Tensor, origin: tuple[str, int | None] = ("given", None), layout: Spec | None = None
     ) -> Tensor:
-        """The tensor that stands for a real one of the CPU: the same for the same tensor, over shared memory for
+        """The tensor that stands for a real one: the same for the same tensor, over shared memory for
         tensors that share memory.
 
         It has the shape, strides, offset, dtype, class, attributes, `requires_grad` and `.grad` of the real one, and is
@@ -290,13 +305,17 @@ class Recording:
         if isinstance(x, Kind) or x._storage is None:  # a wrapper of other tensors
             raise RecordingError(f"a {type(x).__name__} cannot be part of a recorded program yet")
         spec = x._spec
-        if spec.device is TRACED or not has_memory(spec):
+        if isinstance(spec.device, RecordedDevice) or not has_memory(spec):
             return x
         check_memory(spec)
+        device = recorded(spec.device)
+        self.on(device)
+        if layout is not None and layout is not spec and not backend_of(spec.device).symbolic:
+            raise SpecializationError(f"programs on {spec.device} are for plain sizes")
         storage = self._storage(x._storage)
         address = storage.ptr + (x._ptr - x._storage.ptr)
         layout = layout or spec
-        alike = Spec.of(spec.dtype, TRACED, layout.shape, layout.strides, spec.conj)
+        alike = Spec.of(spec.dtype, device, layout.shape, layout.strides, spec.conj)
         made = make(storage, alike, address)
         if type(x) is not Tensor:
             made.__class__ = type(x)
@@ -367,6 +386,9 @@ class Recording:
             and (id(y) in leaves or y._node in behind or (y._node is x._node and y.output_nr in before))
         ]
 
+    def _twin(self) -> RecordedDevice:
+        return self.device or recorded(CPU)
+
     def _storage(self, storage: Any) -> Any:
         """The storage that stands for a real one."""
         known = self._storages.get(id(storage))
@@ -393,7 +415,7 @@ class Recording:
             memory = self._add(Memory(address, root.nbytes, root))
             found = self._roots[id(root)] = (
                 memory,
-                from_owner(address, root.nbytes, Block(address, root.nbytes, TRACED)),
+                from_owner(address, root.nbytes, Block(address, root.nbytes, self._twin())),
             )
         return found
 
@@ -402,13 +424,15 @@ class Recording:
         size = hint(spec.nbytes)
         address = ADDRESSES.take(size)
         memory = self._add(Memory(address, spec.nbytes))
-        storage = from_owner(address, size, Block(address, size, TRACED))
+        storage = from_owner(address, size, Block(address, size, self._twin()))
         return make(storage, spec, memory.address)
 
     def operands(self, tensors: list[Tensor]) -> list[Tensor]:
         """The operands of a call, with stand-ins for those that nobody gave one."""
         return [
-            t if t._spec.device is TRACED or not has_memory(t._spec) else self.stand_in(t, ("found", None))
+            t
+            if isinstance(t._spec.device, RecordedDevice) or not has_memory(t._spec)
+            else self.stand_in(t, ("found", None))
             for t in tensors
         ]
 

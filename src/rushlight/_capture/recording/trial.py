@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._engine.core.creation import full
-from rushlight._types.device import CPU
+from rushlight._types.device import Device
 from rushlight._types.spec import Spec
 
 __all__ = ["step_times", "trial_words"]
@@ -45,14 +45,14 @@ def trial_words(program: CompiledProgram) -> tuple[list[Any], list[Any]]:
         if kind == "constant":
             words.append(program._held[number]._ptr)
             continue
-        x = _filled(spec)
+        x = _filled(spec, program.device)
         held.append(x)
         words.append(x.ptr)
     return words, held
 
 
-def _filled(spec: Spec) -> Any:
+def _filled(spec: Spec, device: Device) -> Any:
     """A storage that a tensor of this spec fits into."""
     count = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True)) if spec.numel else 1
     rational = spec.dtype.is_floating_point or spec.dtype.is_complex
-    return full((count,), 0.5 if rational else 0, Spec.of(spec.dtype, CPU, (count,)))._storage
+    return full((count,), 0.5 if rational else 0, Spec.of(spec.dtype, device, (count,)))._storage

@@ -219,10 +219,16 @@ _BY_DEVICE: dict[Device, Generator] = {CPU: default_generator}
 
 def generator_of(device: Device) -> Generator:
     """The default generator of a device."""
+    device = device.real
     found = _BY_DEVICE.get(device)
     if found is None:
-        found = _BY_DEVICE[device] = Generator(device)
-        found._reseed(default_generator.initial_seed())
+        word = STATE.word
+        STATE.word &= ~RECORDING  # it is made for all programs, whichever draws first
+        try:
+            found = _BY_DEVICE[device] = Generator(device)
+            found._reseed(default_generator.initial_seed())
+        finally:
+            STATE.word = word
     return found
 
 
@@ -283,7 +289,8 @@ def drawing(kernel: str, dtype: DType, n: int, *parameters: Any, device: Device 
     """The function of an address, and of a generator (by default that of the device), that fills n elements there."""
     kind = str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name]
     if STATE.word & RECORDING:
-        return lambda ptr, generator=None: _draw(kernel, kind, generator, ptr, n, *parameters)
+        own = generator_of(device)
+        return lambda ptr, generator=None: _draw(kernel, kind, generator or own, ptr, n, *parameters)
     default = generator_of(device)
     run = default.kernel(kernel, kind)
 

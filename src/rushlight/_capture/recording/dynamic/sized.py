@@ -146,7 +146,7 @@ class SizedProgram:
             def variant(mask: tuple[bool, ...], how: tuple[bool, tuple[int, ...]]) -> Variant:
                 return self._variant(mask, how, sizes)
 
-            made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, variant, spec.several)
+            made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, made.device, variant, spec.several)
             made._backward.take_histories(spec)
         return made
 

@@ -28,7 +28,7 @@ from rushlight._engine.dispatch.plans.node_recording import NOT_SAVED, watch
 from rushlight._engine.indexing.inplace import follow_program, give_history
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL
 from rushlight._types.layout import is_dense, numel
 from rushlight._types.spec import Spec
@@ -96,6 +96,7 @@ class CompiledProgram:
         layouts: Sequence[Any],
     ) -> None:
         recording = build.recording
+        self.device: Device = recording.host  # where all its memory lies
         self.specs = build.specs
         places = {id(s): k for k, s in enumerate(stretches)}
         self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
@@ -129,6 +130,7 @@ class CompiledProgram:
     def kept(cls, fields: dict[str, Any]) -> CompiledProgram:
         """The program with these attributes, as `kept_compiled` reads them."""
         made = cls.__new__(cls)
+        made.device = CPU
         made._graph, made._evaluation, made.draws, made.released = None, None, [], []
         made._number_places, made._number_words = [], 0
         made.communicates = False
@@ -196,7 +198,7 @@ class CompiledProgram:
                 self._in_specs.append(None)
                 numbers_of_host.append(given.content)
                 continue
-            self._in_specs.append(Spec.of(given.dtype, CPU, given.layout.shape, given.layout.strides))
+            self._in_specs.append(Spec.of(given.dtype, self.device, given.layout.shape, given.layout.strides))
             if given.kind == "input":
                 step = (given.layout.offset - build._own(given.content).offset) * given.dtype.itemsize
                 self._sources.append(("input", given.content, step))
@@ -204,7 +206,7 @@ class CompiledProgram:
                 self._sources.append(("draw", numbers[id(given.content)], 0))
             else:
                 self._sources.append(("constant", len(self._held), 0))
-                self._held.append(_constant(given))
+                self._held.append(_constant(given, self.device))
         used = {number for kind, number, _ in self._sources if kind == "input"}
         used |= {each.number for each in self.made if each.kind in ("same", "view")}
         used |= {each.base[1] for each in self.made if each.base is not None and each.base[0] == "input"}
@@ -232,8 +234,8 @@ class CompiledProgram:
         places = list(range(len(wrt)))
         what = Backward(logical, backward, list(saved), list(places))
         mask = [j in wanting for j in range(len(logical.outputs) - len(residuals))]
-        self._backward = ProgramBackwardSpec(what, wrt, mask, variant, several)
-        self._residuals = [Spec.of(v.dtype, CPU, v.shape, _lies(v)) for v in residuals]
+        self._backward = ProgramBackwardSpec(what, wrt, mask, self.device, variant, several)
+        self._residuals = [Spec.of(v.dtype, self.device, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
         self._wrt = [self._sources[n][1] for n in wrt]
 
@@ -261,13 +263,13 @@ class CompiledProgram:
             strides = [strides for _, _, strides in laid.results]
 
             def compile_now() -> Any:
-                return backend_of(CPU).compile(
-                    self.graph, laid.in_layouts, strides, CPU, aliases=self._aliases, options=self._options
+                return backend_of(self.device).compile(
+                    self.graph, laid.in_layouts, strides, self.device, aliases=self._aliases, options=self._options
                 )
 
             self._exe = None if self.links is None else self.links(laid, compile_now)
             if self._exe is None:
-                if self._key is None:
+                if self._key is None and self.device is CPU:
                     self._text = text_of(self.graph)
                     self._key = None if self._text is None else program_key(self._text, laid)
                 self._exe = compile_now() if self._key is None else kept_executable(self._key, laid, compile_now)
@@ -361,8 +363,8 @@ class CompiledProgram:
             found = updating(self) or found
         large = getattr(self._exe, "is_large", False)
         if large:
-            backend_of(CPU).empty_cache(CPU)
-        self._run = _settling(found) if large else found
+            backend_of(self.device).empty_cache(self.device)
+        self._run = _settling(found, self.device) if large else found
         return found(inputs)
 
     def _pin(self, inputs: Sequence[Tensor]) -> None:
@@ -412,7 +414,7 @@ class CompiledProgram:
         direct, whole, count, state = self._direct, self._whole, len(self.made), STATE
         if direct is None or any(each.kind != "storage" for each in self.made):
             return whole
-        read = backend_of(CPU).reader(BOOL)
+        read = backend_of(self.device).reader(BOOL)
 
         def run(inputs: Sequence[Tensor]) -> list[Any]:
             try:
@@ -519,7 +521,7 @@ class CompiledProgram:
         try:
             made = self._exe(*words)
             found: tuple[Any, ...] = made if type(made) is tuple else (made,)
-            failed = bool(memoryview(found[self._n_stored - 1]).cast("B")[0])
+            failed = bool(backend_of(self.device).reader(BOOL)(found[self._n_stored - 1].ptr))
         except Exception:  # of a kernel; the calls one by one raise it where they stand in the program
             failed = True
         if failed:
@@ -555,7 +557,7 @@ class CompiledProgram:
                 meta_of(results[j]).inference = True
 
     def _drawn(self, draw: Draw) -> Any:
-        storage = MEMORY.alloc(draw.total * draw.itemsize)
+        storage = backend_of(self.device).allocate(draw.total * draw.itemsize, self.device)
         _draw(draw.name, draw.kind, draw.generator, storage.ptr, draw.total, *draw.parameters)
         return storage
 
@@ -593,7 +595,7 @@ class CompiledProgram:
         if kind == "view":
             x = inputs[number]
             return make(x._storage, spec, x._ptr + offset)
-        storage = MEMORY.alloc(0)
+        storage = backend_of(self.device).allocate(0, self.device)
         return make(storage, spec, storage.ptr)
 
     def _link(self, j: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -662,7 +664,7 @@ class CompiledProgram:
         return self._held[number]
 
 
-def _settling(run: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequence[Tensor]], list[Any]]:
+def _settling(run: Callable[[Sequence[Tensor]], list[Any]], device: Device) -> Callable[[Sequence[Tensor]], list[Any]]:
     """The calls of a program of much memory after the first one: before they begin, what the pool keeps is given back.
 
     That is what other programs used, as the first step of a training, and what the trace held on to.
@@ -672,7 +674,7 @@ def _settling(run: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequenc
     def settled(inputs: Sequence[Tensor]) -> list[Any]:
         if first:
             first.clear()
-            backend_of(CPU).empty_cache(CPU)
+            backend_of(device).empty_cache(device)
         return run(inputs)
 
     return settled
@@ -691,9 +693,10 @@ def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:
     """Give an input's memory the contents that a program has put elsewhere, in the same layout."""
     layout, size = given.layout, given.dtype.itemsize
     if is_dense(layout.shape, layout.strides):
-        backend_of(CPU).copy(x._ptr + step, storage.ptr, numel(layout.shape) * size, CPU)
+        device = x._spec.device
+        backend_of(device).copy(x._ptr + step, storage.ptr, numel(layout.shape) * size, device)
         return
-    spec = Spec.of(given.dtype, CPU, layout.shape, layout.strides)
+    spec = Spec.of(given.dtype, x._spec.device, layout.shape, layout.strides)
     target = make(x._storage, spec, x._ptr + step)
     OPS["copy_"](target, make(storage, spec, storage.ptr))
     x._storage.version -= 1  # the program counts its changes
@@ -734,7 +737,10 @@ def _lies(value: Value) -> tuple[int, ...] | None:
     return strides
 
 
-def _constant(given: Given) -> Tensor:
-    storage = MEMORY.alloc(len(given.content))
-    memoryview(storage).cast("B")[:] = given.content
-    return make(storage, Spec.of(given.dtype, CPU, given.layout.shape), storage.ptr)
+def _constant(given: Given, device: Device) -> Tensor:
+    found = MEMORY.alloc(len(given.content))
+    memoryview(found).cast("B")[:] = given.content
+    if not (backend := backend_of(device)).host_readable:
+        source, found = found, backend.allocate(len(given.content), device)
+        backend.copy_in(found.ptr, source.ptr, len(given.content))
+    return make(found, Spec.of(given.dtype, device, given.layout.shape), found.ptr)

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.control_flow import ControlFlow
-from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.device import recorded
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Loop
 from rushlight._capture.recording.memory import InputBackward
@@ -218,7 +218,7 @@ class _Build:
         with recording.continued():
             for j in self.wanting:
                 spec = self.outputs[j]._spec
-                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, TRACED, spec.shape)))
+                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, recorded(recording.host), spec.shape)))
             wants = [i for i, flag in self.flags if flag]
             for i, x in enumerate(self.standing):
                 edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg or i in wants else None

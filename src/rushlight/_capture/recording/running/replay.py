@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._backends.registry import host
+from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Read
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.core.memory import MEMORY
-from rushlight._types.device import CPU
 from rushlight._types.symbols import pinned
 
 __all__ = ["Replay", "known"]
@@ -35,6 +34,7 @@ class Replay:
     ) -> None:
         self.recording, self.place, self.draw = recording, place, draw
         self.held: dict[int, tuple[int, Any]] = {}
+        self.device = recording.host
 
     def address(self, address: int) -> int:
         """The real address of one in the log."""
@@ -43,7 +43,7 @@ class Replay:
         if found is None:
             found = self.place(memory)
             if found is None:
-                storage = MEMORY.alloc(pinned(memory.nbytes))
+                storage = backend_of(self.device).allocate(pinned(memory.nbytes), self.device)
                 found = storage.ptr, storage
             self.held[memory.address] = found
         return found[0] + address - memory.address
@@ -61,10 +61,13 @@ class Replay:
             elif type(entry) is Fill:
                 data = bytes(entry.nbytes) if entry.data is None else entry.data
                 if entry.nbytes:
-                    host().window(self.address(entry.address), entry.nbytes)[:] = data
+                    held = MEMORY.alloc(len(data))
+                    memoryview(held).cast("B")[: len(data)] = data
+                    backend_of(self.device).copy_in(self.address(entry.address), held.ptr, entry.nbytes)
             else:
                 assert type(entry) is Copy
-                host().copy(self.address(entry.address), self.address(entry.source), entry.nbytes, CPU)
+                target, source = self.address(entry.address), self.address(entry.source)
+                backend_of(self.device).copy(target, source, entry.nbytes, self.device)
 
     def _call(self, entry: Call) -> None:
         exe = entry.exe
@@ -87,7 +90,9 @@ def known(recording: Any, address: int, nbytes: int) -> bytes | None:
         return None
     replay = Replay(recording, lambda memory: None)
     replay.run([log[k] for k in sorted(needed)])
-    return bytes(host().window(replay.address(address), nbytes))
+    held = MEMORY.alloc(nbytes)
+    backend_of(replay.device).copy_out(held.ptr, replay.address(address), nbytes)
+    return bytes(memoryview(held).cast("B")[:nbytes])
 
 
 def follows_from_counters(recording: Any, address: int) -> bool:
