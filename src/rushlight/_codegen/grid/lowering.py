@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from rushlight._codegen.grid.pointwise import pointwise_kernel
 from rushlight._codegen.grid.rows import RowShape, in_tiles, row_shape, rows_kernel
+from rushlight._codegen.grid.scatter import SortedRuns, keys_of, runs_kernel
 from rushlight._codegen.grid.sequential import scan_kernel, scatter_kernel
 from rushlight._codegen.grid.signature import GridKernel
 from rushlight._codegen.grid.tiles import GridBuilder, ceil_div, index_dtype, power_below, sizes_of
@@ -22,25 +23,27 @@ from rushlight._schedule.groups import Group, Stage
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.policy import Target
 from rushlight._schedule.schedule import Copy, Sequential
+from rushlight._types.dtype import INT64
 
 __all__ = ["GridLowering"]
 
 _PROGRAMS = 256  # programs that occupy every device
 _TURNS = 4  # tiles of a part, at least
 _PARTS = 512
+_SORTED = 64  # elements from which on a scatter goes through sorted places rather than one after another
 N = TypeVar("N", bound=Nest)
 
 
 class GridLowering:
     """Makes the kernels of groups.  `sizes` maps buffers to their numbers of elements, and gets temporaries between two
-    kernels; `words` are the places of the program's numbers among its words.
+    kernels; `words` are the places of the program's numbers among its words, and `sorts` says whether the target can sort.
     """
 
-    def __init__(self, target: Target, sizes: dict[Buffer, int], words: Sequence[int]) -> None:
-        self.target, self.sizes, self.words = target, sizes, list(words)
+    def __init__(self, target: Target, sizes: dict[Buffer, int], words: Sequence[int], sorts: bool = False) -> None:
+        self.target, self.sizes, self.words, self.sorts = target, sizes, list(words), sorts
 
-    def kernels(self, group: Group | Sequential | Copy) -> list[GridKernel]:
-        """The kernels of a group, in the order they run.  The group's expressions are rewritten."""
+    def kernels(self, group: Group | Sequential | Copy) -> list[GridKernel | SortedRuns]:
+        """The kernels of a group, and the sorts between them, in the order they run.  The group's expressions are rewritten."""
         if isinstance(group, Sequential):
             return self.sequential(group)
         if isinstance(group, Copy):
@@ -53,7 +56,7 @@ class GridLowering:
         nest = shaped(Nest(group, self.target))
         return [rows_kernel(nest, row_shape(nest), self.sizes, self.words)]
 
-    def pointwise(self, group: Group) -> list[GridKernel]:
+    def pointwise(self, group: Group) -> list[GridKernel | SortedRuns]:
         """A kernel for each stage; only concatenations have several."""
         nest = shaped(Nest(group, self.target))
         return [pointwise_kernel(nest, stage, self.sizes, self.words) for stage in nest.stages]
@@ -75,7 +78,7 @@ class GridLowering:
         length = ceil_div(ceil_div(stage.work, wanted), columns) * columns
         return ceil_div(stage.work, length), length
 
-    def two_kernels(self, group: Group, count: int, length: int) -> list[GridKernel]:
+    def two_kernels(self, group: Group, count: int, length: int) -> list[GridKernel | SortedRuns]:
         """Reduce parts of the rows into temporaries, then reduce these."""
         b = group.builder
         first = next(s for s in group.stages if s.loops)
@@ -119,7 +122,7 @@ class GridLowering:
 
     # ***** scans and scatters *****
 
-    def sequential(self, sequential: Sequential) -> list[GridKernel]:
+    def sequential(self, sequential: Sequential) -> list[GridKernel | SortedRuns]:
         """A scan is one kernel.  A scatter copies its first operand, unless it writes there, and then writes."""
         stages, kernels = sequential.group.stages, []
         outer: list[Var] = list(sequential.group.values)  # type: ignore[arg-type]
@@ -127,11 +130,12 @@ class GridLowering:
         if not sequential.in_place and not (scan and stages[0].loops):
             if scan:
                 stages[0].loops = outer
-            only = Group(sequential.group.locate, self.target.policy)
-            only.builder, only.stages = sequential.group.builder, [stages[0]]
-            kernels = self.pointwise(only)
+            kernels = self.one_stage(sequential.group, stages[0])
             stages = stages[1:]
         for stage in stages:
+            if not scan and self.sorts and stage.work >= _SORTED:
+                kernels += self.in_runs(sequential.group, stage, outer)
+                continue
             nest = shaped(SequentialNest(sequential, stage, outer, self.target))
             if scan:
                 reverse = bool(sequential.node.params.get("reverse", False))
@@ -139,6 +143,22 @@ class GridLowering:
             else:
                 kernels.append(scatter_kernel(nest, self.sizes, self.words))
         return kernels
+
+    def one_stage(self, group: Group, stage: Stage) -> list[GridKernel | SortedRuns]:
+        """One pointwise stage of a group."""
+        only = Group(group.locate, self.target.policy)
+        only.builder, only.stages = group.builder, [stage]
+        return self.pointwise(only)
+
+    def in_runs(self, group: Group, stage: Stage, outer: list[Var]) -> list[GridKernel | SortedRuns]:
+        """The writing stage of a scatter by sorted places."""
+        keys, values, order = (Buffer(f"{n}{len(self.sizes)}", INT64, "temporary") for n in ("keys", "sorted", "order"))
+        first = keys_of(stage, outer, group.builder, keys)
+        count = first.work
+        self.sizes |= {keys: count, values: count, order: count}
+        runs = SortedRuns(keys, values, order, count)
+        made = self.one_stage(group, first)
+        return [*made, runs, runs_kernel(stage, outer, runs, self.sizes, self.words)]
 
 
 def shaped(nest: N) -> N:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cuda.externs import ExternCall, lower
+from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step, Word
 from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
+from rushlight._codegen.grid.scatter import SortedRuns
 from rushlight._codegen.grid.signature import GridKernel
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.inline import Location
@@ -24,6 +25,7 @@ from rushlight._schedule.interleaved import apart
 from rushlight._schedule.prepare import prepared
 from rushlight._schedule.schedule import LibraryCall, Schedule
 from rushlight._schedule.scheduling import schedule_graph
+from rushlight._types.dtype import INT64
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
@@ -78,7 +80,7 @@ class Assembler:
             words.append(first)
             first += 2 if dtype.kind == "c" else 1  # a complex number takes two words
         self.numbers = first - len(schedule.inputs)
-        self.lowering = GridLowering(schedule.target, schedule.sizes, words)
+        self.lowering = GridLowering(schedule.target, schedule.sizes, words, sorts="sort" in EXTERNS)
         self.steps: list[Step] = []
 
     def program(self) -> Program:
@@ -87,7 +89,8 @@ class Assembler:
             if isinstance(group, LibraryCall):
                 self.steps += self.library_call(group)
             else:
-                self.steps += map(self.launch, self.lowering.kernels(group))
+                for made in self.lowering.kernels(group):
+                    self.steps += self.sort(made) if isinstance(made, SortedRuns) else [self.launch(made)]
         inputs = [self.memory(b) for b in self.schedule.inputs]
         results = [self.memory(b) for b in self.schedule.outputs]
         return Program(self.schedule.graph, self.steps, inputs, results, self.numbers, self.schedule.notes)
@@ -108,6 +111,13 @@ class Assembler:
     def argument(self, kind: str, value: Any) -> Any:
         """An argument of a launch, from one of a kernel."""
         return self.memory(value) if kind == "buffer" else Word(value) if kind == "arg" else value
+
+    def sort(self, runs: SortedRuns) -> list[Step]:
+        """The steps of a sort between two kernels."""
+        keys, *results = (self.memory(b) for b in (runs.keys, runs.values, runs.order))
+        operands = [Operand(m, INT64, (runs.count,), (1,)) for m in (keys, *results)]
+        params = {"dim": 0, "descending": False, "stable": True}
+        return lower(ExternCall("sort", operands[:1], operands[1:], params))
 
     def library_call(self, call: LibraryCall) -> list[Step]:
         """The steps of a library call."""
