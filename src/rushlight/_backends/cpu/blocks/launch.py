@@ -1,0 +1,177 @@
+"""Block kernels made callable on the CPU.
+
+>>> import numpy as np
+>>> from rushlight._backends.cpu.blocks import compile_block
+>>> from rushlight._codegen.blocks import BlockBuilder, Pointer, Tile
+>>> from rushlight._types.dtype import FLOAT32
+>>> b = BlockBuilder("double", [Tile(Pointer(FLOAT32))])
+>>> at = b.offset(b.splat(b.params[0], (16,)), b.arange(0, 16))
+>>> x = b.load(at)
+>>> b.store(at, b.pointwise("add", x, x))
+>>> data = np.arange(16, dtype=np.float32)
+>>> compile_block(b.finish()).launch((1,), [data.ctypes.data])
+>>> data[:4]
+array([0., 2., 4., 6.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._backends.cpu.kernels import OPT, generator_digest, host
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.threads import get_num_threads
+from rushlight._base.digest import hasher
+from rushlight._base.knobs import Knob
+from rushlight._base.lazy import LazyModule
+from rushlight._codegen.blocks import BlockFault, Kernel, Pointer, Value, kernel_text
+from rushlight._codegen.blocks.vectors import BOUNDS, MEMORY, REPORT, Machine, VectorText, vector_text
+from rushlight._native import jit
+from rushlight._native.objectcode import obtain
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = LazyModule("ctypes")
+
+__all__ = ["CHECK_BOUNDS", "BlockLaunch", "compile_block"]
+
+CHECK_BOUNDS: Knob[bool] = Knob(
+    "check_bounds",
+    env="RUSHLIGHT_CHECK_BOUNDS",
+    kind=bool,
+    default=False,
+    doc="1: block kernels and Triton programs on the CPU check every access against the memory of their arguments, and name the line.",
+)
+
+_PIECES = 16  # for each thread, so that one that lost its core delays nobody
+_WORDS = len(REPORT)
+_LAUNCHES: dict[tuple[str, bool], BlockLaunch] = {}
+
+# The piece of a launch: words are total, programs in a piece, the grid in two, the report.
+_PIECE = """
+define i32 @{name}.piece(ptr %params, ptr %words, i64 %piece) nounwind {{
+  %total = load i64, ptr %words, align 8
+  %each.p = getelementptr i64, ptr %words, i64 1
+  %each = load i64, ptr %each.p, align 8
+  %grid = getelementptr i64, ptr %words, i64 2
+  %report.p = getelementptr i64, ptr %words, i64 4
+  %report = load ptr, ptr %report.p, align 8
+  %first = mul i64 %piece, %each
+  %end = add i64 %first, %each
+  %last = call i64 @llvm.smin.i64(i64 %end, i64 %total)
+  %status = call i32 @{name}(ptr %params, i64 %first, i64 %last, ptr %grid, ptr %report)
+  ret i32 %status
+}}
+"""
+
+
+def compile_block(kernel: Kernel, *, checked: bool | None = None) -> BlockLaunch:
+    """The kernel for this machine: known in this process, found on disk, or compiled now.
+
+    `checked` (by default the knob `check_bounds`) makes every access be held against the ranges of memory that
+    `launch` is given.  NotImplementedError that names an operation which has no form in vectors.
+    """
+    checked = CHECK_BOUNDS.get() if checked is None else checked
+    key = kernel_text(kernel), checked
+    found = _LAUNCHES.get(key)
+    if found is None:
+        found = _LAUNCHES[key] = BlockLaunch(kernel, key[0], checked)
+    return found
+
+
+class BlockLaunch:
+    """A compiled kernel."""
+
+    def __init__(self, kernel: Kernel, text: str, checked: bool) -> None:
+        self.kernel, self.checked = kernel, checked
+        machine = host()
+        self.machine = Machine(machine.vector_bytes, machine.fma)
+        self.name = f"rl_block_{hasher(text.encode()).hexdigest()[:16]}"
+        data = obtain(OPT, self.llvm, "block", generator_digest(), text, repr((self.machine, checked)))
+        self._loaded = jit.load(data, [f"{self.name}.piece"], runtime().symbols)
+        self._piece = self._loaded[f"{self.name}.piece"]
+        self._run = runtime().plain(
+            "rl_parallel_for", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, result=ctypes.c_int32
+        )
+        self._packers = [_packer(p) for p in kernel.params]
+
+    def emitted(self) -> VectorText:
+        """The text, made anew."""
+        return vector_text(self.kernel, self.machine, checked=self.checked, name=self.name)
+
+    def llvm(self) -> str:
+        """The module: the kernel, and what runs a piece of a launch."""
+        text = self.emitted().text
+        if "@llvm.smin.i64" not in text:
+            text = f"declare i64 @llvm.smin.i64(i64, i64)\n{text}"
+        return text + _PIECE.format(name=self.name)
+
+    def launch(self, grid: Sequence[int], arguments: Sequence[Any], ranges: Sequence[tuple[int, int]] = ()) -> None:
+        """Run the programs of a grid of one to three numbers, on all threads.
+
+        Arguments are addresses for pointers, and numbers.  `ranges` are the (first, end) addresses of memory that
+        checked kernels may access.  BlockFault, with the line of the program's source, for a failed assertion or an
+        access outside of the ranges; ValueError for arguments that are no multiples of what the kernel counts on.
+        """
+        x, y, z = (*grid, 1, 1)[:3]
+        total = x * y * z
+        if total <= 0:
+            return
+        if len(arguments) != len(self._packers):
+            raise TypeError(f"{self.kernel.name} takes {len(self._packers)} arguments, got {len(arguments)}")
+        for i, n in self.kernel.divisible.items():
+            if arguments[i] % n:
+                raise ValueError(f"argument {i} of {self.kernel.name} is {arguments[i]}, which {n} does not divide")
+        params = array("q", [pack(a) for pack, a in zip(self._packers, arguments, strict=True)] or [0])
+        flat = [n for pair in ranges for n in pair]
+        report = array("q", [*[0] * (_WORDS - 1), len(ranges), *flat])
+        each = max(1, -(-total // (get_num_threads() * _PIECES)))
+        words = array("q", [total, each, x | y << 32, z, report.buffer_info()[0]])
+        pieces = -(-total // each)
+        status = self._run(self._piece, params.buffer_info()[0], words.buffer_info()[0], pieces)
+        if status:
+            raise self._fault(status, report)
+
+    def _fault(self, status: int, report: array[int]) -> Exception:
+        """What a status and its report mean."""
+        if status == MEMORY:
+            return MemoryError(f"{self.kernel.name}: no memory for the tiles of a program")
+        op = self.emitted().sites[report[REPORT["site"]]]
+        where = f"{op.line[0]}:{op.line[1]}: " if op.line else ""
+        place = ", ".join(str(report[REPORT[axis]]) for axis in "xyz")
+        if status == BOUNDS:
+            what = f"{op.kind}: {report[REPORT['bytes']]} bytes at {report[REPORT['address']] & (1 << 64) - 1:#x} are outside of all arguments"
+        else:
+            what = f"assert: {op.attributes.get('message', '')}"
+        return BlockFault(f"{where}{what} (program {place})")
+
+
+def _packer(param: Value) -> Callable[[Any], int]:
+    """The function that puts an argument into a word."""
+    element = param.type.element
+    if isinstance(element, Pointer):
+        return lambda a: _signed(int(a))
+    if element.kind == "b":
+        return lambda a: int(bool(a))
+    if element.kind in "iu":
+        return lambda a: _signed(int(a))
+    codes = {"float64": "d", "float32": "f", "float16": "e"}
+    code = codes.get(element.name)
+    if code is not None:
+        size = element.itemsize
+        return lambda a: (
+            int.from_bytes(struct.pack(f"<{code}", a), "little")
+            if size < 8
+            else struct.unpack("<q", struct.pack("<d", a))[0]
+        )
+    if element.name == "bfloat16":
+        return lambda a: struct.unpack("<I", struct.pack("<f", a))[0] >> 16
+    raise NotImplementedError(f"a {element.name} as an argument of a block kernel")
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
