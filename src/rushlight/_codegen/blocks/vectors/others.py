@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rushlight._codegen.scalar import Val
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import FLOAT64, DType
 
 from ..ir import Op, Value
 from ..types import Pointer
@@ -371,8 +371,6 @@ class Others:
         if isinstance(element, Pointer):
             return "0x%016lx", "ptr", str(found.value)
         if element.kind == "f":
-            from rushlight._types.dtype import FLOAT64
-
             wide = fn.write(fn.here, lambda: fn.one.op("convert", [found.value], [element], FLOAT64))
             return "%g", "double", str(wide)
         signed = element.kind != "b" and element.is_signed and not hexadecimal
