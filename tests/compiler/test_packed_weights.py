@@ -153,6 +153,25 @@ def test_what_is_written_by_the_program_is_not_packed():
     assert torch.equal(m[0].weight, twin[0].weight)
 
 
+@pytest.mark.parametrize("order", [True, False])
+@pytest.mark.parametrize("shape", [(7, 7), (14, 14)])
+def test_a_weight_on_the_left_stays_packed(shape, order):
+    torch.manual_seed(1)
+    m = nn.Sequential(
+        nn.Conv2d(24, 96, 3, padding=1), nn.Conv2d(96, 160, 1), nn.ReLU6(), nn.Conv2d(160, 48, 1, bias=False)
+    ).eval()
+    x, run = torch.randn(1, 24, *shape), forward(m)
+    compiled = packed(run, allow_reordering=not order)
+    for scale in (1.0, 2.0, 0.5):
+        with torch.no_grad():
+            m[1].weight.mul_(scale)
+        for _ in range(2):
+            found = compiled(x)
+            assert torch.equal(found, run(x)) if order else torch.allclose(found, run(x), atol=1e-5)
+    if not order:
+        assert len(pins(compiled, x)) == 2
+
+
 def test_it_is_asked_for():
     x = torch.randn(64, 96)
     run = forward(module())

@@ -13,7 +13,7 @@ from rushlight._graph.core import Graph
 from rushlight._transforms.attention import with_attention
 from rushlight._transforms.bucketing import bucketed
 
-__all__ = ["PASSES", "Pass", "improved", "switches"]
+__all__ = ["PASSES", "REORDERING", "Pass", "improved", "switches"]
 
 
 class Pass(NamedTuple):

@@ -10,7 +10,7 @@ from rushlight._backends.cpu.conv.conv import conv_call
 from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
-from rushlight._backends.cpu.gemm.product_choice import keeps_order_packed, product_call, product_note
+from rushlight._backends.cpu.gemm.product_choice import may_stay_packed, product_call, product_note
 from rushlight._backends.cpu.gemm.product_choice import tuned as search_pieces
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
@@ -51,15 +51,17 @@ def extern_call(step: ExternStep) -> list[Launch]:
 
 def _dot(step: ExternStep) -> list[Launch]:
     types, shape = _product_of(step)
-    pinned = step.params.get("pinned", False)
+    pinned = step.params.get("pinned", -1)
     return product_call(types, shape, Fusion(step.sizes, step.epilogue, step.prologues, len(step.words), pinned))
 
 
-def may_pin(step: ExternStep) -> bool:
-    """Whether the second operand of a step may stay packed from call to call: the results keep their bits."""
-    if step.name != "dot" or any(step.prologues) or len(step.inputs[1].shape) != 2:
+def may_pin(step: ExternStep, side: int, order: bool) -> bool:
+    """Whether an operand of a step may stay packed from call to call, the first (`side` 0) or the second; with `order`
+    the results keep their bits.
+    """
+    if step.name != "dot" or any(step.prologues):
         return False
-    return keeps_order_packed(*_product_of(step))
+    return may_stay_packed(*_product_of(step), side, order)
 
 
 def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:

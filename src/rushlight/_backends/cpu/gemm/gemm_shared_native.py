@@ -1,7 +1,7 @@
 """Large matrix products of our own, in the native language: one kernel packs both operands once for all pieces, another
 multiplies.
 
-B may stay packed from call to call (see `pinned_native`).
+One of them may stay packed from call to call (see `pinned_native`).
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 # is in memory), whether rows of its rectangles run along k
 P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
 P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
-P_PINNED = P_CHUNK + 8  # the address of PINNED; 0: B is not pinned
-PACK_CONSTANTS = 11
+P_PINNED, P_SIDE = P_CHUNK + 8, P_CHUNK + 9  # the address of PINNED (0: none); which operand it is of, 0 A or 1 B
+PACK_CONSTANTS = 12
 # rows of A or columns of B that a prologue computes at once, about, and blocks of k, if they run along k; otherwise it
 # computes MADE * SPAN of them for one block of k
 MADE, SPAN = 16, 4
 
 
 def packed_as(ints: Sequence[int]) -> tuple[int, ...]:
-    """What the packed form of B, and its pieces, depend on beside the kernel."""
-    return tuple(ints[k] for k in (N, K, B_ROW, B_COL, P_DEPTH, P_CHUNK + 1, P_REACH + 1, P_BEFORE + 1, P_ALONG + 1))
+    """What the packed form of the pinned operand, and its pieces, depend on beside the kernel."""
+    side = ints[P_SIDE]
+    own = (N, K, B_ROW, B_COL) if side else (M, K, A_ROW, A_COL)
+    words = (*own, P_DEPTH, P_SIDE, *(k + side for k in (P_CHUNK, P_REACH, P_BEFORE, P_ALONG)))
+    return tuple(ints[k] for k in words)
 
 
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
@@ -158,13 +161,18 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         out, state, padded = bufs.ptr[0], ints.ptr[P_PINNED], (m + mr - 1) // mr * mr
         if state is not None:
             out += LEAD
-        panels, mark = out + a_packed(padded, k), i64(PACKED)
+        total, number, mark = m, piece, i64(PACKED)
+        if is_b != 0:
+            out += a_packed(padded, k)
+            padded, total, number = (pair * n + nr - 1) // nr * nr, n, piece - half
+        elif piece >= b_end:
+            number = piece - b_end + half
         if state is not None:
-            if is_b != 0:
-                kept = pinned_panels(state, bufs.i64[2])
+            if is_b == ints.i64[P_SIDE]:
+                kept = pinned_panels(state, bufs.i64[1 + is_b])
                 bufs.ptr[0].ptr[0] = kept
                 if kept is not None:
-                    panels, mark = kept, begin_packing(state, piece - half)
+                    out, mark = kept, begin_packing(state, number)
                     if mark == PACKED:
                         return 0
         slot: i64 = -1
@@ -173,14 +181,9 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
             slot = borrow(raw_bytes + made_bytes)
             if slot < 0:
                 if mark != PACKED:
-                    end_packing(state, piece - half, NEVER)
+                    end_packing(state, number, NEVER)
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
             aside = borrowed(slot)
-        total, number = m, piece
-        if is_b != 0:
-            out, padded, total, number = panels, (pair * n + nr - 1) // nr * nr, n, piece - half
-        elif piece >= b_end:
-            number = piece - b_end + half
         chunk, reach = ints.i64[P_CHUNK + is_b], ints.i64[P_REACH + is_b]
         chunks = (total + chunk - 1) // chunk
         first, start = number % chunks * chunk, number // chunks * reach
@@ -193,7 +196,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         if slot >= 0:
             give_back(slot)
         if mark != PACKED:
-            end_packing(state, piece - half, mark if status == 0 else i64(NEVER))
+            end_packing(state, number, mark if status == 0 else i64(NEVER))
         return status
 
     return pack
@@ -225,7 +228,10 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         b = a + a_packed(m_padded, k)
         if ints.i64[P_PINNED] != 0:
             if head.ptr[0] is not None:
-                b = head.ptr[0]
+                if ints.i64[P_SIDE] != 0:
+                    b = head.ptr[0]
+                else:
+                    a = head.ptr[0]
         c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
         slot: i64 = 0
         to, to_row, to_col = c, c_row, c_col

@@ -46,7 +46,7 @@ from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["amx_maker", "keeps_order_packed", "product_call", "product_note", "products_ahead", "tuned"]
+__all__ = ["amx_maker", "may_stay_packed", "product_call", "product_note", "products_ahead", "tuned"]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -59,7 +59,8 @@ SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
-PINNED = 1 << 12  # least elements of B for it to stay packed
+PINNED = 1 << 12  # least elements of an operand for it to stay packed
+PINNED_COLUMNS = 1 << 10  # most columns of B beside an A that stays packed: B is packed at every call
 _CALLS: dict[str, Callable[..., Any]] = {}
 _UNFUSED = Fusion()
 
@@ -79,10 +80,10 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
         forms = _forms(types, shape)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
-    if any(fusion.prologues):
+    if any(fusion.prologues) or fusion.pinned >= 0:
         forms = _product_forms(source, result, types.other)
     if forms is not None and all(size == 1 for size in shape.batch):
-        if any(fusion.prologues) or _is_large(shape) or fusion.pinned:
+        if any(fusion.prologues) or _is_large(shape) or fusion.pinned >= 0:
             return _shared(forms, shape, fusion)
     group = forms[0].tile.group if forms else 1
     ints = gemm_ints(kind or "f32", shape, itemsize=result.itemsize, at_once=group)
@@ -114,8 +115,9 @@ def _class_of(kind: str, shape: ProductShape) -> str:
     return name_of(kind, shape.sizes, a_strides, b_strides)
 
 
-def keeps_order_packed(types: ProductTypes, shape: ProductShape) -> bool:
-    """Whether a product whose B stays packed adds up as it does otherwise: by our own tiles, whole.
+def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: bool = True) -> bool:
+    """Whether A (`side` 0) or B (1) of a product may stay packed: it is worth it, and with `order` the product adds up
+    as it does otherwise, by our own tiles, whole.
 
     The library computes thin products, and thin pieces at the edges of others.
     """
@@ -123,11 +125,12 @@ def keeps_order_packed(types: ProductTypes, shape: ProductShape) -> bool:
     if types.source.kind != "f" or shape.strides[2][1] != 1 or any(types.conjugated):
         return False
     least = least_packed(library_for(kind)) if kind in CHOSEN else 1
-    if any(size != 1 for size in shape.batch) or n * k < PINNED or _forms(types, shape) is None:
+    forms = _forms(types, shape) if order else _product_forms(types.source, types.result, types.other)
+    if any(size != 1 for size in shape.batch) or (n if side else m) * k < PINNED or forms is None:
         return False
-    if least and m < LEAST_ROWS:
+    if not side and n > PINNED_COLUMNS or least and m < LEAST_ROWS:
         return False
-    if _is_large(shape) or kind not in CHOSEN:
+    if not order or _is_large(shape) or kind not in CHOSEN:
         return True
     ints = gemm_ints(kind, shape)
     sides = [
@@ -281,16 +284,19 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     pieces_m, pieces_n = (
         -(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True)
     )
+    side = fusion.pinned if fusion.pinned < 0 or not transposed else 1 - fusion.pinned
     constants = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
-             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along), 0]  # fmt: skip
+             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along), 0, int(side > 0)]  # fmt: skip
     assert len(constants) == GEMM_CONSTANTS + PACK_CONSTANTS
     second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *constants]
     second = with_epilogue(second, fusion.sizes, fusion.epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
     panels = columns * (k_words + -(-k // depth) * form.before) * size
-    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + panels
-    pinned = PinnedWords(P_PINNED, panels, pieces_n, 1) if fusion.pinned and not transposed else None
+    rows_packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64
+    packed = rows_packed + panels
+    kept = (rows_packed, pieces_m) if side == 0 else (panels, pieces_n)
+    pinned = PinnedWords(P_PINNED, *kept, side) if side >= 0 else None
     reads = None if pinned is None else pinned._replace(operand=-1)
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     first = [pieces_m + pieces_n, 1, 1, packed + (LEAD if pinned else 0), 0, 0, 0, 0, *constants]

@@ -62,7 +62,7 @@ class ProductTypes(NamedTuple):
 class Fusion(NamedTuple):
     """The work fused with a product: an `epilogue` on its sums, and `prologues` that compute A and B.
 
-    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call; `pinned`: B may stay packed from
+    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call; `pinned`: the operand (0 A, 1 B, -1 none) that may stay packed from
     call to call.
     """
 
@@ -70,4 +70,4 @@ class Fusion(NamedTuple):
     epilogue: RectangleStep | None = None
     prologues: Sequence[RectangleStep | None] = ()
     more: int = 0
-    pinned: bool = False
+    pinned: int = -1

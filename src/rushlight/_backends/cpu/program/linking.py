@@ -9,7 +9,7 @@ makes them, where nobody reads the old contents later; else they are copied at t
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from rushlight._graph.core import Graph, GraphBuilder, Value, evaluate
 from rushlight._schedule.clusters import Cluster, clusters_of
 from rushlight._schedule.recompute import recomputed
 from rushlight._schedule.updates import base_of
-from rushlight._transforms.passes import improved, switches
+from rushlight._transforms.passes import REORDERING, improved, switches
 from rushlight._transforms.units import Operand, Unit, Units, cut
 from rushlight._types.layout import numel
 
@@ -65,15 +65,15 @@ class Compiled:
         self.orders = tuple(orders)
         self.part: Any = None  # its launches, once they are known
 
-    def pinned(self, numbers: Sequence[int]) -> Compiled:
-        """The same, with products whose second operands may stay packed: steps with these numbers."""
+    def pinned(self, sides: Sequence[tuple[int, int]]) -> Compiled:
+        """The same, with products of which an operand may stay packed: numbers of steps, and which it is."""
         program = self.program
         steps = list(program.steps)
-        for k in numbers:
+        for k, side in sides:
             step = steps[k]
             assert isinstance(step, ExternStep)
             steps[k] = ExternStep(
-                step.name, step.inputs, step.outputs, step.sizes, {**step.params, "pinned": True}, step.epilogue, step.prologues, step.words
+                step.name, step.inputs, step.outputs, step.sizes, {**step.params, "pinned": side}, step.epilogue, step.prologues, step.words
             )  # fmt: skip
         return Compiled(Program(program.graph, steps, program.results, program.n_inputs, program.n_args, program.notes))
 
@@ -142,8 +142,9 @@ def linked_program(
     nothing is kept for other programs.
     """
     on, known = switches(options), {} if symbolic else _COMPILED
+    order = not (options or {}).get(REORDERING)
     with _uncollected():
-        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on, known)
+        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on, known, order)
 
 
 @contextmanager
@@ -166,6 +167,7 @@ def _linked(
     aliases: dict[int, int],
     on: dict[str, bool],
     known: dict[Any, Compiled | None],
+    order: bool,
 ) -> LinkedProgram:
     target = target._replace(policy=target.policy._replace(places=True))
     notes: list[str] = []
@@ -188,7 +190,7 @@ def _linked(
     into = _Aliases(graph, clusters, outputs, aliases, target, known, written if on["in_place"] else None)
     linked = into.run()
     if on["packed_weights"]:
-        linked = _with_packed_weights(linked, graph, aliases, notes)
+        linked = _with_packed_weights(linked, graph, aliases, notes, order)
     if on["autotune"]:
         notes.append(_autotuned(linked))
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
@@ -208,19 +210,22 @@ def _autotuned(clusters: Sequence[LinkedCluster]) -> str:
 
 
 def _with_packed_weights(
-    clusters: Sequence[LinkedCluster], graph: Graph, aliases: Mapping[int, int], notes: list[str]
+    clusters: Sequence[LinkedCluster], graph: Graph, aliases: Mapping[int, int], notes: list[str], order: bool
 ) -> list[LinkedCluster]:
-    """The clusters whose products read inputs that nobody writes to, with these operands as such that may stay packed."""
+    """The clusters whose products read inputs that nobody writes to, with these operands as such that may stay packed
+    (`order`: and sums are added up as they would be otherwise).
+    """
     written = {id(graph.inputs[k]) for k in aliases.values()}
-    inputs = {id(v) for v in graph.inputs} - written
+    inputs = {id(v) for v in graph.inputs}
     made: dict[Any, Compiled] = {}
     found, count = [], 0
     for cluster in clusters:
         tensors = [o for o in cluster.unit.operands if isinstance(o, Operand)]
-        places = frozenset(k for k, o in enumerate(tensors) if id(o.base) in inputs)
+        given = frozenset(k for k, o in enumerate(tensors) if id(o.base) in inputs)
+        places = frozenset(k for k in given if id(tensors[k].base) not in written)
         steps = cluster.compiled.program.steps
         pinned = [
-            k for k, s in enumerate(steps) if isinstance(s, ExternStep) and s.inputs[1:2] and s.inputs[1].number in places and may_pin(s)
+            (k, side) for k, s in enumerate(steps) if isinstance(s, ExternStep) and (side := _pinned_side(s, places, given, order)) >= 0
         ]  # fmt: skip
         if pinned:
             key = id(cluster.compiled), *pinned
@@ -231,6 +236,18 @@ def _with_packed_weights(
         found.append(cluster)
     notes.append(f"packed_weights: {count} products")
     return found
+
+
+def _pinned_side(step: ExternStep, places: Collection[int], given: Collection[int], order: bool) -> int:
+    """Which operand of a product may stay packed: the second one in `places`; the first, where the second is none of the
+    `given`, whose weight it then is; -1 for none.
+    """
+    if len(step.inputs) < 2:
+        return -1
+    first, second = (x.number for x in step.inputs[:2])
+    if second in places and may_pin(step, 1, order):
+        return 1
+    return 0 if first in places and second not in given and may_pin(step, 0, order) else -1
 
 
 def compiled_unit(
