@@ -155,7 +155,10 @@ def test_tensors_lie_in_their_bytes(good: bytes) -> None:
     def outside(raw: bytes) -> bytes:
         return raw.replace(b'"path_name": "weight_0"', b'"path_name": "../../etc/passwd"')
 
-    for change in (larger, outside):
+    def unnamed(raw: bytes) -> bytes:
+        return json.dumps({"config": ["x"]}).encode()
+
+    for change in (larger, outside, unnamed):
         with pytest.raises(SchemaError):
             torch.export.load(io.BytesIO(changed(good, "model_weights_config.json", change)))
 

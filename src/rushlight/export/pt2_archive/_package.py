@@ -196,8 +196,7 @@ def _tensors(archive: _Archive, config: str, folder: str) -> dict[str, Any]:
     known: dict[str, Any] = {}
     table = archive.json(config)
     try:
-        rows = dict(table["config"])
-        for name, row in rows.items():
+        for name, row in table["config"].items():
             path = row["path_name"]
             if not isinstance(path, str) or "/" in path or path.startswith("."):
                 raise SchemaError(f"{archive.where}: {name!r} lies at {str(path)[:80]!r}")
