@@ -148,6 +148,8 @@ class Backend:
       `native_device`.
     - `symbolic`: `template` compiles for symbolic sizes; without it every new size is compiled by itself.
     - `keeps_programs`: executables can be kept on disk (`packed`, `unpacked`).
+    - `asynchronous`: work goes on after calls have returned; there is pinned memory of the host, and copies take
+      `wait=False`.
     - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
     """
 
@@ -157,6 +159,7 @@ class Backend:
     native: ClassVar[bool] = False
     symbolic: ClassVar[bool] = False
     keeps_programs: ClassVar[bool] = False
+    asynchronous: ClassVar[bool] = False
     accelerator: ClassVar[bool] = True
     # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None:
     # steps run tensor by tensor.
@@ -217,12 +220,29 @@ class Backend:
     def copy_in(self, address: int, source: int, nbytes: int) -> None:
         """Copy from the host's memory at `source` to the device's at `address`; returns when `source` may be
         overwritten.
+
+        A backend that is `asynchronous` takes `wait=False`, with which pinned memory may be read later.
         """
         raise self._missing("copies from the host")
 
     def copy_out(self, address: int, source: int, nbytes: int) -> None:
-        """Copy from the device's memory at `source` to the host's at `address`; returns when it is there."""
+        """Copy from the device's memory at `source` to the host's at `address`; returns when it is there.
+
+        A backend that is `asynchronous` takes `wait=False`, with which pinned memory may be written later.
+        """
         raise self._missing("copies to the host")
+
+    def allocate_pinned(self, nbytes: int) -> Any:
+        """A storage of memory of the host that devices copy from and to while the program goes on."""
+        raise self._missing("pinned memory of the host")
+
+    def is_pinned(self, address: int) -> bool:
+        """Whether an address of the host is of such memory."""
+        return False
+
+    def record_stream(self, address: int, device: Device, stream: StreamHandle) -> None:
+        """Let memory that is freed be kept until a further stream has passed this use of it."""
+        raise self._missing("streams that memory could be kept for")
 
     def copy(self, address: int, source: int, nbytes: int, device: Device) -> None:
         """Copy within the memory of one device; the two stretches do not overlap."""

@@ -18,7 +18,7 @@ from rushlight._types.device import CPU, Device, add_type, remove_type
 if TYPE_CHECKING:
     from rushlight._backends.protocol import Backend
 
-__all__ = ["accelerator", "backend_of", "backends", "host", "register", "unregister"]
+__all__ = ["accelerator", "backend_of", "backends", "backends_in_use", "host", "is_replaced", "register", "unregister"]
 
 _LOADERS: dict[str, Callable[[], Backend]] = {
     "cpu": lambda: require("rushlight._backends.cpu.backend").CpuBackend(),
@@ -63,10 +63,14 @@ def _register_optional(type: str) -> None:
     add_type(type, _canonical, present)
 
 
+def is_replaced(type: str) -> bool:
+    """Whether a backend from outside serves a type of ours that this machine lacks."""
+    return type in _OPTIONAL and _LOADERS[type] is not _OPTIONAL[type][1]
+
+
 def _is_present(type: str) -> bool:
     """Whether a registered type has devices on this machine."""
-    optional = _OPTIONAL.get(type)
-    return optional is None or _LOADERS[type] is not optional[1] or optional[0]()
+    return type not in _OPTIONAL or is_replaced(type) or _OPTIONAL[type][0]()
 
 
 def _canonical(device: Device) -> Device:
@@ -113,6 +117,11 @@ def host() -> Backend:
 def backends() -> list[str]:
     """The types of device that have a backend on this machine."""
     return [type for type in _LOADERS if _is_present(type)]
+
+
+def backends_in_use() -> list[Backend]:
+    """The backends that were loaded, because a device of their type was used."""
+    return list(_LOADED.values())
 
 
 def accelerator() -> Backend | None:

@@ -116,9 +116,10 @@ def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 @method
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-    """Raises: rushlight has no GPU yet."""
+    """On a GPU, by default the current one; MissingDeviceError where there is none."""
     try:
-        return convert.to(self, Device("cuda") if device is None else device)
+        place = Device("cuda") if device is None else Device("cuda", device) if type(device) is int else device
+        return convert.to(self, place, non_blocking=non_blocking, memory_format=memory_format)
     except BaseException as error:
         shorten(error)
         raise

@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import require
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core import storage as storages
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import pinned, root_of
 from rushlight._engine.core.printing import leaves
 from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.indexing.view import as_strided
@@ -21,6 +23,7 @@ from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.methods import both, method
 from rushlight._surface.registry import SPACES, LazyMethod, function_of
 from rushlight._types.dtype import DType
+from rushlight._types.layout import preserved
 
 __all__: list[str] = []
 
@@ -143,14 +146,41 @@ def __idiv__(self: Tensor, other: Any) -> Tensor:
     return self.div_(other)
 
 
-def _no_cuda_array(self: Tensor) -> NoReturn:
-    raise AttributeError(
-        f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {_class_name(self)} If CUDA data is required use tensor.cuda() to copy tensor to "
-        "device memory."
-    )
+# Of the interface's element types, those that are not `f` or `u` and a size.
+_ARRAY_CODES = {"bool": "|b1", "complex32": "<c4", "complex64": "<c8", "complex128": "<c16", "bfloat16": "<f2"}
 
 
-Tensor.__cuda_array_interface__ = property(_no_cuda_array)  # type: ignore[attr-defined]
+def _cuda_array(self: Tensor) -> dict[str, Any]:
+    """The memory as Numba, CuPy and others take it: version 2 of the interface, ordered by the current stream.
+
+    AttributeError for tensors that are not on a GPU, RuntimeError for those that require gradients.
+    """
+    if self._spec.device.type != "cuda":
+        raise AttributeError(
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {_class_name(self)} If CUDA data is required use tensor.cuda() to copy "
+            "tensor to device memory."
+        )
+    if self._rg:
+        raise RuntimeError(
+            "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, use var.detach() to get Variable that "
+            "doesn't require grad."
+        )
+    dtype = self._spec.dtype
+    if dtype.name.startswith("float8"):
+        raise TypeError(f"__cuda_array_interface__ has no element type for {dtype}")
+    letter = "f" if dtype.is_floating_point else "i" if dtype.is_signed else "u"
+    code = _ARRAY_CODES.get(dtype.name, f"{'|' if dtype.itemsize == 1 else '<'}{letter}{dtype.itemsize}")
+    size = dtype.itemsize
+    return {
+        "typestr": code,
+        "shape": tuple(self._spec.shape),
+        "strides": None if self.is_contiguous() else tuple(s * size for s in self._spec.strides),
+        "data": (self._ptr if self._spec.numel else 0, False),
+        "version": 2,
+    }
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array)  # type: ignore[attr-defined]
 
 # ***** memory *****
 
@@ -189,17 +219,29 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 @method
-def pin_memory(self: Tensor, device: Any = None) -> NoReturn:
-    """RuntimeError: there is no accelerator to pin memory for."""
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """A copy in pinned memory, from which accelerators copy while the program goes on; itself where it is pinned.
+
+    RuntimeError where there is no accelerator, and for tensors on other devices than the CPU.
+    """
+    dense = self if self._spec.strides == preserved(self._spec.shape, self._spec.strides) else self.clone()
+    return pinned(dense.detach())
 
 
 @method
-def record_stream(self: Tensor, stream: Any) -> NoReturn:
-    """NotImplementedError: memory on the CPU is not used by streams."""
-    raise NotImplementedError(
-        "Could not run 'aten::record_stream' with arguments from the 'CPU' backend: its memory is not used by streams."
-    )
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Keep the memory, once it is freed, until a further stream of the device has passed this use of it.
+
+    NotImplementedError on devices whose memory is not used by streams, as on the CPU.
+    """
+    device = self._spec.device
+    backend = backend_of(device)
+    if not backend.asynchronous:
+        raise NotImplementedError(
+            f"Could not run 'aten::record_stream' with arguments from the '{device.type.upper()}' backend: its memory is not used by streams."
+        )
+    if self._storage is not None and self._storage.nbytes:
+        backend.record_stream(root_of(self._storage).ptr, device, stream._handle)
 
 
 @method

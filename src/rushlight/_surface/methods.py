@@ -16,7 +16,8 @@ from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.core import convert
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
-from rushlight._engine.core.memory import own
+from rushlight._engine.core.memory import is_host_memory, own
+from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
 from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_learner, spoil
@@ -217,8 +218,8 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @method
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """False: there is no pinned memory without a GPU."""
-    return False
+    """Whether the memory is pinned for an accelerator; False on other devices than the CPU."""
+    return self._storage is not None and is_host_memory(self._spec) and memory_is_pinned(self._storage)
 
 
 def _is_view(self: Tensor) -> bool:
@@ -228,7 +229,6 @@ def _is_view(self: Tensor) -> bool:
 Tensor._is_view = _is_view  # type: ignore[attr-defined]
 
 for _flag in (
-    "is_cuda",
     "is_sparse",
     "is_sparse_csr",
     "is_quantized",
@@ -245,6 +245,7 @@ for _flag in (
 ):
     setattr(Tensor, _flag, False)
 Tensor.is_meta = property(lambda self: self._spec.device.type == "meta")  # type: ignore[attr-defined]
+Tensor.is_cuda = property(lambda self: self._spec.device.type == "cuda")  # type: ignore[attr-defined]
 Tensor.is_cpu = property(lambda self: self._spec.device.type == "cpu")  # type: ignore[attr-defined]
 Tensor.layout = property(lambda self: STRIDED)  # type: ignore[attr-defined]
 Tensor.retains_grad = property(lambda self: self._autograd_meta is not None and self._autograd_meta.retains)  # type: ignore[attr-defined]

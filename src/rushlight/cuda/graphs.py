@@ -1,16 +1,130 @@
-"""Graphs of kernels, as `torch.cuda.graphs`: none is being recorded, and recording one refuses."""
+"""Graphs of kernels, as `torch.cuda.graphs`: work that is recorded once and then launched as one.
+
+g = torch.cuda.CUDAGraph()
+with torch.cuda.graph(g):
+    y = model(x)
+x.copy_(batch)
+g.replay()  # y holds the model's answer for the batch
+"""
 
 from __future__ import annotations
 
-from rushlight.cuda.refusals import gpu_class, needs_gpu
+import gc
+from typing import Any
+
+import rushlight as torch
+from rushlight._interface.cuda import gpus, why_no_gpu
+from rushlight.cuda.access import OnGpu, on_gpu
+from rushlight.cuda.graphed import make_graphed_callables
+from rushlight.cuda.streams import Stream, StreamContext, current_stream
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether a graph of kernels is being recorded: False."""
-    return False
+    """Whether the work of the current stream becomes a graph."""
+    return why_no_gpu() is None and current_stream().is_capturing()
 
 
-graph_pool_handle, make_graphed_callables = needs_gpu("graph_pool_handle"), needs_gpu("make_graphed_callables")
-CUDAGraph, graph = gpu_class("CUDAGraph"), gpu_class("graph")
+@on_gpu
+def graph_pool_handle() -> Any:
+    """The identity of a memory pool that several graphs may share."""
+    return gpus().next_pool()
+
+
+class CUDAGraph(OnGpu):
+    """A graph of kernels; `keep_graph` keeps what was captured, so that it can be looked at and instantiated again."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._graph = gpus().graph(keep_graph)
+
+    def capture_begin(
+        self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
+        """Let further work of the current stream become the graph.
+
+        The mode says which calls are errors meanwhile: those that wait or allocate in any thread ("global"), in this
+        one ("thread_local"), none ("relaxed").
+        """
+        self._graph.begin(pool, capture_error_mode)
+
+    def capture_end(self) -> None:
+        """The end of what becomes the graph."""
+        self._graph.end()
+
+    def instantiate(self) -> None:
+        """Make a kept graph one that can be launched; `replay` does it where that is needed."""
+        self._graph.instantiate()
+
+    def replay(self) -> None:
+        """Run the graph in the order of the current stream, on the memory that was captured."""
+        self._graph.replay()
+
+    def reset(self) -> None:
+        """Forget the graph and its claim on memory."""
+        self._graph.reset()
+
+    def pool(self) -> Any:
+        """The identity of the memory pool, for other graphs to share."""
+        return self._graph.pool
+
+    def enable_debug_mode(self) -> None:
+        """Keep the captured graph, for `debug_dump`."""
+        self._graph.keep = True
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Write the kept graph to a file in the language of Graphviz."""
+        self._graph.dot(debug_path)
+
+    def raw_cuda_graph(self) -> int:
+        """The driver's handle of the kept graph."""
+        if not self._graph.graph:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=true"
+            )
+        return int(self._graph.graph)
+
+    def raw_cuda_graph_exec(self) -> int:
+        """The driver's handle of the graph that is launched."""
+        if not self._graph.executable:
+            raise RuntimeError("You cannot access the raw cudaGraphExec_t instance until instantiate() has been called")
+        return int(self._graph.executable)
+
+    def get_graph_data(self) -> dict[str, Any]:
+        """How many nodes the graph has, and its memory pool."""
+        return {"nodes": self._graph.nodes, "pool": self._graph.pool}
+
+
+class graph:
+    """A context whose work on a stream, by default one of its own, becomes a graph.
+
+    Everything inside must be work of the device: reading a number of a tensor, or copying to pageable memory, raises.
+    """
+
+    default_capture_stream: Any = None
+
+    def __init__(
+        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+    ) -> None:  # fmt: skip
+        if graph.default_capture_stream is None and stream is None:
+            graph.default_capture_stream = Stream()
+        self.cuda_graph, self.pool, self.capture_error_mode = cuda_graph, pool, capture_error_mode
+        self.capture_stream = graph.default_capture_stream if stream is None else stream
+        self.stream_ctx = StreamContext(self.capture_stream)
+
+    def __enter__(self) -> None:
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.stream_ctx.__enter__()
+        try:
+            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self.stream_ctx.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *args: Any) -> None:
+        try:
+            self.cuda_graph.capture_end()
+        finally:
+            self.stream_ctx.__exit__(*args)

@@ -1,93 +1,369 @@
-"""The memory of GPUs, as `torch.cuda.memory`: none is held, and what would change that refuses."""
+"""The memory of GPUs, as `torch.cuda.memory`: a caching allocator, its statistics, its pools.
+
+Without a GPU questions about what is held are answered (nothing is), and everything else raises RuntimeError.
+"""
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
-from rushlight.cuda.refusals import gpu_class, needs_gpu
+from rushlight._interface.cuda import gpus, why_no_gpu
+from rushlight.cuda.access import OnGpu, device_of, gpu_class, index_of, needs_gpu, on_gpu
+from rushlight.cuda.summary import summary
 
-_REFUSED = (
-    "caching_allocator_alloc", "caching_allocator_delete", "change_current_allocator", "get_allocator_backend", "get_per_process_memory_fraction",
-    "mem_get_info", "memory_snapshot", "memory_summary", "reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats",
-    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_host_memory_stats", "reset_peak_memory_stats",
-    "set_per_process_memory_fraction", "use_mem_pool",
-)  # fmt: skip
-_CLASSES = ("CUDAPluggableAllocator", "MemPool")
-
-__all__ = [  # noqa: PLE0604
-    "caching_allocator_disabled", "caching_allocator_enable", "empty_cache", "host_memory_stats", "host_memory_stats_as_nested_dict", "list_gpu_processes",
-    "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats",
-    "memory_stats_as_nested_dict", *_REFUSED, *_CLASSES,
+__all__ = [
+    "CUDAPluggableAllocator", "MemPool", "caching_allocator_alloc", "caching_allocator_delete", "caching_allocator_disabled", "caching_allocator_enable",
+    "change_current_allocator", "empty_cache", "get_allocator_backend", "get_per_process_memory_fraction", "host_memory_stats",
+    "host_memory_stats_as_nested_dict", "list_gpu_processes", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
+    "memory_allocated", "memory_cached", "memory_reserved", "memory_snapshot", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
+    "reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+    "reset_peak_host_memory_stats", "reset_peak_memory_stats", "set_per_process_memory_fraction", "use_mem_pool",
 ]  # fmt: skip
 
 
+def _allocator(device: Any = None) -> Any:
+    return gpus().memory.allocators[device_of(device).index]
+
+
+def _unused() -> bool:
+    """Whether no GPU was used: nothing can be held then, and asking makes no context."""
+    return why_no_gpu() is not None
+
+
+# ***** what is held *****
+
+
 def empty_cache() -> None:
-    """Nothing: there is no cache of GPU memory."""
+    """Give memory that is kept for reuse back to the driver, so that other programs can have it."""
+    if not _unused():
+        gpus().empty_cache(device_of(None))
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """The statistics of a GPU's memory as nested dicts; see `memory_stats`."""
+    return {} if _unused() else _allocator(device).settled().nested()
+
+
+def _flat(found: OrderedDict[str, Any], prefix: str, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _flat(found, f"{prefix}.{name}" if prefix else name, inner)
+    else:
+        found[prefix] = value
+
+
+def _sorted(nested: dict[str, Any]) -> OrderedDict[str, Any]:
+    found: OrderedDict[str, Any] = OrderedDict()
+    _flat(found, "", nested)
+    return OrderedDict(sorted(found.items()))
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
+    """The statistics of a GPU's memory by PyTorch's names.
+
+    `"allocated_bytes.all.current"`: for each of `allocated_bytes` (of tensors), `reserved_bytes` (from the driver),
+    `active_bytes`, `inactive_split_bytes`, `requested_bytes`, `allocation`, `segment`, `active`, `inactive_split`, by pool
+    (`all`, `small_pool`, `large_pool`) the `current` number, its `peak`, and what was `allocated` and `freed` in all.
+    Empty without a GPU.
+    """
+    return _sorted(memory_stats_as_nested_dict(device))
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Always 0."""
-    return 0
+    """Bytes that tensors hold on a GPU."""
+    return 0 if _unused() else int(_allocator(device).settled().current("allocated_bytes"))
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Always 0."""
-    return 0
+    """The most bytes that tensors have held at a time."""
+    return 0 if _unused() else int(_allocator(device).settled().peak("allocated_bytes"))
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Always 0."""
-    return 0
+    """Bytes that the driver gave: held by tensors, or kept for reuse."""
+    return 0 if _unused() else int(_allocator(device).settled().current("reserved_bytes"))
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """Always 0."""
-    return 0
+    """The most of these bytes at a time."""
+    return 0 if _unused() else int(_allocator(device).settled().peak("reserved_bytes"))
 
 
 memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
-def memory_stats(device: Any = None) -> OrderedDict[str, Any]:
-    """Always empty."""
-    return OrderedDict()
+@on_gpu
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start measuring the most bytes anew."""
+    _allocator(device).settled().reset_peaks()
 
 
-def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """Always empty."""
-    return {}
+@on_gpu
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Start counting what was allocated and freed anew."""
+    _allocator(device).settled().reset_accumulated()
 
 
-def host_memory_stats() -> OrderedDict[str, Any]:
-    """Always empty: nothing is pinned for a GPU."""
-    return OrderedDict()
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+
+@on_gpu
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of a GPU, as the driver sees them."""
+    free, total = gpus().memory_info(device_of(device))
+    return int(free), int(total)
+
+
+@on_gpu
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """The statistics as a table to be read."""
+    place = device_of(device)
+    return summary(place.index or 0, memory_stats_as_nested_dict(place), abbreviated)
+
+
+def list_gpu_processes(device: Any = None) -> str:
+    """The processes that use a GPU and how much memory they hold, as text."""
+    if _unused():
+        return "no processes are running: there is no CUDA GPU"
+    place = device_of(device)
+    found = gpus().management(place).processes()
+    lines = [f"process {process:>10d} uses {used / (1 << 20):>12.3f} MB GPU memory" for process, used in found]
+    return "\n".join([f"GPU:{place.index}", *(lines or ["no processes are running"])])
+
+
+# ***** memory of the host *****
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """Always empty."""
-    return {}
+    """The statistics of pinned memory as nested dicts."""
+    return {} if _unused() else gpus().memory.pinned.statistics.nested()
+
+
+def host_memory_stats() -> OrderedDict[str, Any]:
+    """The statistics of pinned memory, by names as those of `memory_stats`."""
+    return _sorted(host_memory_stats_as_nested_dict())
+
+
+@on_gpu
+def reset_peak_host_memory_stats() -> None:
+    """Start measuring the most bytes of pinned memory anew."""
+    gpus().memory.pinned.statistics.reset_peaks()
+
+
+@on_gpu
+def reset_accumulated_host_memory_stats() -> None:
+    """Start counting pinned memory that was allocated and freed anew."""
+    gpus().memory.pinned.statistics.reset_accumulated()
+
+
+# ***** settings *****
+
+
+@on_gpu
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let the process hold at most this share of a GPU's memory; beyond it OutOfMemoryError is raised."""
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    _allocator(device).set_fraction(fraction)
+
+
+@on_gpu
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The share that the process may hold."""
+    found = _allocator(device)
+    total = gpus().properties(device_of(device))["total_memory"]
+    return 1.0 if found.limit is None else float(found.limit / total)
+
+
+@on_gpu
+def get_allocator_backend() -> str:
+    """The name of the allocator: "native"."""
+    return "native"
+
+
+def _set_allocator_settings(env: str) -> None:
+    """Replace the allocator's settings; the text is that of `PYTORCH_CUDA_ALLOC_CONF`."""
+    from rushlight._interface.cuda import memory_settings
+
+    settings = memory_settings(env)
+    for allocator in gpus().memory.allocators:
+        allocator.settings = settings
 
 
 def caching_allocator_enable(value: bool = True) -> None:
-    """Nothing."""
+    """Whether freed memory is kept for reuse."""
+    if not _unused():
+        for allocator in gpus().memory.allocators:
+            allocator.caches = value
 
 
 @contextmanager
 def caching_allocator_disabled() -> Iterator[None]:
-    """A context that changes nothing."""
-    yield
+    """A context in which freed memory goes back to the driver at once."""
+    caching_allocator_enable(False)
+    try:
+        yield
+    finally:
+        caching_allocator_enable(True)
 
 
-def list_gpu_processes(device: Any = None) -> str:
-    """A line that says that there is no GPU."""
-    return "no processes are running: there is no CUDA GPU"
+CUDAPluggableAllocator = gpu_class("CUDAPluggableAllocator")
+CUDAPluggableAllocator.allocator = needs_gpu("CUDAPluggableAllocator.allocator")
+change_current_allocator = needs_gpu("change_current_allocator")
+
+# ***** memory for other libraries *****
+
+_LENT: dict[int, Any] = {}
 
 
-for _name in _REFUSED:
-    globals()[_name] = needs_gpu(_name)
-for _name in _CLASSES:
-    globals()[_name] = gpu_class(_name)
-del _name
+@on_gpu
+def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -> int:
+    """The address of memory for another library, for work on a stream (a `Stream` or its handle), by default the current
+    one.
+    """
+    backend, place = gpus(), device_of(device)
+    if isinstance(stream, int):
+        stream = backend.external_stream(stream, place)
+    handle = backend.current_stream(place) if stream is None else getattr(stream, "_handle", stream)
+    chunk = backend.memory.allocators[place.index].allocate(size, handle)
+    _LENT[chunk.address] = chunk
+    return int(chunk.address)
+
+
+@on_gpu
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Give memory back that `caching_allocator_alloc` lent."""
+    chunk = _LENT.pop(mem_ptr, None)
+    if chunk is None:
+        raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
+    gpus().memory.allocators[gpus().memory.device_at(mem_ptr)].free(chunk)
+
+
+_IDENTITIES = count(1)
+
+
+class MemPool(OnGpu):
+    """A pool of memory apart from the usual one; `with use_mem_pool(pool):` serves requests from it.
+
+    Its memory can go back to the driver when the pool and all graphs that use it are gone.
+    """
+
+    def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None or use_on_oom or no_split:
+            raise NotImplementedError("rushlight's MemPool takes no allocator, use_on_oom or no_split yet")
+        self._id = (0, next(_IDENTITIES))
+        self._held = [a.hold(self._id) for a in gpus().memory.allocators]
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What graphs take as their pool."""
+        return self._id
+
+    @property
+    def allocator(self) -> Any:
+        """None: the driver gives the memory."""
+        return None
+
+    def use_count(self) -> int:
+        """How many hold the pool: this object, and graphs."""
+        return int(self._held[index_of(None)].users)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The segments of the pool; see `memory_snapshot`."""
+        return memory_snapshot(self._id)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_held"):
+            for allocator in gpus().memory.allocators:
+                allocator.leave(self._id)
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
+    """A context in which this thread's requests on a GPU are served from a pool."""
+    import threading
+
+    allocator, thread = _allocator(device), threading.get_ident()
+    held = allocator.hold(pool.id)
+    allocator.route(held, lambda stream: threading.get_ident() == thread, capturing=False)
+    try:
+        yield
+    finally:
+        allocator.end_route(held, capturing=False)
+        allocator.leave(pool.id)
+
+
+# ***** pictures *****
+
+
+@on_gpu
+def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """What the allocators of all GPUs hold: a dict for each segment, with its blocks."""
+    return [
+        _segment(allocator.index, segment)
+        for allocator in gpus().memory.allocators
+        for segment in allocator.snapshot()
+        if mempool_id is None or segment.pool.owner.identity == tuple(mempool_id)
+    ]
+
+
+def _segment(index: int, segment: Any) -> dict[str, Any]:
+    chunks = segment.chunks()
+    lent = [c for c in chunks if c.lent]
+    active = [c for c in chunks if c.lent or c.waits]
+    return {
+        "device": index, "address": segment.address, "total_size": segment.nbytes, "allocated_size": sum(c.nbytes for c in lent),
+        "active_size": sum(c.nbytes for c in active), "requested_size": sum(c.requested for c in lent), "stream": segment.stream,
+        "segment_type": "small" if segment.pool.small else "large", "segment_pool_id": segment.pool.owner.identity, "is_expandable": False,
+        "frames": [], "blocks": [_block(c) for c in chunks],
+    }  # fmt: skip
+
+
+def _block(chunk: Any) -> dict[str, Any]:
+    state = "active_allocated" if chunk.lent else "active_awaiting_free" if chunk.waits else "inactive"
+    return {
+        "address": chunk.address,
+        "size": chunk.nbytes,
+        "requested_size": chunk.requested if chunk.lent else 0,
+        "state": state,
+        "frames": _frames(chunk.user),
+    }
+
+
+def _frames(user: Any) -> list[dict[str, Any]]:
+    """Who asked for a block, in the form of a Python frame."""
+    if user is None:
+        return []
+    code, instruction = user
+    line = next((n for begin, end, n in code.co_lines() if begin <= instruction < end and n is not None), 0)
+    return [{"filename": code.co_filename, "line": line, "name": code.co_name}]
+
+
+def _record_memory_history(enabled: str | None = "all", *args: Any, **kwargs: Any) -> None:
+    """Let every block remember the user's line that asked for it; None stops that."""
+    for allocator in gpus().memory.allocators:
+        allocator.note_users = enabled is not None
+
+
+def _snapshot(device: Any = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """The segments in the form that PyTorch's viewer of memory reads."""
+    return {"segments": memory_snapshot(), "device_traces": [[] for _ in gpus().memory.allocators]}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
+    """Write `_snapshot()` to a file, as JSON where its name says so."""
+    found = _snapshot()
+    if filename.endswith(".json"):
+        with open(filename, "w") as file:
+            json.dump(found, file)
+        return
+    with open(filename, "wb") as data:
+        pickle.dump(found, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight.cuda.refusals import gpu_class
+from rushlight.cuda.access import gpu_class
 
 __all__ = [
     "BFloat16Tensor",

@@ -9,11 +9,16 @@ from typing import Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.choice import driver
+from rushlight._backends.cuda.graphs import CapturedGraph, next_pool
 from rushlight._backends.cuda.kernels import Kernels
+from rushlight._backends.cuda.launches import Launcher
+from rushlight._backends.cuda.memory.memory import Memory
+from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
-from rushlight._backends.protocol import Block, EventHandle, StreamHandle
+from rushlight._backends.protocol import EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
 from rushlight._backends.registry import host
+from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
@@ -34,21 +39,6 @@ PROGRAMS = Knob(
 )  # fmt: skip
 
 
-class CudaBlock(Block):
-    """Memory of a GPU; it goes back to the driver when nobody shows it any longer."""
-
-    __slots__ = ("backend",)
-
-    def __init__(self, backend: CudaBackend, nbytes: int, device: Device) -> None:
-        self.backend = backend
-        backend.devices.enter(device.index or 0)
-        super().__init__(backend.driver.cuMemAlloc(max(nbytes, 1)), nbytes, device)
-
-    def __del__(self) -> None:
-        self.backend.devices.enter(self.device.index or 0)
-        self.backend.driver.cuMemFree(self.address)
-
-
 class CudaBackend(ReferenceBackend):
     """All GPUs of the process.
 
@@ -57,11 +47,15 @@ class CudaBackend(ReferenceBackend):
     """
 
     type = "cuda"
+    asynchronous = True
 
     def __init__(self) -> None:
         self.driver = driver()
         self.devices = Devices(self.driver)
         self.streams = Streams(self.devices)
+        self.memory = Memory(self.devices, self.streams)
+        self.launch = Launcher(self.devices, self.streams)
+        self.sync_debug_mode = 0  # of `torch.cuda.set_sync_debug_mode`
         self._from_owner: Any = None
         self._kernels: dict[int, Kernels] = {}
 
@@ -80,6 +74,32 @@ class CudaBackend(ReferenceBackend):
         if not 0 <= index < self.devices.count:
             raise RuntimeError(f"CUDA error: invalid device ordinal {index}: there are {self.devices.count} devices")
         self.devices.thread.current = index
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether some device has a context."""
+        return self.devices.is_initialized
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether the process was forked from one that had a context: it can use no GPU."""
+        return self.devices.forked
+
+    def initialize(self, device: Device) -> None:
+        """Make the context of a device now."""
+        self.devices.enter(device.index or 0)
+
+    def can_access_peer(self, device: Device, peer: Device) -> bool:
+        """Whether a device reaches the memory of another without the host."""
+        return self.driver.cuDeviceCanAccessPeer(device.index or 0, peer.index or 0)
+
+    def management(self, device: Device) -> Any:
+        """A device as NVIDIA's management library sees it."""
+        if self.driver.emulated:
+            raise RuntimeError("emulated GPUs have no management library (NVML): there is no load and no temperature")
+        return require("rushlight._backends.cuda.driver.management").ManagedDevice(
+            self.driver.cuDeviceGetPCIBusId(device.index or 0)
+        )
 
     def properties(self, device: Device) -> Mapping[str, Any]:
         """What is known of a GPU, under PyTorch's names."""
@@ -112,8 +132,8 @@ class CudaBackend(ReferenceBackend):
     ) -> Any:
         """See `Backend.compile`."""
         if PROGRAMS.get() == "reference":
-            self._emulated("programs run by the reference backend")
-            return super().compile(graph, in_layouts, out_layouts, device, aliases, overlaps, options)
+            region = self._emulated("programs run by the reference backend")
+            return StreamedReference(self, region, graph, in_layouts, out_layouts, device, aliases or {})
         compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
         program = compile_graph(graph, in_layouts, out_layouts, aliases=aliases, overlaps=overlaps)
         return require("rushlight._backends.cuda.program.executable").CudaExecutable(program, self, device)
@@ -127,10 +147,13 @@ class CudaBackend(ReferenceBackend):
 
     def allocate(self, nbytes: int, device: Device) -> Any:
         """A storage over fresh memory."""
-        block = CudaBlock(self, nbytes, device)
+        block = self.memory.allocate(nbytes, device)
+        return self._storage(block.address, nbytes, block)
+
+    def _storage(self, address: int, nbytes: int, owner: Any) -> Any:
         if self._from_owner is None:
             self._from_owner = require("rushlight._host.runtime").runtime().from_owner
-        return self._from_owner(block.address, nbytes, block)
+        return self._from_owner(address, nbytes, owner)
 
     def zeros(self, nbytes: int, device: Device) -> Any:
         """A storage over zeros."""
@@ -145,22 +168,53 @@ class CudaBackend(ReferenceBackend):
         self.devices.enter(index)
         return self.streams.current(index).id
 
-    def _device_at(self, address: int) -> int:
-        """The index of the device whose memory has an address."""
-        region = getattr(self.driver, "region", None)
-        return (region.device_of(address) or 0) if region is not None else self.devices.thread.current
+    def allocate_pinned(self, nbytes: int) -> Any:
+        """A storage of pinned memory of the host."""
+        block = self.memory.pinned.allocate(nbytes)
+        return self._storage(block.address, nbytes, block)
 
-    def copy_in(self, address: int, source: int, nbytes: int) -> None:
-        """Copy from the host, in the order of the current stream."""
-        stream = self.enter(Device("cuda", self._device_at(address)))
-        self.driver.cuMemcpyHtoDAsync(address, source, nbytes, stream)
-        self.driver.cuStreamSynchronize(stream)
+    def is_pinned(self, address: int) -> bool:
+        """Whether an address of the host is of pinned memory."""
+        return self.memory.pinned.is_pinned(address)
 
-    def copy_out(self, address: int, source: int, nbytes: int) -> None:
-        """Copy to the host, in the order of the current stream; returns when it is done."""
-        stream = self.enter(Device("cuda", self._device_at(source)))
-        self.driver.cuMemcpyDtoHAsync(address, source, nbytes, stream)
-        self.driver.cuStreamSynchronize(stream)
+    def record_stream(self, address: int, device: Device, stream: StreamHandle) -> None:
+        """A further stream uses the memory at an address."""
+        self.memory.record(address, device, stream)
+
+    def copy_in(self, address: int, source: int, nbytes: int, wait: bool = True) -> None:
+        """Copy from the host, in the order of the current stream.
+
+        Without `wait` pinned memory is read later; pageable memory was read when this returns, in any case.
+        """
+        index = self.memory.device_at(address)
+        self.devices.enter(index)
+        stream = self.streams.current(index)
+        self.driver.cuMemcpyHtoDAsync(address, source, nbytes, stream.id)
+        if self.memory.pinned.record(source, stream) and wait:
+            self._wait(stream)
+
+    def copy_out(self, address: int, source: int, nbytes: int, wait: bool = True) -> None:
+        """Copy to the host, in the order of the current stream; without `wait` pinned memory is written later."""
+        index = self.memory.device_at(source)
+        self.devices.enter(index)
+        stream = self.streams.current(index)
+        if not self.memory.pinned.record(address, stream) or wait:
+            self._tell_of_waiting()
+            self.driver.cuMemcpyDtoHAsync(address, source, nbytes, stream.id)
+            self.driver.cuStreamSynchronize(stream.id)
+        else:
+            self.driver.cuMemcpyDtoHAsync(address, source, nbytes, stream.id)
+
+    def _wait(self, stream: CudaStream) -> None:
+        self._tell_of_waiting()
+        self.driver.cuStreamSynchronize(stream.id)
+
+    def _tell_of_waiting(self) -> None:
+        """What `torch.cuda.set_sync_debug_mode` asks for."""
+        if self.sync_debug_mode == 1:
+            warn_user("called a synchronizing CUDA operation")
+        elif self.sync_debug_mode == 2:
+            raise RuntimeError("called a synchronizing CUDA operation")
 
     def copy(self, address: int, source: int, nbytes: int, device: Device) -> None:
         """Copy within a device, in the order of the current stream."""
@@ -180,6 +234,34 @@ class CudaBackend(ReferenceBackend):
         done.record(self.streams.current(from_))
         self.streams.current(to).wait(done)
 
+    # ***** statistics *****
+
+    def memory_stats(self, device: Device) -> Mapping[str, int]:
+        """PyTorch's names, flat (`allocated_bytes.all.current`), beside those of the protocol."""
+        found = self.memory.allocators[device.index or 0].settled()
+        return {
+            **_flat(found.nested()),
+            "allocated": found.current("allocated_bytes"),
+            "cached": found.current("reserved_bytes") - found.current("allocated_bytes"),
+            "peak_allocated": found.peak("allocated_bytes"),
+            "peak_held": found.peak("reserved_bytes"),
+        }
+
+    def memory_info(self, device: Device) -> tuple[int, int]:
+        """Free and total bytes of a device, as the driver sees them."""
+        self.devices.enter(device.index or 0)
+        return self.driver.cuMemGetInfo()
+
+    def reset_peak(self, device: Device) -> None:
+        """Start measuring peaks anew."""
+        self.memory.allocators[device.index or 0].settled().reset_peaks()
+
+    def empty_cache(self, device: Device) -> None:
+        """Give memory of all devices that nobody uses back to the driver."""
+        for allocator in self.memory.allocators:
+            if allocator.segments:
+                allocator.empty_cache()
+
     # ***** streams *****
 
     def synchronize(self, device: Device) -> None:
@@ -191,9 +273,44 @@ class CudaBackend(ReferenceBackend):
         """A stream from the pool."""
         return self.streams.new(device, priority)
 
-    def event(self, device: Device, timing: bool = False) -> EventHandle:
-        """A mark in a stream."""
-        return CudaEvent(self.devices, device, timing)
+    def event(
+        self, device: Device, timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> EventHandle:
+        """A mark in a stream; waits for it may block, and other processes may open it."""
+        return CudaEvent(self.devices, device, timing, blocking, interprocess)
+
+    def opened_event(self, device: Device, handle: bytes) -> EventHandle:
+        """The event of another process."""
+        made = CudaEvent(self.devices, device, interprocess=True)
+        self.devices.enter(device.index or 0)
+        made.id = self.driver.cuIpcOpenEventHandle(handle)
+        return made
+
+    def external_stream(self, handle: int, device: Device) -> StreamHandle:
+        """The stream of a handle of the driver."""
+        return self.streams.external(handle, device)
+
+    def default_stream(self, device: Device) -> StreamHandle:
+        """The default stream of a device."""
+        return self.streams.default[device.index or 0]
+
+    def priority_range(self) -> tuple[int, int]:
+        """The least and the greatest priority of streams."""
+        self.devices.enter(self.current_device())
+        return self.driver.cuCtxGetStreamPriorityRange()
+
+    def is_capturing(self, stream: StreamHandle) -> bool:
+        """Whether the work of a stream becomes a graph."""
+        self.devices.enter(stream.device.index or 0)
+        return bool(stream.id) and self.driver.cuStreamGetCaptureInfo(stream.id)[0] != 0
+
+    def graph(self, keep: bool = False) -> CapturedGraph:
+        """A graph of work, to be captured and replayed."""
+        return CapturedGraph(self, keep)
+
+    def next_pool(self) -> tuple[int, int]:
+        """The identity of a memory pool that no graph has yet."""
+        return next_pool()
 
     def current_stream(self, device: Device) -> StreamHandle:
         """The stream of this thread on a device."""
@@ -205,12 +322,6 @@ class CudaBackend(ReferenceBackend):
         self.streams.set_current(stream)
 
     # ***** what the host does in place of kernels, on emulated devices alone *****
-
-    def _emulated(self, what: str) -> Any:
-        """The memory of the emulated devices; NotImplementedError on real ones."""
-        if not self.driver.emulated:
-            raise self._missing(f"{what} on real devices")
-        return self.driver.region  # type: ignore[attr-defined]
 
     @contextmanager
     def opened(self, address: int, nbytes: int) -> Iterator[memoryview]:
@@ -251,3 +362,14 @@ class CudaBackend(ReferenceBackend):
     def stream_entry(self) -> int:
         """The host's."""
         return host().stream_entry()
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, int]:
+    """The leaves of nested dicts, by names with dots."""
+    found: dict[str, int] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{prefix}{name}."))
+        else:
+            found[prefix + name] = value
+    return found

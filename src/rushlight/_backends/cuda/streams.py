@@ -5,7 +5,12 @@ from __future__ import annotations
 import threading
 
 from rushlight._backends.cuda.devices import Devices
-from rushlight._backends.cuda.driver.attributes import EVENT_BLOCKING, EVENT_WITHOUT_TIMING, STREAM_NON_BLOCKING
+from rushlight._backends.cuda.driver.attributes import (
+    EVENT_BLOCKING,
+    EVENT_INTERPROCESS,
+    EVENT_WITHOUT_TIMING,
+    STREAM_NON_BLOCKING,
+)
 from rushlight._backends.protocol import EventHandle, StreamHandle
 from rushlight._types.device import Device
 
@@ -22,6 +27,12 @@ class CudaStream(StreamHandle):
     def __init__(self, devices: Devices, device: Device, handle: int, priority: int = 0) -> None:
         super().__init__(device, priority)
         self.devices, self.id = devices, handle
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CudaStream) and (self.id, self.device) == (other.id, other.device)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.device))
 
     def _enter(self) -> None:
         self.devices.enter(self.device.index or 0)
@@ -48,10 +59,21 @@ class CudaEvent(EventHandle):
 
     __slots__ = ("devices", "flags", "id")
 
-    def __init__(self, devices: Devices, device: Device, timing: bool = False, blocking: bool = False) -> None:
+    def __init__(
+        self, devices: Devices, device: Device, timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         super().__init__(device, timing)
         self.devices, self.id = devices, 0
         self.flags = (0 if timing else EVENT_WITHOUT_TIMING) | (EVENT_BLOCKING if blocking else 0)
+        self.flags |= EVENT_INTERPROCESS if interprocess else 0
+
+    def ipc_handle(self, stream: StreamHandle) -> bytes:
+        """64 bytes by which another process opens the event; one that was not recorded is made on a stream's device."""
+        if not self.flags & EVENT_INTERPROCESS:
+            raise RuntimeError("only an event made with interprocess=True can be sent to other processes")
+        if not self.id:
+            self.record(stream)
+        return self.devices.driver.cuIpcGetEventHandle(self.id)
 
     def record(self, stream: StreamHandle) -> None:
         """Mark this moment of a stream."""
@@ -109,6 +131,12 @@ class Streams:
                 handle = self.devices.driver.cuStreamCreateWithPriority(STREAM_NON_BLOCKING, priority)
                 pool.append(CudaStream(self.devices, device, handle, priority))
             return pool[at]
+
+    def external(self, handle: int, device: Device) -> CudaStream:
+        """The stream of a handle: one of ours, or one that somebody else made."""
+        own = [self.default[device.index or 0]] if not handle else []
+        pools = [s for (index, _), pool in self._pools.items() if index == (device.index or 0) for s in pool]
+        return next((s for s in own + pools if s.id == handle), CudaStream(self.devices, device, handle))
 
     def current(self, index: int) -> CudaStream:
         """The stream of this thread on a device."""

@@ -13,7 +13,7 @@ from rushlight._engine.core.creation import python_dtype, to_array
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
-from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, read_element
+from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, is_pinned, lend, moved, read_element
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import (
     Tensor,
@@ -230,7 +230,9 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
             if not has_memory(x._spec):
                 check_writable(x, False)
                 return x
-            source = to_device(source, x.device)
+            if non_blocking and is_host_memory(x._spec) and _arrives_as_it_is(x, source):
+                return _copied_later(x, source)
+            source = to_device(source, x.device, not (non_blocking and is_pinned(source._storage)))
         if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
             if x._spec.dtype is not BOOL:
                 warn_once(IMAGINARY)
@@ -238,6 +240,22 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
         if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex) and source._rg:
             source = detach(source)
     return _copy(x, source)
+
+
+def _arrives_as_it_is(x: Tensor, source: Tensor) -> bool:
+    """Whether a copy from a device is one of bytes, into pinned memory."""
+    ours, theirs = x._spec, source._spec
+    same = ours.dtype is theirs.dtype and ours.shape == theirs.shape and ours.strides == theirs.strides
+    dense = ours.strides == preserved(ours.shape, ours.strides) and not (ours.conj or theirs.conj)
+    return same and dense and not source._rg and not x._rg and is_pinned(x._storage)
+
+
+def _copied_later(x: Tensor, source: Tensor) -> Tensor:
+    check_writable(x, False)
+    bump(x)
+    if x._spec.nbytes:
+        backend_of(source._spec.device).copy_out(x._ptr, source._ptr, x._spec.nbytes, wait=False)  # type: ignore[call-arg]
+    return x
 
 
 def _copy(x: Tensor, source: Any) -> Tensor:
@@ -250,8 +268,10 @@ def on_host(x: Tensor) -> Tensor:
     return x if is_host_memory(x._spec) else transferred(detach(x), CPU)
 
 
-def transferred(x: Tensor, device: Device) -> Tensor:
-    """A copy of a tensor on another device, outside of any graph, in dense memory of the same order of dims."""
+def transferred(x: Tensor, device: Device, wait: bool = True) -> Tensor:
+    """A copy of a tensor on another device, outside of any graph, in dense memory of the same order of dims; `wait` as of
+    `moved`.
+    """
     spec, strides = x._spec, preserved(x._spec.shape, x._spec.strides)
     wanted = Spec.of(spec.dtype, device, spec.shape, strides)
     if not has_memory(wanted):
@@ -261,7 +281,7 @@ def transferred(x: Tensor, device: Device) -> Tensor:
             "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to()."
         )
     check_memory(spec)
-    return moved(x if strides == spec.strides and not spec.conj else clone(x), device)
+    return moved(x if strides == spec.strides and not spec.conj else clone(x), device, wait)
 
 
 class ToCopyBackward0(Node):
@@ -275,8 +295,8 @@ class ToCopyBackward0(Node):
         return [None if grads[0] is None else to_device(grads[0], self.device)]
 
 
-def to_device(x: Tensor, device: Device) -> Tensor:
-    """`x` on another device; the gradient flows through."""
+def to_device(x: Tensor, device: Device, wait: bool = True) -> Tensor:
+    """`x` on another device; the gradient flows through.  `wait` as of `moved`."""
     if x.device is device:
         return x
     if isinstance(x, Kind):
@@ -285,7 +305,7 @@ def to_device(x: Tensor, device: Device) -> Tensor:
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
-        made = transferred(x, device)
+        made = transferred(x, device, wait)
     finally:
         STATE.word = before
     if before & GRAD and x._rg:
@@ -311,9 +331,9 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     try:
         if len(args) == 1 and not kwargs and type(args[0]) is DType:
             return x if args[0] is x._spec.dtype else cast(x, args[0])
-        dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
+        dtype, device, later, copy, memory_format = parse_to(*args, **kwargs)
         if device is not None and device is not x._spec.device:
-            x = to_device(x, device)
+            x = to_device(x, device, not later)
             copy = False
         changes = dtype is not None and dtype is not x._spec.dtype
         word = format_name(memory_format)
@@ -356,7 +376,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
         elif isinstance(value, (str, Device)) and not loose:
             device = value
         elif type(value) is int and not loose:
-            raise RuntimeError("Cannot access accelerator device when none is available.")
+            device = Device(value)
         elif isinstance(value, bool):
             loose.append(value)
         elif value is None:

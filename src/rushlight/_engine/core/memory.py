@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.registry import backend_of
+from rushlight._backends.registry import accelerator, backend_of, backends_in_use
 from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec, check_memory, check_sizes
+
+if TYPE_CHECKING:
+    from rushlight._backends.protocol import Backend
 
 lazy_clone: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
@@ -25,10 +28,12 @@ __all__ = [
     "from_address",
     "has_memory",
     "is_host_memory",
+    "is_pinned",
     "is_resizable",
     "lend",
     "moved",
     "own",
+    "pinned",
     "read_element",
     "root_of",
     "write_bytes",
@@ -171,22 +176,54 @@ def write_bytes(storage: Any, start: int, data: Any) -> None:
         backend.copy_in(storage.ptr + start, staged.ptr, nbytes)
 
 
-def moved(x: Tensor, device: Device) -> Tensor:
-    """A copy of a dense tensor on another device, byte by byte and laid out as it is, outside of any graph."""
+def moved(x: Tensor, device: Device, wait: bool = True) -> Tensor:
+    """A copy of a dense tensor on another device, byte by byte and laid out as it is, outside of any graph.
+
+    Without `wait` it may arrive later, in the order of the device's stream; then the host's copy is in pinned memory.
+    """
     spec = x._spec
     here, there = backend_of(spec.device), backend_of(device)
-    made = empty_spec(Spec.of(spec.dtype, device, spec.shape, spec.strides))
+    later = not wait and (here.asynchronous or there.asynchronous)
+    wanted = Spec.of(spec.dtype, device, spec.shape, spec.strides)
+    made = pinned_spec(here, wanted) if later and there.host_readable else empty_spec(wanted)
     if there.shapes_only or not spec.numel:
         return made
     nbytes, target, source = spec.nbytes, made._ptr, x._ptr
+    how = {"wait": False} if later else {}
     if here is there:
         here.copy_peer(target, device, source, spec.device, nbytes)
     elif here.host_readable:
-        there.copy_in(target, source, nbytes)
+        there.copy_in(target, source, nbytes, **how)
     elif there.host_readable:
-        here.copy_out(target, source, nbytes)
+        here.copy_out(target, source, nbytes, **how)
     else:  # between two types of device there is only the way over the host
         return moved(moved(x, CPU), device)
+    return made
+
+
+def pinned_spec(backend: Backend, spec: Spec) -> Tensor:
+    """A tensor of the host over fresh memory that is pinned for a backend's devices."""
+    storage = backend.allocate_pinned(spec.nbytes)
+    return make(storage, spec, storage.ptr)
+
+
+def is_pinned(storage: Any) -> bool:
+    """Whether a storage is of memory that is pinned for the devices of some backend."""
+    return storage is not None and any(b.asynchronous and b.is_pinned(storage.ptr) for b in backends_in_use())
+
+
+def pinned(x: Tensor) -> Tensor:
+    """A dense tensor of the host, or its copy in memory that is pinned for the accelerator, outside of any graph."""
+    backend = accelerator()
+    if backend is None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    if not is_host_memory(x._spec):
+        raise RuntimeError(f"cannot pin '{x._spec.device}' memory: only dense CPU tensors can be pinned")
+    if is_pinned(x._storage):
+        return x
+    made = pinned_spec(backend, x._spec)
+    if x._spec.nbytes:
+        backend_of(CPU).copy(made._ptr, x._ptr, x._spec.nbytes, CPU)
     return made
 
 

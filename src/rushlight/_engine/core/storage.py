@@ -18,8 +18,10 @@ from rushlight._engine.core.memory import (
     device_of,
     fresh_storage,
     has_memory,
+    is_pinned,
     is_resizable,
     own,
+    pinned,
     write_bytes,
 )
 from rushlight._engine.core.tensor import Tensor, from_owner, make
@@ -67,23 +69,33 @@ class AnyStorage:
 
     __slots__ = ()
 
-    is_cuda = is_hpu = is_sparse = False
+    is_hpu = is_sparse = False
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the memory is of a GPU."""
+        return bool(self.device.type == "cuda")  # type: ignore[attr-defined]
 
     def resizable(self) -> bool:
         """Whether the memory may move to where there is room; not where it is somebody else's, as an array's is."""
         return is_resizable(self.untyped()._native)  # type: ignore[attr-defined]
 
     def is_pinned(self, device: Any = "cuda") -> bool:
-        """False: there is no accelerator to pin memory for."""
-        return False
+        """Whether the memory is pinned for an accelerator."""
+        return self.device is CPU and is_pinned(self.untyped()._native)  # type: ignore[attr-defined]
 
     def pin_memory(self, device: Any = "cuda") -> Any:
-        """RuntimeError: there is no accelerator to pin memory for."""
-        raise RuntimeError("Cannot access accelerator device when none is available.")
+        """A copy in pinned memory, or itself where it is; RuntimeError without an accelerator."""
+        if self.is_pinned():
+            return self
+        spec = Spec.of(UINT8, self.device, (self.nbytes(),))  # type: ignore[attr-defined]
+        native = self.untyped()._native  # type: ignore[attr-defined]
+        made = UntypedStorage(native=pinned(make(native, spec, native.ptr))._storage)
+        return made if isinstance(self, UntypedStorage) else _typed(made, self.dtype)  # type: ignore[attr-defined]
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
-        """RuntimeError: rushlight computes on the CPU only."""
-        raise RuntimeError("a storage cannot go to 'cuda': rushlight has no such device")
+        """A copy on a GPU, by default the current one; MissingDeviceError where there is none."""
+        return self.to(device=Device("cuda") if device is None else device, non_blocking=non_blocking)  # type: ignore[attr-defined]
 
     def hpu(self, device: Any = None, non_blocking: bool = False) -> Any:
         """RuntimeError: rushlight computes on the CPU only."""

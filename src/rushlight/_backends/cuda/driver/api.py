@@ -44,6 +44,8 @@ class Driver:
     emulated = False
     # Who is told what the caching allocator does with memory (see `emulated.ordering`); None on a real driver.
     marks: Any = None
+    # Who starts the next kernel: what an emulated one that fails puts into `CudaError.launch`.
+    launch: Any = None
 
     def _lacks(self, call: str) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} has no {call}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from rushlight._base.errors import AcceleratorError
 
-__all__ = ["CODES", "CudaError", "fail"]
+__all__ = ["ASYNCHRONOUS", "CODES", "CudaError", "explain_by", "fail"]
 
 # Name of an error -> its code, and what the driver says of it.
 CODES: dict[str, tuple[int, str]] = {
@@ -47,14 +48,29 @@ CODES: dict[str, tuple[int, str]] = {
     "CUDA_ERROR_UNKNOWN": (999, "unknown error"),
 }  # fmt: skip
 
+# Codes of errors in kernels: a later call reports them, and the context is of no use any longer.
+ASYNCHRONOUS = frozenset((700, 702, 710, 719, 999))
+
 
 class CudaError(AcceleratorError):
     """A call of the driver failed: `name` is the driver's name of the error, `error_code` its number, `call` the call."""
 
     def __init__(self, name: str, code: int, text: str, call: str, more: str = "") -> None:
-        super().__init__(f"CUDA error: {text} ({name} {code} from {call}){more}")
-        self.name, self.error_code, self.text, self.call = name, code, text, call
-        self.more = more
+        self.name, self.error_code, self.text, self.call, self.more = name, code, text, call, more
+        self.launch: Any = None  # who started the kernel that failed, where the driver knows
+        super().__init__(f"CUDA error: {text}")
+
+    def __str__(self) -> str:
+        told = "".join(explain(self) for explain in _EXPLANATIONS) if self.error_code in ASYNCHRONOUS else ""
+        return f"CUDA error: {self.text} ({self.name} {self.error_code} from {self.call}){self.more}{told}"
+
+
+_EXPLANATIONS: list[Callable[[CudaError], str]] = []
+
+
+def explain_by(explain: Callable[[CudaError], str]) -> None:
+    """Let errors of kernels that ran earlier end with what `explain` says of them."""
+    _EXPLANATIONS.append(explain)
 
 
 def fail(name: str, call: str, more: str = "") -> NoReturn:

@@ -27,7 +27,7 @@ from rushlight._backends.cuda.driver.emulated.memory import Region
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
 from rushlight._backends.cuda.driver.emulated.ordering import MemoryOrder, merge
 from rushlight._backends.cuda.driver.emulated.streams import Mark, Scheduler, Stream, Work
-from rushlight._backends.cuda.driver.errors import fail
+from rushlight._backends.cuda.driver.errors import CudaError, fail
 from rushlight._base.forking import free_after_fork
 
 __all__ = ["EmulatedDriver"]
@@ -466,6 +466,11 @@ class EmulatedDriver(Driver):
     def cuLaunchHostFunc(self, stream: int, function: Callable[[], None]) -> None:
         self._submit(stream, "cuLaunchHostFunc", function)
 
+    def submit(self, stream: int, name: str, function: Callable[[], None], addresses: tuple[int, ...]) -> None:
+        """Run a function of the host, which reaches device memory by `region`, as if it were a kernel."""
+        with self.lock:
+            self._submit(stream, name, function, addresses)
+
     # ***** events *****
 
     def _event(self, handle: int, call: str) -> _Event:
@@ -623,13 +628,18 @@ class EmulatedDriver(Driver):
             )
         words = (ctypes.c_int64 * len(parameters))(*parameters)
         region, scheduler, programs = self.region, self.scheduler, grid[0] * grid[1] * grid[2]
+        launch = self.launch
 
         def run() -> None:
             shared = ctypes.create_string_buffer(max(shared_bytes, 1))
             context = Context(
                 region.delta, grid, 0, ctypes.addressof(shared), shared_bytes, None, region.base, region.total, None
             )
-            kernel.run(context, words, scheduler.shuffled(programs))
+            try:
+                kernel.run(context, words, scheduler.shuffled(programs))
+            except CudaError as error:
+                error.launch = launch
+                raise
 
         addresses = tuple(word for word in words if region.base <= word < region.base + region.total)
         self._submit(stream, kernel.name, run, addresses)

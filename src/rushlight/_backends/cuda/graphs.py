@@ -1,0 +1,126 @@
+"""Graphs of work: what streams are given while a capture goes on is kept, and launched as one.
+
+Memory that is asked for meanwhile comes from a memory pool of the graph, so that the addresses are the graph's own for
+as long as it lives.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rushlight._backends.cuda.driver.attributes import CAPTURE_MODES
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.backend import CudaBackend
+    from rushlight._backends.cuda.streams import CudaStream
+
+__all__ = ["CapturedGraph", "next_pool"]
+
+_NUMBERS = count(1)
+
+
+def next_pool() -> tuple[int, int]:
+    """The identity of a memory pool that no graph has yet."""
+    return (next(_NUMBERS), 0)
+
+
+class CapturedGraph:
+    """A graph from its capture on."""
+
+    def __init__(self, backend: CudaBackend, keep: bool = False) -> None:
+        self.backend, self.driver, self.keep = backend, backend.driver, keep
+        self.graph = self.executable = self.nodes = 0
+        self.pool: tuple[int, int] | None = None
+        self.index = 0
+        self._stream: CudaStream | None = None
+        self._route: Any = None
+
+    def begin(self, pool: tuple[int, int] | None, mode: str) -> None:
+        """Let work of the current stream, and of streams that wait for it, become the graph."""
+        if mode not in CAPTURE_MODES:
+            raise RuntimeError(
+                f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}"
+            )
+        if self.pool is not None:
+            raise RuntimeError(
+                "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
+            )
+        self.index = self.backend.current_device()
+        stream = self._stream = self.backend.streams.current(self.index)
+        if not stream.id:
+            raise RuntimeError("CUDA graphs must be captured on a non-default stream: enter one by torch.cuda.stream")
+        allocator = self.backend.memory.allocators[self.index]
+        self.pool = tuple(pool) if pool is not None else next_pool()  # type: ignore[assignment]
+        assert self.pool is not None
+        self._route = allocator.hold(self.pool)
+        self.backend.devices.enter(self.index)
+        self.driver.cuStreamBeginCapture(stream.id, CAPTURE_MODES[mode])
+        number = self.driver.cuStreamGetCaptureInfo(stream.id)[1]
+        allocator.route(self._route, lambda s: s.id and self.driver.cuStreamGetCaptureInfo(s.id)[1] == number)
+
+    def end(self) -> None:
+        """The end of what becomes the graph; CudaError where something in it could not be captured."""
+        stream = self._stream
+        if stream is None:
+            raise RuntimeError("capture_end was called without a capture that goes on")
+        self._stream = None
+        try:
+            self.graph = self.driver.cuStreamEndCapture(stream.id)
+        except BaseException:
+            self._leave(ended=False)
+            raise
+        self.backend.memory.allocators[self.index].end_route(self._route)
+        self.nodes = self.driver.cuGraphGetNodes(self.graph)
+        if not self.keep:
+            self.instantiate()
+            self.driver.cuGraphDestroy(self.graph)
+            self.graph = 0
+
+    def instantiate(self) -> None:
+        """Make the graph one that can be launched."""
+        if not self.graph:
+            raise RuntimeError("there is no captured graph to instantiate")
+        if self.executable:
+            self.driver.cuGraphExecDestroy(self.executable)
+        self.executable = self.driver.cuGraphInstantiate(self.graph)
+
+    def replay(self) -> None:
+        """Run it in the order of the current stream."""
+        if not self.executable:
+            if not self.graph:
+                raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+            self.instantiate()
+        self.backend.devices.enter(self.index)
+        self.backend.launch.note("CUDA graph")
+        self.driver.cuGraphLaunch(self.executable, self.backend.streams.current(self.index).id)
+
+    def dot(self, path: str) -> None:
+        """Write the graph to a file in the language of Graphviz; it must have been kept."""
+        if not self.graph:
+            raise RuntimeError(
+                "the graph was not kept: call enable_debug_mode before the capture, or take keep_graph=True"
+            )
+        self.driver.cuGraphDebugDotPrint(self.graph, path)
+
+    def reset(self) -> None:
+        """Forget the graph; its memory can be used by others when what it returned is gone."""
+        if self.executable:
+            self.driver.cuGraphExecDestroy(self.executable)
+        if self.graph:
+            self.driver.cuGraphDestroy(self.graph)
+        self.graph = self.executable = 0
+        if self.pool is not None:
+            self._leave(ended=True)
+
+    def _leave(self, ended: bool) -> None:
+        allocator = self.backend.memory.allocators[self.index]
+        if not ended:
+            allocator.end_route(self._route)
+        assert self.pool is not None
+        allocator.leave(self.pool)
+        self.pool = None
+
+    def __del__(self) -> None:
+        if getattr(self, "pool", None) is not None and not self.backend.devices.forked and self._stream is None:
+            self.reset()

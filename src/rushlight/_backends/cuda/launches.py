@@ -1,0 +1,68 @@
+"""Starting kernels: on the current stream, with a note of who started them, for errors that show later.
+
+    launcher(function, grid, block, shared_bytes, index, parameters, "softmax_0")
+
+`CUDA_LAUNCH_BLOCKING=1` waits for each kernel, so that the line that started it is the line that fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any
+
+from rushlight._backends.cuda.devices import Devices
+from rushlight._backends.cuda.driver.api import Extent
+from rushlight._backends.cuda.driver.errors import CudaError, explain_by
+from rushlight._backends.cuda.streams import Streams
+from rushlight._base.errors import describe_code, user_code
+
+__all__ = ["Launcher"]
+
+_KEPT, _SHOWN = 64, 8
+
+
+class Launcher:
+    """Starts kernels on current streams."""
+
+    def __init__(self, devices: Devices, streams: Streams) -> None:
+        self.devices, self.driver, self.streams = devices, devices.driver, streams
+        self.blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self._notes: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
+        explain_by(self._explain)
+
+    def __call__(
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, index: int, parameters: Any, name: str
+    ) -> None:  # fmt: skip
+        """Start a kernel of a module of device `index`; `parameters` as of `Driver.cuLaunchKernel`."""
+        self.devices.enter(index)
+        note = self.note(name)
+        stream = self.streams.current(index).id
+        self.driver.launch = note
+        self.driver.cuLaunchKernel(function, grid, block, shared_bytes, stream, parameters)
+        if self.blocking:
+            self.driver.cuStreamSynchronize(stream)
+
+    def note(self, name: str) -> tuple[str, Any]:
+        """Remember that the user's line starts a kernel; what `Driver.launch` takes."""
+        made = (name, user_code(3))
+        self._notes.append(made)
+        return made
+
+    def _explain(self, error: CudaError) -> str:
+        """Which kernel failed, or which may have, as far as is known."""
+        if error.launch is not None:
+            name, code = error.launch
+            return f"\nThe kernel '{name}' was started at {describe_code(code)}"
+        lines = [f"  '{name}' at {describe_code(code)}" for name, code in list(self._notes)[-_SHOWN:]]
+        if not lines:
+            return ""
+        if self.blocking:
+            return "\nThe kernel that failed was started last:\n" + lines[-1]
+        return "\n".join(
+            (
+                "\nKernels fail after the call that started them has returned. Started last were:",
+                *lines,
+                "With CUDA_LAUNCH_BLOCKING=1 the call itself fails.",
+            )
+        )

@@ -1,0 +1,382 @@
+"""The caching allocator of one GPU.
+
+Memory comes from the driver in segments, which are cut into chunks.  A freed chunk goes back to the free ones of the
+stream that it was asked for on: the next owner's work comes behind that of the last one, so nobody waits.  Other streams
+that use a chunk are told by `record`; then it is free when they have passed the place.
+
+`free` may be called from a destructor at any time, in the middle of another call, too: it leaves the chunk in a queue
+where somebody is at work.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._backends.cuda.devices import Devices
+from rushlight._backends.cuda.driver.errors import CudaError
+from rushlight._backends.cuda.memory.chunks import SMALL, Chunk, ChunkPool, Pools, Segment, segment_size
+from rushlight._backends.cuda.memory.settings import UNIT, Settings
+from rushlight._backends.cuda.memory.shortage import shortage
+from rushlight._backends.cuda.memory.stats import Statistics
+from rushlight._backends.cuda.streams import CudaEvent, CudaStream
+from rushlight._base.errors import user_code
+from rushlight._base.forking import free_after_fork
+
+__all__ = ["Allocator"]
+
+_NOTED = 1 << 20  # bytes from which on a chunk remembers who asked for it
+
+
+class Allocator:
+    """The memory of one device."""
+
+    def __init__(self, devices: Devices, index: int, settings: Settings) -> None:
+        self.devices, self.driver, self.index, self.settings = devices, devices.driver, index, settings
+        self.statistics = Statistics()
+        if settings.max_split_size < 1 << 62:
+            self.statistics.max_split_size = settings.max_split_size
+        self.pools = Pools()
+        self.private: dict[tuple[int, int], Pools] = {}
+        self.segments: dict[int, Segment] = {}
+        self._starts: list[int] = []  # of segments, in order
+        self._lent: dict[int, Chunk] = {}
+        self._routes: list[tuple[Pools, Callable[[CudaStream], Any]]] = []
+        self._capturing = 0
+        self.caches = True  # whether freed segments are kept
+        self._waiting: deque[tuple[CudaEvent, Chunk]] = deque()
+        self._late: list[Chunk] = []  # freed in a capture while other streams used them
+        self._freed: deque[Chunk] = deque()
+        self._lock = free_after_fork(threading.Lock())
+        self.limit: int | None = None
+        if settings.memory_fraction is not None:
+            self.set_fraction(settings.memory_fraction)
+        self.note_users = False  # whether every chunk remembers who asked for it
+
+    # ***** asking and giving back *****
+
+    def allocate(self, nbytes: int, stream: CudaStream) -> Chunk:
+        """A chunk for work of a stream; OutOfMemoryError where there is none."""
+        size = self.settings.rounded(nbytes)
+        with self._lock:
+            self._take_freed()
+            pools = self._pools_for(stream) if self._routes else self.pools
+            if self._waiting and not self._capturing:
+                self._look_at_waiting()
+            pool = pools.of(size)
+            chunk = self._find(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
+            self._cut(chunk, pool, size)
+            self._lend(chunk, pool, nbytes)
+        if nbytes >= _NOTED or self.note_users:
+            chunk.user = user_code(2)
+        return chunk
+
+    def free(self, chunk: Chunk) -> None:
+        """Nobody shows a chunk any longer; streams may still use it, in their order."""
+        self._freed.append(chunk)
+        while self._freed and self._lock.acquire(False):
+            try:
+                self._take_freed()
+            finally:
+                self._lock.release()
+
+    def record(self, chunk: Chunk, stream: CudaStream) -> None:
+        """A further stream uses a chunk: once freed it is kept until that stream has passed this use."""
+        if stream.id != chunk.segment.stream:
+            with self._lock:
+                if chunk.uses is None:
+                    chunk.uses = set()
+                chunk.uses.add(stream)
+
+    def _take_freed(self) -> None:
+        while self._freed:
+            self._give_back(self._freed.popleft())
+
+    def _lend(self, chunk: Chunk, pool: ChunkPool, nbytes: int) -> None:
+        chunk.lent, chunk.requested = True, nbytes
+        self._lent[chunk.address] = chunk
+        add, small = self.statistics.add, pool.small
+        add("allocation", small, 1)
+        add("allocated_bytes", small, chunk.nbytes)
+        add("active", small, 1)
+        add("active_bytes", small, chunk.nbytes)
+        add("requested_bytes", small, nbytes)
+        if chunk.nbytes >= self.settings.max_split_size:
+            self.statistics.add_oversize("oversize_allocations", 1)
+        marks = self.driver.marks
+        if marks is not None and not pool.owner.is_private:
+            marks.lend(chunk.address, chunk.nbytes)
+
+    def _give_back(self, chunk: Chunk) -> None:
+        small, add = chunk.segment.pool.small, self.statistics.add
+        chunk.lent, chunk.user = False, None
+        self._lent.pop(chunk.address, None)
+        add("allocation", small, -1)
+        add("allocated_bytes", small, -chunk.nbytes)
+        add("requested_bytes", small, -chunk.requested)
+        if chunk.nbytes >= self.settings.max_split_size:
+            self.statistics.add_oversize("oversize_allocations", -1)
+        marks = self.driver.marks
+        if marks is not None and not chunk.segment.pool.owner.is_private:
+            marks.take_back(chunk.address)
+        if not chunk.uses:
+            self._free(chunk)
+        elif self._capturing:
+            self._late.append(chunk)  # an event of a capture cannot be asked
+        else:
+            self._wait_for_uses(chunk)
+
+    def _wait_for_uses(self, chunk: Chunk) -> None:
+        uses, chunk.uses = chunk.uses or set(), None
+        try:
+            for stream in uses:
+                event = CudaEvent(self.devices, stream.device)
+                event.record(stream)
+                chunk.waits += 1
+                self._waiting.append((event, chunk))
+        except CudaError:  # the device failed: its memory is of no use any longer
+            return
+
+    def _look_at_waiting(self) -> None:
+        """Free what streams have passed."""
+        while self._waiting:
+            event, chunk = self._waiting[0]
+            if not event.query():
+                return
+            self._waiting.popleft()
+            self._passed(chunk)
+
+    def _passed(self, chunk: Chunk) -> None:
+        chunk.waits -= 1
+        if not chunk.waits:
+            self._free(chunk)
+
+    def _free(self, chunk: Chunk) -> None:
+        """Make a chunk free, joined with its free neighbours."""
+        pool, small = chunk.segment.pool, chunk.segment.pool.small
+        self.statistics.add("active", small, -1)
+        self.statistics.add("active_bytes", small, -chunk.nbytes)
+        if chunk.after is not None and _is_free(chunk.after):
+            self._count_split(chunk.after, pool, -1)
+            pool.remove(chunk.after)
+            chunk.swallow()
+        if chunk.before is not None and _is_free(chunk.before):
+            chunk = chunk.before
+            self._count_split(chunk, pool, -1)
+            pool.remove(chunk)
+            chunk.swallow()
+        pool.add(chunk)
+        self._count_split(chunk, pool, 1)
+        if not self.caches and not chunk.is_split and not self._capturing:
+            self._release_free([pool.owner])
+
+    def _count_split(self, chunk: Chunk, pool: ChunkPool, sign: int) -> None:
+        if chunk.is_split:
+            self.statistics.add("inactive_split", pool.small, sign)
+            self.statistics.add("inactive_split_bytes", pool.small, sign * chunk.nbytes)
+
+    # ***** finding a chunk *****
+
+    def _find(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        most, limit = 1 << 62, self.settings.max_split_size
+        if size < limit:
+            most = limit - 1
+        elif not pool.small:
+            most = size + self.settings.max_non_split_rounding
+        found = pool.find(size, stream, most)
+        if found is not None:
+            self._count_split(found, pool, -1)
+        return found
+
+    def _cut(self, chunk: Chunk, pool: ChunkPool, size: int) -> None:
+        """Leave what a request does not need of a chunk to others."""
+        rest = chunk.nbytes - size
+        if rest >= UNIT if pool.small else size < self.settings.max_split_size and rest > SMALL:
+            left = chunk.split(size)
+            pool.add(left)
+            self._count_split(left, pool, 1)
+
+    def _enlarged(self, pool: ChunkPool, size: int, nbytes: int, stream: CudaStream) -> Chunk:
+        """A segment more, after all that can be done where the driver has none."""
+        self._collect_garbage(pool, size)
+        found = self._new_segment(pool, size, stream.id)
+        if found is None and self._waiting and not self._capturing:
+            self.statistics.num_sync_all_streams += 1
+            self._await_uses()
+            found = self._find(pool, size, stream.id)
+        if found is None and not self._capturing:
+            self.statistics.num_alloc_retries += 1
+            self._await_uses()
+            self._release_free(self._all_pools())
+            found = self._new_segment(pool, size, stream.id)
+        if found is None:
+            self.statistics.num_ooms += 1
+            raise shortage(self, nbytes, list(self._lent.values()))
+        return found
+
+    def _new_segment(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        nbytes = segment_size(size)
+        if self.limit is not None and self.statistics.current("reserved_bytes") + nbytes > self.limit:
+            return None
+        try:
+            address = self._from_driver(nbytes)
+        except CudaError as error:
+            if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+                raise
+            return None
+        segment = self.segments[address] = Segment(address, nbytes, pool, stream)
+        insort(self._starts, address)
+        pool.owner.segments += 1
+        self.statistics.num_device_alloc += 1
+        self.statistics.add("segment", pool.small, 1)
+        self.statistics.add("reserved_bytes", pool.small, nbytes)
+        if nbytes >= self.settings.max_split_size:
+            self.statistics.add_oversize("oversize_segments", 1)
+        return segment.first
+
+    def _from_driver(self, nbytes: int) -> int:
+        self.devices.enter(self.index)
+        if not self._capturing:
+            return self.driver.cuMemAlloc(nbytes)
+        before = self.driver.cuThreadExchangeStreamCaptureMode(2)  # relaxed: a capture does not see it
+        try:
+            return self.driver.cuMemAlloc(nbytes)
+        finally:
+            self.driver.cuThreadExchangeStreamCaptureMode(before)
+
+    def _collect_garbage(self, pool: ChunkPool, size: int) -> None:
+        """Release free segments where memory beyond a share of the limit is held."""
+        threshold = self.settings.garbage_collection_threshold
+        if threshold and self.limit is not None and not self._capturing:
+            if self.statistics.current("reserved_bytes") + segment_size(size) > threshold * self.limit:
+                self._release_free([self.pools])
+
+    # ***** giving segments back to the driver *****
+
+    def _all_pools(self) -> list[Pools]:
+        return [self.pools, *[p for p in self.private.values() if not p.users]]
+
+    def empty_cache(self) -> None:
+        """Give segments of which nothing is lent back to the driver."""
+        with self._lock:
+            self._take_freed()
+            if not self._capturing:
+                self._await_uses()
+                self._release_free(self._all_pools())
+
+    def _await_uses(self) -> None:
+        self._wait_for_late()
+        while self._waiting:
+            event, chunk = self._waiting.popleft()
+            event.synchronize()
+            self._passed(chunk)
+
+    def _wait_for_late(self) -> None:
+        late, self._late = self._late, []
+        for chunk in late:
+            self._wait_for_uses(chunk)
+
+    def _release_free(self, among: list[Pools]) -> None:
+        whole = [c for pools in among for pool in (pools.small, pools.large) for c in pool.chunks() if not c.is_split]
+        if not whole:
+            return
+        self.devices.enter(self.index)
+        self.driver.cuCtxSynchronize()
+        for chunk in whole:
+            self._release(chunk)
+        self.private = {k: p for k, p in self.private.items() if p.users or p.segments}
+
+    def _release(self, chunk: Chunk) -> None:
+        segment = chunk.segment
+        segment.pool.remove(chunk)
+        self.driver.cuMemFree(segment.address)
+        if self.driver.marks is not None:
+            self.driver.marks.forget(segment.address, segment.nbytes)
+        del self.segments[segment.address]
+        self._starts.remove(segment.address)
+        segment.pool.owner.segments -= 1
+        self.statistics.num_device_free += 1
+        self.statistics.add("segment", segment.pool.small, -1)
+        self.statistics.add("reserved_bytes", segment.pool.small, -segment.nbytes)
+        if segment.nbytes >= self.settings.max_split_size:
+            self.statistics.add_oversize("oversize_segments", -1)
+
+    # ***** memory pools *****
+
+    def _pools_for(self, stream: CudaStream) -> Pools:
+        for pools, takes in reversed(self._routes):
+            if takes(stream):
+                return pools
+        return self.pools
+
+    def hold(self, identity: tuple[int, int]) -> Pools:
+        """The memory pool of an identity, made where there is none, for one user more."""
+        with self._lock:
+            pools = self.private.setdefault(identity, Pools(identity))
+            pools.users += 1
+            return pools
+
+    def leave(self, identity: tuple[int, int]) -> None:
+        """A user less; without users its memory can be released."""
+        with self._lock:
+            pools = self.private.get(identity)
+            if pools is not None:
+                pools.users -= 1
+
+    def route(self, pools: Pools, takes: Callable[[CudaStream], Any], capturing: bool = True) -> None:
+        """Let requests on streams that `takes` says yes to be served from a memory pool.
+
+        While a capture goes on (`capturing`), nothing is asked of the driver that would spoil it.
+        """
+        with self._lock:
+            self._routes.append((pools, takes))
+            self._capturing += capturing
+
+    def end_route(self, pools: Pools, capturing: bool = True) -> None:
+        """Take that back."""
+        with self._lock:
+            at = next(i for i in reversed(range(len(self._routes))) if self._routes[i][0] is pools)
+            del self._routes[at]
+            self._capturing -= capturing
+            if not self._capturing:
+                self._wait_for_late()
+
+    # ***** looking *****
+
+    def set_fraction(self, fraction: float) -> None:
+        """Let the process reserve at most this share of the device's memory."""
+        self.limit = int(fraction * self.driver.cuDeviceTotalMem(self.index))
+
+    def segment_at(self, address: int) -> Segment | None:
+        """The segment in which an address lies."""
+        at = bisect_right(self._starts, address) - 1
+        found = self.segments.get(self._starts[at]) if at >= 0 else None
+        return found if found is not None and address < found.address + found.nbytes else None
+
+    def chunk_at(self, address: int) -> Chunk | None:
+        """The lent chunk in which an address lies."""
+        segment = self.segment_at(address)
+        for chunk in segment.chunks() if segment is not None else ():
+            if chunk.address <= address < chunk.address + chunk.nbytes:
+                return chunk if chunk.lent else None
+        return None
+
+    def settled(self) -> Statistics:
+        """The statistics, after what is freed was counted."""
+        with self._lock:
+            self._take_freed()
+            if not self._capturing:
+                self._look_at_waiting()
+        return self.statistics
+
+    def snapshot(self) -> list[Segment]:
+        """The segments by address."""
+        self.settled()
+        return [self.segments[start] for start in self._starts]
+
+
+def _is_free(chunk: Chunk) -> bool:
+    return not chunk.lent and not chunk.waits and not chunk.uses

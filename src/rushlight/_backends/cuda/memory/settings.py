@@ -1,0 +1,141 @@
+"""Settings of the caching allocator, as `PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF` give them.
+
+>>> from rushlight._backends.cuda.memory.settings import parse
+>>> settings = parse("max_split_size_mb:128,roundup_power2_divisions:4")
+>>> settings.max_split_size >> 20, settings.rounded(1300 * 1024)
+(128, 1572864)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+__all__ = ["UNIT", "Settings", "current", "parse"]
+
+UNIT = 512  # bytes; every size is a multiple
+_LEAST_SPLIT = 20 << 20
+
+
+@dataclass
+class Settings:
+    """What the allocator was told."""
+
+    max_split_size: int = 1 << 62
+    max_non_split_rounding: int = 20 << 20
+    garbage_collection_threshold: float = 0.0
+    roundup_divisions: dict[int, int] = field(default_factory=dict)  # by the power of two in megabytes; 0: all others
+    memory_fraction: float | None = None
+
+    def rounded(self, nbytes: int) -> int:
+        """The size that a request takes."""
+        if nbytes < UNIT:
+            return UNIT
+        divisions = self._divisions(nbytes)
+        if divisions > 1 and nbytes > UNIT * divisions:
+            step = (1 << nbytes.bit_length() - 1) // divisions
+            if nbytes & (nbytes - 1):
+                return -(-nbytes // step) * step
+        return -(-nbytes // UNIT) * UNIT
+
+    def _divisions(self, nbytes: int) -> int:
+        if not self.roundup_divisions:
+            return 0
+        above = [size for size in self.roundup_divisions if size and nbytes <= size << 20]
+        return self.roundup_divisions[min(above)] if above else self.roundup_divisions.get(0, 0)
+
+
+def _megabytes(text: str) -> int:
+    return int(text) << 20
+
+
+def _split_size(settings: Settings, text: str) -> None:
+    size = _megabytes(text)
+    if size <= _LEAST_SPLIT:
+        raise ValueError(f"CachingAllocator option max_split_size_mb too small, must be > {_LEAST_SPLIT >> 20}")
+    settings.max_split_size = size
+
+
+def _rounding(settings: Settings, text: str) -> None:
+    settings.max_non_split_rounding = _megabytes(text)
+
+
+def _threshold(settings: Settings, text: str) -> None:
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError("garbage_collect_threshold is invalid, set it in (0.0, 1.0)")
+    settings.garbage_collection_threshold = value
+
+
+def _fraction(settings: Settings, text: str) -> None:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("per_process_memory_fraction is invalid, set it in [0.0, 1.0]")
+    settings.memory_fraction = value
+
+
+def _divisions(settings: Settings, text: str) -> None:
+    rows = re.findall(r"(\d+|>)\s*:\s*(\d+)", text) if text.startswith("[") else [(">", text)]
+    for size, count in rows:
+        if int(count) & (int(count) - 1):
+            raise ValueError(f"For roundups, the divisions has to be power of 2 or 0 to disable roundup, got {count}")
+        settings.roundup_divisions[0 if size == ">" else int(size)] = int(count)
+
+
+def _backend(settings: Settings, text: str) -> None:
+    if text != "native":
+        raise ValueError(f"rushlight has one allocator for CUDA, 'native'; backend:{text} is another")
+
+
+def _without_effect(name: str, usual: str) -> Callable[[Settings, str], None]:
+    def take(settings: Settings, text: str) -> None:
+        if text.lower() != usual:
+            warnings.warn(f"{name}:{text} has no effect in rushlight", stacklevel=4)
+
+    return take
+
+
+_OPTIONS: dict[str, Callable[[Settings, str], None]] = {
+    "max_split_size_mb": _split_size,
+    "max_non_split_rounding_mb": _rounding,
+    "garbage_collection_threshold": _threshold,
+    "per_process_memory_fraction": _fraction,
+    "roundup_power2_divisions": _divisions,
+    "backend": _backend,
+    **{
+        name: _without_effect(name, usual)
+        for name, usual in {
+            "expandable_segments": "false",
+            "pinned_use_cuda_host_register": "false",
+            "pinned_num_register_threads": "1",
+            "pinned_use_background_threads": "false",
+            "release_lock_on_cudamalloc": "false",
+            "graph_capture_record_stream_reuse": "false",
+        }.items()
+    },
+}
+
+
+def parse(text: str) -> Settings:
+    """Settings from a text; ValueError for an option that does not exist, or a value that it cannot have."""
+    made = Settings()
+    for word in re.split(r",(?![^\[]*\])", text.strip()):
+        name, colon, value = (part.strip() for part in word.partition(":"))
+        if not name:
+            continue
+        take = _OPTIONS.get(name)
+        if take is None or not colon:
+            raise ValueError(f"Unrecognized CachingAllocator option: {name}; there are {', '.join(sorted(_OPTIONS))}")
+        take(made, value)
+    return made
+
+
+@lru_cache(maxsize=1)
+def current() -> Settings:
+    """The settings of the process; the variable is read once."""
+    text = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    return parse(text)

@@ -1,0 +1,96 @@
+"""What every page of `torch.cuda` needs: the GPUs' backend, the device that an argument means, and refusals where there
+is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+
+from rushlight import device as Device
+from rushlight._interface.base import MissingDeviceError
+from rushlight._interface.cuda import gpus, why_no_gpu
+
+__all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "index_of", "needs_gpu", "on_gpu"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def gpu(name: str) -> Any:
+    """The backend of all GPUs; MissingDeviceError that names who asked where there is none."""
+    reason = why_no_gpu()
+    if reason is not None:
+        raise MissingDeviceError(f"torch.cuda.{name} needs a CUDA GPU, and there is none to use: {reason}")
+    return gpus()
+
+
+def on_gpu(function: F) -> F:
+    """A function of the page that first sees whether there is a GPU."""
+    page = function.__module__.partition(".cuda")[2].lstrip(".")
+    name = f"{page}.{function.__name__}" if page in ("comm", "nccl", "nvtx", "profiler") else function.__name__
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        gpu(name)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+class OnGpu:
+    """A class of which there are objects where there is a GPU."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        gpu(cls.__name__)
+        return super().__new__(cls)
+
+
+def index_of(device: Any, optional: bool = True, cpu: bool = False) -> int:
+    """The number of the GPU that an argument means: a number, a device, its name, or None for the current one.
+
+    With `cpu` a device of the CPU is -1.  ValueError for other devices, and for a device without a number unless it is
+    `optional`.
+    """
+    if device is None:
+        if not optional:
+            raise ValueError("Expected a torch.device with a specified index or an integer, but got:None")
+        return int(gpus().current_device())
+    if isinstance(device, int) and not isinstance(device, bool):
+        return device
+    place = Device(device) if isinstance(device, str) else device
+    if isinstance(place, Device):
+        if place.type == "cpu" and cpu:
+            return -1
+        if place.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {place}")
+        if place.index is None:
+            return index_of(None, optional)
+        return place.index
+    raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device!r}")
+
+
+def device_of(device: Any) -> Device:
+    """The same as a device; AssertionError for a number that no GPU has."""
+    index = index_of(device)
+    if not 0 <= index < gpus().device_count():
+        raise AssertionError(f"Invalid device id {index}: there are {gpus().device_count()} GPUs, numbered from 0")
+    return Device("cuda", index)
+
+
+def needs_gpu(name: str) -> Any:
+    """A function that is not there: with a GPU NotImplementedError, without one the error of a machine without."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        gpu(name)
+        raise NotImplementedError(f"rushlight has no torch.cuda.{name} yet")
+
+    refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
+    refuse.__module__ = "rushlight.cuda"
+    refuse.__doc__ = "RuntimeError without a GPU, NotImplementedError with one."
+    return refuse
+
+
+def gpu_class(name: str) -> Any:
+    """A class for `isinstance` and annotations, of which nobody has an object."""
+    return type(name, (), {"__new__": needs_gpu(name), "__module__": "rushlight.cuda", "__doc__": "Nothing is of it."})
