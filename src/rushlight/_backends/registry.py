@@ -18,7 +18,7 @@ from rushlight._types.device import CPU, Device, add_type, remove_type
 if TYPE_CHECKING:
     from rushlight._backends.protocol import Backend
 
-__all__ = ["accelerator", "backend_of", "backends", "backends_in_use", "host", "is_replaced", "register", "unregister"]
+__all__ = ["accelerator", "backend_of", "backends", "backends_in_use", "host", "register", "unregister", "why_absent"]
 
 _LOADERS: dict[str, Callable[[], Backend]] = {
     "cpu": lambda: require("rushlight._backends.cpu.backend").CpuBackend(),
@@ -26,10 +26,10 @@ _LOADERS: dict[str, Callable[[], Backend]] = {
 }
 _LOADED: dict[str, Backend] = {}
 _BUILT_IN = frozenset(_LOADERS)
-# Types that some machines have: whether this one does, and their backend.
-_OPTIONAL: dict[str, tuple[Callable[[], bool], Callable[[], Backend]]] = {
+# Types that some machines have: why this one has not (None: it has), and their backend.
+_OPTIONAL: dict[str, tuple[Callable[[], str | None], Callable[[], Backend]]] = {
     "cuda": (
-        lambda: require("rushlight._backends.cuda.driver.choice").unavailable() is None,
+        lambda: require("rushlight._backends.cuda.driver.choice").unavailable(),
         lambda: require("rushlight._backends.cuda.backend").CudaBackend(),
     )
 }
@@ -58,19 +58,20 @@ def unregister(type: str) -> None:
 
 
 def _register_optional(type: str) -> None:
-    present, load = _OPTIONAL[type]
-    _LOADERS[type] = load
-    add_type(type, _canonical, present)
+    _LOADERS[type] = _OPTIONAL[type][1]
+    add_type(type, _canonical, lambda: why_absent(type) is None)
 
 
-def is_replaced(type: str) -> bool:
-    """Whether a backend from outside serves a type of ours that this machine lacks."""
-    return type in _OPTIONAL and _LOADERS[type] is not _OPTIONAL[type][1]
+def why_absent(type: str) -> str | None:
+    """Why this machine has no devices of a registered type; None where it has."""
+    optional = _OPTIONAL.get(type)
+    if optional is None or _LOADERS[type] is not optional[1]:  # or a backend from outside serves it
+        return None
+    return optional[0]()
 
 
 def _is_present(type: str) -> bool:
-    """Whether a registered type has devices on this machine."""
-    return type not in _OPTIONAL or is_replaced(type) or _OPTIONAL[type][0]()
+    return why_absent(type) is None
 
 
 def _canonical(device: Device) -> Device:

@@ -10,11 +10,21 @@ from typing import Any, NoReturn, TypeVar
 
 from rushlight import device as Device
 from rushlight._interface.base import MissingDeviceError
-from rushlight._interface.cuda import gpus, why_no_gpu
+from rushlight._interface.cuda import backend_of, why_absent
 
-__all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "index_of", "needs_gpu", "on_gpu"]
+__all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "gpus", "index_of", "needs_gpu", "on_gpu", "why_no_gpu"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def why_no_gpu() -> str | None:
+    """Why no GPU can be used; None where one can."""
+    return why_absent("cuda")
+
+
+def gpus() -> Any:
+    """The backend of all GPUs; MissingDeviceError where there is none."""
+    return backend_of(Device("cuda", 0))
 
 
 def gpu(name: str) -> Any:
@@ -46,10 +56,10 @@ class OnGpu:
         return super().__new__(cls)
 
 
-def index_of(device: Any, optional: bool = True, cpu: bool = False) -> int:
+def index_of(device: Any, optional: bool = True, others: bool = False) -> int:
     """The number of the GPU that an argument means: a number, a device, its name, or None for the current one.
 
-    With `cpu` a device of the CPU is -1.  ValueError for other devices, and for a device without a number unless it is
+    With `others` a device that is no GPU is -1.  ValueError for those without it, and for a device without a number unless it is
     `optional`.
     """
     if device is None:
@@ -60,9 +70,9 @@ def index_of(device: Any, optional: bool = True, cpu: bool = False) -> int:
         return device
     place = Device(device) if isinstance(device, str) else device
     if isinstance(place, Device):
-        if place.type == "cpu" and cpu:
-            return -1
         if place.type != "cuda":
+            if others:
+                return -1
             raise ValueError(f"Expected a cuda device, but got: {place}")
         if place.index is None:
             return index_of(None, optional)

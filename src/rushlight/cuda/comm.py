@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight as torch
-from rushlight._interface.cuda import gpus
-from rushlight.cuda.access import device_of, index_of, on_gpu
+from rushlight.cuda.access import device_of, gpus, index_of, on_gpu
 
 __all__ = ["broadcast", "broadcast_coalesced", "gather", "reduce_add", "reduce_add_coalesced", "scatter"]
 
@@ -92,6 +91,6 @@ def gather(tensors: Sequence[Any], dim: int = 0, destination: Any = None, *, out
             )
         out.copy_(torch.cat([x.to(out.device) for x in tensors], dim))
         return out
-    index = index_of(destination, cpu=True)
-    place = torch.device("cpu") if index < 0 else device_of(index)
+    index = index_of(destination, others=True)
+    place = torch.device(destination) if index < 0 else device_of(index)
     return torch.cat([x.to(place) for x in tensors], dim)

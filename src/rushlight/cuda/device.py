@@ -6,8 +6,7 @@ import warnings
 from typing import Any
 
 from rushlight import device as Device
-from rushlight._interface.cuda import gpus, why_no_gpu
-from rushlight.cuda.access import device_of, gpu, index_of, on_gpu
+from rushlight.cuda.access import device_of, gpu, gpus, index_of, on_gpu, why_no_gpu
 
 __all__ = [
     "can_device_access_peer", "current_blas_handle", "current_device", "current_solver_handle", "device", "device_count", "get_arch_list",

@@ -7,8 +7,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight._interface.base import tree_flatten, tree_unflatten
-from rushlight._interface.cuda import gpus
-from rushlight.cuda.access import on_gpu
+from rushlight.cuda.access import gpus, on_gpu
 
 __all__ = ["make_graphed_callables"]
 

@@ -13,8 +13,7 @@ import gc
 from typing import Any
 
 import rushlight as torch
-from rushlight._interface.cuda import gpus, why_no_gpu
-from rushlight.cuda.access import OnGpu, on_gpu
+from rushlight.cuda.access import OnGpu, gpus, on_gpu, why_no_gpu
 from rushlight.cuda.graphed import make_graphed_callables
 from rushlight.cuda.streams import Stream, StreamContext, current_stream
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from rushlight._interface.cuda import gpus, why_no_gpu
-from rushlight.cuda.access import OnGpu, device_of, gpu_class, index_of, needs_gpu, on_gpu
+from rushlight.cuda.access import OnGpu, device_of, gpu_class, gpus, index_of, needs_gpu, on_gpu, why_no_gpu
 from rushlight.cuda.summary import summary
 
 __all__ = [
@@ -191,11 +190,7 @@ def get_allocator_backend() -> str:
 
 def _set_allocator_settings(env: str) -> None:
     """Replace the allocator's settings; the text is that of `PYTORCH_CUDA_ALLOC_CONF`."""
-    from rushlight._interface.cuda import memory_settings
-
-    settings = memory_settings(env)
-    for allocator in gpus().memory.allocators:
-        allocator.settings = settings
+    gpus().memory.set(env)
 
 
 def caching_allocator_enable(value: bool = True) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rushlight._interface.cuda import gpus
-from rushlight.cuda.access import device_of, gpu, on_gpu
+from rushlight.cuda.access import device_of, gpu, gpus, on_gpu
 
 __all__ = ["profile", "start", "stop"]
 

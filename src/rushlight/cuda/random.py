@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight import device as Device
-from rushlight._interface.cuda import generator_of, gpus, why_no_gpu
-from rushlight.cuda.access import device_of, gpu, on_gpu
+from rushlight._interface.cuda import generator_of
+from rushlight.cuda.access import device_of, gpu, gpus, on_gpu, why_no_gpu
 
 __all__ = [
     "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all",

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rushlight._interface.base import MissingDeviceError
-from rushlight._interface.cuda import gpus
-from rushlight.cuda.access import device_of, gpu, on_gpu
+from rushlight.cuda.access import device_of, gpu, gpus, on_gpu
 
 __all__ = [
     "CudaError", "DeferredCudaCallError", "GreenContext", "check_error", "clock_rate", "cudaStatus", "cudart", "device_memory_used", "memory_usage",

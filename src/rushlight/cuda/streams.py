@@ -16,8 +16,7 @@ from typing import Any
 
 from rushlight import Event as _Event
 from rushlight import Stream as _Stream
-from rushlight._interface.cuda import gpus
-from rushlight.cuda.access import device_of, gpu, index_of, on_gpu
+from rushlight.cuda.access import device_of, gpu, gpus, index_of, on_gpu
 
 __all__ = ["Event", "ExternalStream", "Stream"]
 
@@ -51,7 +50,7 @@ class Stream(_Stream):
         """The driver's handle, as other libraries take it; 0 is the default stream."""
         return self.stream_id
 
-    native_handle = cuda_stream  # type: ignore[assignment]
+    native_handle = cuda_stream
 
     @property
     def priority(self) -> int:

@@ -65,9 +65,10 @@ class StreamedReference(ReferenceExecutable):
         return self.backend.allocate(nbytes, self.device)
 
     def _interpret(self, places: Sequence[Any], targets: Sequence[int]) -> None:
+        layouts = [() if layout is None else layout for layout in self.in_layouts]
         arguments = [
             place if value.weak else load_elements(self._bytes(place, value, layout), value.dtype, value.shape, layout)
-            for place, value, layout in zip(places, self.graph.inputs, self.in_layouts, strict=True)
+            for place, value, layout in zip(places, self.graph.inputs, layouts, strict=True)
         ]
         for k, array in enumerate(run(self.graph, arguments)):
             value, layout = self.graph.outputs[k], self.out_layouts[k]

@@ -82,7 +82,7 @@ class AnyStorage:
 
     def is_pinned(self, device: Any = "cuda") -> bool:
         """Whether the memory is pinned for an accelerator."""
-        return self.device is CPU and is_pinned(self.untyped()._native)  # type: ignore[attr-defined]
+        return is_pinned(self.untyped()._native)  # type: ignore[attr-defined]
 
     def pin_memory(self, device: Any = "cuda") -> Any:
         """A copy in pinned memory, or itself where it is; RuntimeError without an accelerator."""

@@ -10,7 +10,7 @@ from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.memory.allocator import Allocator
 from rushlight._backends.cuda.memory.chunks import Chunk
 from rushlight._backends.cuda.memory.pinned import PinnedMemory
-from rushlight._backends.cuda.memory.settings import current
+from rushlight._backends.cuda.memory.settings import current, parse
 from rushlight._backends.cuda.streams import Streams
 from rushlight._backends.protocol import Block
 from rushlight._types.device import Device
@@ -60,6 +60,12 @@ class Memory:
             return Block(0, 0, device)
         allocator = self.allocators[index]
         return CudaBlock(allocator, allocator.allocate(nbytes, self.streams.current(index)), nbytes, device)
+
+    def set(self, text: str) -> None:
+        """Replace the settings; ValueError for those that there are not."""
+        settings = parse(text)
+        for allocator in self.allocators:
+            allocator.settings = settings
 
     def device_at(self, address: int) -> int:
         """The index of the device whose memory has an address."""
