@@ -323,6 +323,12 @@ class CudaBackend(ReferenceBackend):
 
     # ***** what the host does in place of kernels, on emulated devices alone *****
 
+    def _emulated(self, what: str) -> Any:
+        """The memory of the emulated devices; NotImplementedError on real ones."""
+        if not self.driver.emulated:
+            raise self._missing(f"{what} on real devices")
+        return self.driver.region  # type: ignore[attr-defined]
+
     @contextmanager
     def opened(self, address: int, nbytes: int) -> Iterator[memoryview]:
         """The bytes at an address of an emulated device, behind the work of the current stream."""

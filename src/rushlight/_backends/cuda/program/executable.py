@@ -47,6 +47,7 @@ class CudaExecutable:
         places |= {m: (arena + 1 + k, 0) for k, m in enumerate(constants)}
         self._constant_addresses = [s.ptr for s in self._constants]
         self.prepared = [Prepared(step, places, self) for step in program.steps]
+        self.name = " + ".join(dict.fromkeys(step.name for step in program.steps))
 
     def _uploaded(self, constant: Constant) -> Any:
         storage = self.backend.allocate(constant.nbytes, self.device)
@@ -57,8 +58,12 @@ class CudaExecutable:
     def __call__(self, *words: Any) -> Any:
         stream = self.backend.enter(self.device)
         made, table, arena = self._table(words)
+        launch = self.backend.launch
+        self.backend.driver.launch = launch.note(self.name)
         for step in self.prepared:
             step.run(stream, table)
+        if launch.blocking:
+            self.backend.driver.cuStreamSynchronize(stream)
         del arena  # in the order of the stream: what is allocated there next runs behind these steps
         return made[0] if len(made) == 1 else tuple(made) if made else None
 
