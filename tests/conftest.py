@@ -39,6 +39,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="takes long: run by `make test-slow`, or by its own name"))
+    if not os.environ.get("RUSHLIGHT_CUDA"):
+        for item in items:
+            if "cuda" in item.keywords:
+                item.add_marker(
+                    pytest.mark.skip(reason="runs in a process with RUSHLIGHT_CUDA=emulated, or =library on a GPU")
+                )
     if HAVE_TORCH:
         return
     skip = pytest.mark.skip(reason="torch is not installed: pip install -e '.[oracle]'")

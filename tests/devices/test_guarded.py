@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.devices import guarded
+from tests.devices.contract import DeviceTests
 from tests.ops.test_eager import arguments, listed, same
 from tests.ops.test_operators import CASES, ENGINE, results
 
@@ -44,181 +45,11 @@ def test_an_operator_gives_the_references_values(key: str) -> None:
     same([x.cpu() for x in listed(made)], results(op, bound), key)
 
 
-def pair(*shape: int, requires_grad: bool = False) -> tuple[Any, Any]:
-    """The same random numbers on the host and on the device."""
-    host = torch.randn(*shape)
-    device = host.to(DEVICE)
-    return host.requires_grad_(requires_grad), device.requires_grad_(requires_grad)
+class TestGuarded(DeviceTests):
+    DEVICE = DEVICE
 
-
-def alike(device: Any, host: Any) -> None:
-    assert device.device.type == DEVICE
-    torch.testing.assert_close(device.detach().cpu(), host.detach(), rtol=2e-5, atol=1e-6)
-
-
-def test_a_result_is_on_the_device_and_shows_it() -> None:
-    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], device=DEVICE)
-    assert str(x) == "tensor([[1., 2.],\n        [3., 4.]], device='guarded:0')"
-    assert x.device == torch.device(DEVICE, 0) and not x.is_cpu and x.get_device() == 0
-    assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]] and x.sum().item() == 10.0 and bool(x[0, 0] == 1)
-    assert x.to("guarded:1").device.index == 1 and x.to("guarded:1").cpu().tolist() == x.tolist()
-    with pytest.raises(RuntimeError, match="there are 2 devices of type 'guarded'"):
-        torch.zeros(1, device="guarded:2")
-
-
-def test_the_hosts_memory_is_another() -> None:
-    x = torch.ones(2, device=DEVICE)
-    with pytest.raises(TypeError, match=r"can't convert guarded:0 device type tensor to numpy. Use Tensor.cpu\(\)"):
-        x.numpy()
-    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-        x + torch.ones(2)
-    with pytest.raises(NotImplementedError, match=r"sparse tensors on the CPU only, not on guarded:0"):
-        x.to_sparse()
-    with pytest.raises(BufferError, match="share `tensor.cpu"):
-        torch.from_dlpack(x)
-    assert (x + torch.tensor(1.0)).tolist() == [2.0, 2.0]  # 0-dim tensors of the host may stand beside
-
-
-def test_gradients_flow_through_operators_and_copies() -> None:
-    (a, x), (b, y) = pair(3, 4, requires_grad=True), pair(4, 2, requires_grad=True)
-    for first, second in ((a, b), (x, y)):
-        ((first @ second).tanh() * first.sum(1, keepdim=True)).sum().backward()
-    alike(x.grad, a.grad)
-    alike(y.grad, b.grad)
-    host = torch.ones(3, requires_grad=True)
-    (host.to(DEVICE) * 2).sum().backward()
-    assert host.grad.tolist() == [2.0, 2.0, 2.0] and host.grad.is_cpu
-    (once,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
-    (twice,) = torch.autograd.grad(once.sum(), x)
-    alike(twice, 6 * a.detach())
-
-
-def test_views_and_changes_in_place() -> None:
-    a, x = pair(4, 6)
-    for t in (a, x):
-        t.t()[1:3].mul_(2)
-        t[::2, 1] = 5.0
-        t.view(2, 12)[1].add_(t.reshape(2, 12)[0])
-        t[t > 1] = 0
-        t[1].copy_(torch.arange(6.0, device=t.device))
-    alike(x, a)
-    base = torch.zeros(3, device=DEVICE, requires_grad=True) + 1
-    base[1:].mul_(3)
-    assert base.tolist() == [1.0, 3.0, 3.0]
-    overlapping = x[:, 1:]
-    overlapping.copy_(x[:, :-1].clone())
-    x.copy_(a)
-    alike(x, a)
-
-
-def test_results_whose_shape_depends_on_the_data() -> None:
-    x = torch.tensor([3, 0, 3, 1, 0, 2], device=DEVICE)
-    assert x.nonzero().tolist() == [[0], [2], [3], [5]] and x[x > 1].tolist() == [3, 3, 2]
-    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
-    assert (
-        values.tolist() == [0, 1, 2, 3] and inverse.tolist() == [3, 0, 3, 1, 0, 2] and counts.tolist() == [2, 1, 1, 2]
-    )
-    assert torch.masked_select(x, x == 3).device.type == DEVICE
-    big = torch.arange(20000, device=DEVICE) % 3 == 0
-    assert int(big.nonzero().numel()) == 6667
-
-
-def test_random_numbers_are_of_the_devices_own_stream() -> None:
-    torch.manual_seed(3)
-    first, host = torch.randn(20, device=DEVICE), torch.randn(20)
-    torch.manual_seed(3)
-    assert first.cpu().equal(torch.randn(20, device=DEVICE).cpu()) and host.equal(torch.randn(20))
-    generator = torch.Generator(DEVICE).manual_seed(5)
-    drawn = torch.rand(3, device=DEVICE, generator=generator)
-    generator.manual_seed(5)
-    assert drawn.cpu().equal(torch.rand(3, generator=torch.Generator().manual_seed(5)))
-    with pytest.raises(RuntimeError, match="Expected a 'guarded' device type for generator but found 'cpu'"):
-        torch.rand(3, device=DEVICE, generator=torch.Generator())
-    assert sorted(torch.randperm(5, device=DEVICE).tolist()) == list(range(5))
-    assert torch.nn.functional.dropout(torch.ones(64, device=DEVICE)).device.type == DEVICE
-
-
-OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "Rprop", "ASGD")
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers_step_as_on_the_host(name: str) -> None:
-    torch.manual_seed(0)
-    host = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-    device = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).to(DEVICE)
-    device.load_state_dict(host.state_dict())
-    data = torch.randn(7, 5)
-    for model in (host, device):
-        step = getattr(torch.optim, name)(model.parameters(), lr=0.05)
-        for _ in range(3):
-            step.zero_grad()
-            model(data.to(next(model.parameters()).device)).square().mean().backward()
-            step.step()
-    for mine, theirs in zip(device.parameters(), host.parameters(), strict=True):
-        alike(mine, theirs)
-
-
-def test_state_dicts_files_and_copies(tmp_path: Any) -> None:
-    import copy
-    import pickle
-
-    model = torch.nn.Linear(3, 2).to(DEVICE)
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    again, host = torch.load(tmp_path / "model.pt"), torch.load(tmp_path / "model.pt", map_location="cpu")
-    assert again["weight"].device.type == DEVICE and host["weight"].is_cpu
-    for found in (again["weight"], copy.deepcopy(model).weight, pickle.loads(pickle.dumps(model)).weight):
-        assert found.device.type == DEVICE and found.tolist() == model.weight.tolist()
-    storage = model.weight.untyped_storage()
-    assert storage.device == model.weight.device and storage.cpu().tolist() == storage.tolist()
-    storage[0:4] = 0
-    assert model.weight[0, 0].item() == 0.0
-    assert copy.copy(model.weight).data_ptr() == model.weight.data_ptr()
-
-
-def test_transforms() -> None:
-    a, x = pair(3, 4)
-    alike(torch.func.vmap(lambda t: t.softmax(0))(x), torch.func.vmap(lambda t: t.softmax(0))(a))
-    alike(torch.func.grad(lambda t: (t**3).sum())(x), 3 * a**2)
-    for found, wanted in zip(torch.func.jvp(torch.sin, (x,), (x,)), torch.func.jvp(torch.sin, (a,), (a,)), strict=True):
-        alike(found, wanted)
-
-
-def test_casting_is_of_a_type_of_device() -> None:
-    here, there = torch.ones(2, 2), torch.ones(2, 2, device=DEVICE)
-    with torch.autocast(DEVICE, dtype=torch.bfloat16):
-        assert (there @ there).dtype is torch.bfloat16 and (here @ here).dtype is torch.float32
-    with torch.autocast("cpu"):
-        assert (there @ there).dtype is torch.float32 and (here @ here).dtype is torch.bfloat16
-
-
-def test_explain_shows_what_ran() -> None:
-    report = torch.explain(lambda t: (t.exp() + 1).sum())(torch.ones(3, device=DEVICE))
-    assert report.operators == ["exp", "add", "sum"] and report.kernels == ["reference"] * 3 and "exp" in str(report)
-
-
-@pytest.mark.slow
-def test_memory_is_counted_and_given_back() -> None:
-    import gc
-
-    gc.collect()
-    before = torch.accelerator.memory_allocated()
-    held = torch.empty(1000, device=DEVICE)
-    assert torch.accelerator.memory_allocated() == before + 4000
-    del held
-    gc.collect()
-    assert torch.accelerator.memory_allocated() == before
-    assert torch.accelerator.current_accelerator() == torch.device(DEVICE) and torch.accelerator.device_count() == 2
-    with torch.accelerator.device_index(1):
-        assert torch.zeros(1, device=DEVICE).device.index == 1
-
-
-def test_streams_are_the_backends() -> None:
-    stream, event = torch.Stream(DEVICE), torch.Event(DEVICE, enable_timing=True)
-    assert stream.device == torch.device(DEVICE, 0) and stream.device_type == 20 and stream.device_index == 0
-    with stream:
-        event.record()
-        torch.ones(2, device=DEVICE).sum()
-        after = stream.record_event(torch.Event(DEVICE, enable_timing=True))
-    assert stream.query() and event.query() and event.elapsed_time(after) >= 0
-    torch.accelerator.synchronize()
-    assert torch.accelerator.current_stream() == stream and torch.Stream() != stream
+    def test_explain_shows_what_ran(self) -> None:
+        report = torch.explain(lambda t: (t.exp() + 1).sum())(torch.ones(3, device=self.DEVICE))
+        assert (
+            report.operators == ["exp", "add", "sum"] and report.kernels == ["reference"] * 3 and "exp" in str(report)
+        )
