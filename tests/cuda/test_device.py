@@ -24,7 +24,6 @@ FIRST = sorted({key for key, _ in CASES if key not in ENGINE})
 
 class TestCuda(DeviceTests):
     DEVICE = DEVICE
-    NO_THIRD = "CUDA error: invalid device ordinal"
 
 
 def moved(value: Any) -> Any:
