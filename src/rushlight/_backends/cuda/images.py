@@ -82,6 +82,6 @@ def _twin(kernel: Kernel) -> Image:
 
 def _ptx(kernel: Kernel, architecture: str) -> Image:
     threads = require("rushlight._codegen.threads")
-    form = threads.lower(kernel)
+    form = threads.lower(kernel, architecture)
     ptx = require("rushlight._native.nvptx").ptx_of(threads.nvptx_text(form), architecture)
     return Image(ptx.encode() + b"\0", form.threads, form.shared)

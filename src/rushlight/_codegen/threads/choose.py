@@ -75,8 +75,8 @@ def required(op: Op, layout: Layout) -> Layout | None:
 class Layouts:
     """Layouts of the tiles of one kernel; a tile that has none is free."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.warps = kernel.warps
+    def __init__(self, kernel: Kernel, capability: int) -> None:
+        self.warps, self.capability = kernel.warps, capability
         self.of: dict[TileValue, Layout] = {}
         self.known = axes_of(kernel)
         self._access: dict[Op, Layout] = {}
@@ -166,7 +166,8 @@ class Layouts:
         if op.kind in ("gather", "histogram"):
             return self.memory(result.shape)
         if op.kind == "dot":
-            return matrix_layouts.result_layout(op, self.warps) or self.memory(result.shape)
+            form = matrix_layouts.form_of(op, self.capability)
+            return matrix_layouts.result_layout(op, form, self.warps) if form else self.memory(result.shape)
         if op.kind == "scan":
             return self.anchor(op.operands)
         if op.kind == "reduce":

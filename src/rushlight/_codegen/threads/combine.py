@@ -176,9 +176,9 @@ def _scan_step(
     other, upper = _partner(lo, layout, total, bit)
     if reverse:
         upper = lo.b.pointwise("bitwise_xor", upper, lo.b.number(True, BOOL))
-    with_other = combine(prefix, other) if reverse else combine(other, prefix)
+    with_other = combine(other, prefix)  # from the end, what lies behind stands on the left
     prefix = [lo.b.pointwise("select", upper, w, p, dtype=p.dtype) for w, p in zip(with_other, prefix, strict=True)]
-    is_low = lo.b.pointwise("bitwise_xor", _upper(lo, layout, bit), lo.b.number(True, BOOL))
+    is_low = lo.b.pointwise("bitwise_xor", upper, lo.b.number(True, BOOL))  # this run's total stands on the left
     left = [lo.b.pointwise("select", is_low, t, o, dtype=t.dtype) for t, o in zip(total, other, strict=True)]
     right = [lo.b.pointwise("select", is_low, o, t, dtype=t.dtype) for t, o in zip(total, other, strict=True)]
     return prefix, combine(left, right)

@@ -27,11 +27,22 @@ class LoweringError(NotImplementedError):
     """A kernel that the thread form cannot express (yet), with the line of the program."""
 
 
-def lower(kernel: Kernel) -> ThreadKernel:
-    """The thread form of a block kernel: shared memory laid out, barriers placed."""
-    made = Lowering(kernel).kernel()
+def lower(kernel: Kernel, architecture: str = "sm_80") -> ThreadKernel:
+    """The thread form of a block kernel: shared memory laid out, barriers placed.
+
+    `architecture`, such as "sm_90a", decides which matrix instructions there are.  LoweringError for what has no form.
+    """
+    made = Lowering(kernel, capability_of(architecture)).kernel()
     place_shared(made)
     return made
+
+
+def capability_of(architecture: str) -> int:
+    """The number of an architecture: 90 for "sm_90a"."""
+    number = architecture.removeprefix("sm_").rstrip("af")
+    if not architecture.startswith("sm_") or not number.isdigit():
+        raise ValueError(f"an architecture is named like 'sm_90a', not {architecture!r}")
+    return int(number)
 
 
 def thread_dtype(tile: Tile) -> DType:
@@ -42,10 +53,10 @@ def thread_dtype(tile: Tile) -> DType:
 class Lowering:
     """The state of lowering one kernel.  `values` holds what is visible, one dictionary for each region."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, capability: int) -> None:
         self.source = kernel
         _check(kernel)
-        self.layouts = Layouts(kernel)
+        self.layouts = Layouts(kernel, capability)
         self.warps = kernel.warps
         self.values: list[dict[tuple[TileValue, Layout | None], Value]] = [{}]
 
@@ -100,8 +111,10 @@ class Lowering:
             one = made if made.uniform else self.b.emit("uniform", [made], [Registers(made.dtype, 1, True)]).result
             self.put(value, one)
             return
-        self.layouts.of.setdefault(value, layout)
+        chosen = self.layouts.of.setdefault(value, layout)
         self.put(value, made, layout)
+        if chosen != layout:
+            self.put(value, exchange(self.b, made, layout, chosen), chosen)
 
     def uniform(self, value: TileValue) -> Value:
         """A tile of one element."""

@@ -20,12 +20,11 @@ def _convert(lo: Lowering, x: Value, dtype: DType) -> Value:
 
 
 def _dot(lo: Lowering, op: Op) -> None:
-    form = form_of(op)
+    form = form_of(op, lo.layouts.capability)
     if form is None:
         _one_by_one(lo, op)
         return
-    layout = result_layout(op, lo.warps)
-    assert layout is not None
+    layout = result_layout(op, form, lo.warps)
     dtype = op.results[0].dtype
     layouts = operand_layouts(op, form, lo.warps)
     a, b = (lo.b.spread(lo.value(v, l), l.size) for v, l in zip(op.operands, layouts, strict=False))

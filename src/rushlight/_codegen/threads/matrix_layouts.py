@@ -38,6 +38,7 @@ class MatrixForm(NamedTuple):
     a: Fragment
     b: Fragment
     c: Fragment
+    least: int = 80  # the compute capability that has it
 
 
 _C = Fragment(((C, 0), (R, 3)), ((C, 1), (C, 2), (R, 0), (R, 1), (R, 2)))
@@ -60,7 +61,7 @@ FORMS: dict[str, MatrixForm] = {
 _BY_DTYPE = {FLOAT16: "m16n8k16.f16", BFLOAT16: "m16n8k16.bf16", INT8: "m16n8k32.s8"}
 
 
-def form_of(op: Op) -> MatrixForm | None:
+def form_of(op: Op, capability: int) -> MatrixForm | None:
     """The instruction that multiplies for a `dot`; None where products and sums are done one by one."""
     a, b, c = (v.type for v in op.operands)
     if a.ndim != 2 or a.element != b.element:
@@ -71,6 +72,7 @@ def form_of(op: Op) -> MatrixForm | None:
     form = FORMS.get(name or "")
     if (
         form is None
+        or form.least > capability
         or (c.dtype is INT32) != (form.result is INT32)
         or (form.result is FLOAT32 and c.dtype.itemsize > 4)
     ):
@@ -94,11 +96,8 @@ def _warp_bits(m: int, n: int, form: MatrixForm, warps: int) -> tuple[list[int],
     return taken_rows, taken_columns
 
 
-def result_layout(op: Op, warps: int) -> Layout | None:
-    """The layout of the accumulators of a `dot`; None where no instruction does it."""
-    form = form_of(op)
-    if form is None:
-        return None
+def result_layout(op: Op, form: MatrixForm, warps: int) -> Layout:
+    """The layout of the accumulators of a `dot`."""
     m, n = op.results[0].shape
     rows, columns = _warp_bits(m, n, form, warps)
     return _layout(form.c, (m, n), (form.m, form.n), [(R, b) for b in rows] + [(C, b) for b in columns], warps, set())
