@@ -49,7 +49,7 @@ CHECK_BOUNDS: Knob[bool] = Knob(
 
 _PIECES = 16  # for each thread, so that one that lost its core delays nobody
 _WORDS = len(REPORT)
-_LAUNCHES: dict[tuple[str, bool], BlockLaunch] = {}
+_LAUNCHES: dict[tuple[str, bool, Machine], BlockLaunch] = {}
 
 # The piece of a launch: words are total, programs in a piece, the grid in two, the report.
 _PIECE = """
@@ -69,27 +69,32 @@ define i32 @{name}.piece(ptr %params, ptr %words, i64 %piece) nounwind {{
 """
 
 
-def compile_block(kernel: Kernel, *, checked: bool | None = None) -> BlockLaunch:
+def compile_block(kernel: Kernel, *, checked: bool | None = None, machine: Machine | None = None) -> BlockLaunch:
     """The kernel for this machine: known in this process, found on disk, or compiled now.
 
     `checked` (by default the knob `check_bounds`) makes every access be held against the ranges of memory that
-    `launch` is given.  NotImplementedError that names an operation which has no form in vectors.
+    `launch` is given.  `machine`: make code for a lesser one than this.  NotImplementedError that names an operation which has no form in vectors.
     """
     checked = CHECK_BOUNDS.get() if checked is None else checked
-    key = kernel_text(kernel), checked
+    machine = this_machine() if machine is None else machine
+    key = kernel_text(kernel), checked, machine
     found = _LAUNCHES.get(key)
     if found is None:
-        found = _LAUNCHES[key] = BlockLaunch(kernel, key[0], checked)
+        found = _LAUNCHES[key] = BlockLaunch(kernel, *key)
     return found
+
+
+def this_machine() -> Machine:
+    """The machine that kernels are compiled for."""
+    target = host()
+    return Machine(target.vector_bytes, target.fma)
 
 
 class BlockLaunch:
     """A compiled kernel."""
 
-    def __init__(self, kernel: Kernel, text: str, checked: bool) -> None:
-        self.kernel, self.checked = kernel, checked
-        machine = host()
-        self.machine = Machine(machine.vector_bytes, machine.fma)
+    def __init__(self, kernel: Kernel, text: str, checked: bool, machine: Machine) -> None:
+        self.kernel, self.checked, self.machine = kernel, checked, machine
         self.name = f"rl_block_{hasher(text.encode()).hexdigest()[:16]}"
         data = obtain(OPT, self.llvm, "block", generator_digest(), text, repr((self.machine, checked)))
         self._loaded = jit.load(data, [f"{self.name}.piece"], runtime().symbols)
