@@ -1,7 +1,7 @@
 """A kernel in the Triton language: causal attention without the matrix of scores in memory.
 
-    python -m rushlight examples/triton_flash_attention.py     with rushlight, on the CPU, compiled
-    python examples/triton_flash_attention.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_flash_attention.py     with rushlight, on the CPU, compiled
+python examples/triton_flash_attention.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse
@@ -71,9 +71,7 @@ def main():
         torch.testing.assert_close(attention(q, k, v, causal).float(), wanted, atol=2e-2, rtol=2e-2)
     print("causal and full attention agree with scaled_dot_product_attention")
     kernel = triton.testing.do_bench(lambda: attention(q, k, v))
-    formula = triton.testing.do_bench(
-        lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    )
+    formula = triton.testing.do_bench(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
     print(f"kernel {kernel:.4f} ms, torch {formula:.4f} ms")
 
 

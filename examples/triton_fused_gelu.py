@@ -1,7 +1,7 @@
 """A fused kernel in the Triton language: bias, GELU and dropout in one pass, with `autotune` and Philox.
 
-    python -m rushlight examples/triton_fused_gelu.py     with rushlight, on the CPU, compiled
-    python examples/triton_fused_gelu.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_fused_gelu.py     with rushlight, on the CPU, compiled
+python examples/triton_fused_gelu.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse

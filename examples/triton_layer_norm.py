@@ -1,7 +1,7 @@
 """Kernels in the Triton language: layer normalisation with its gradient, as a `torch.autograd.Function`.
 
-    python -m rushlight examples/triton_layer_norm.py     with rushlight, on the CPU, compiled
-    python examples/triton_layer_norm.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_layer_norm.py     with rushlight, on the CPU, compiled
+python examples/triton_layer_norm.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse

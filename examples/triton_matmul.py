@@ -1,7 +1,7 @@
 """A kernel in the Triton language: a matrix product in tiles, with a fused activation.
 
-    python -m rushlight examples/triton_matmul.py     with rushlight, on the CPU, compiled
-    python examples/triton_matmul.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_matmul.py     with rushlight, on the CPU, compiled
+python examples/triton_matmul.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse
@@ -38,7 +38,7 @@ def matmul_kernel(
     a_ptrs = a_ptr + m[:, None] * stride_am + k[None, :] * stride_ak
     b_ptrs = b_ptr + k[:, None] * stride_bk + n[None, :] * stride_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, BLOCK_K)):
+    for step in range(tl.cdiv(K, BLOCK_K)):
         left = K - step * BLOCK_K
         a = tl.load(a_ptrs, mask=k[None, :] < left, other=0.0)
         b = tl.load(b_ptrs, mask=k[:, None] < left, other=0.0)

@@ -1,7 +1,7 @@
 """A kernel in the Triton language: softmax of the rows of a matrix, each read once.
 
-    python -m rushlight examples/triton_softmax.py     with rushlight, on the CPU, compiled
-    python examples/triton_softmax.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_softmax.py     with rushlight, on the CPU, compiled
+python examples/triton_softmax.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A kernel in the Triton language: the sum of two vectors.
 
-    python -m rushlight examples/triton_vector_add.py     with rushlight, on the CPU, compiled
-    python examples/triton_vector_add.py                  with PyTorch and Triton, on a GPU: the same program
+python -m rushlight examples/triton_vector_add.py     with rushlight, on the CPU, compiled
+python examples/triton_vector_add.py                  with PyTorch and Triton, on a GPU: the same program
 """
 
 import argparse

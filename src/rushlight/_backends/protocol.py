@@ -15,13 +15,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from rushlight._codegen.blocks import Kernel
     from rushlight._graph.core import Graph
     from rushlight._host.device_records import NativeDevice
     from rushlight._types.device import Device
     from rushlight._types.dtype import DType
     from rushlight._types.shape_env import ShapeEnv
 
-__all__ = ["Backend", "Block", "EventHandle", "Executable", "ProgramTemplate", "Step", "StreamHandle"]
+__all__ = ["Backend", "Block", "BlockLaunch", "EventHandle", "Executable", "ProgramTemplate", "Step", "StreamHandle"]
 
 
 class Block:
@@ -42,6 +43,22 @@ class Step(NamedTuple):
 
     name: str
     moved: int
+
+
+class BlockLaunch(Protocol):
+    """A compiled kernel of the block IR.  `checked`: it holds every access against the `ranges` of a launch."""
+
+    checked: bool
+
+    def launch(self, grid: Sequence[int], arguments: Sequence[Any], ranges: Sequence[tuple[int, int]] = ()) -> None:
+        """Run the programs of a grid: arguments are addresses and numbers.
+
+        `ranges` are the (first, end) addresses that a checked kernel may access.  ValueError for arguments that are no
+        multiples of what the kernel counts on.
+        """
+
+    def texts(self) -> Mapping[str, str]:
+        """What the device was given, by the names of the forms."""
 
 
 class Executable(Protocol):
@@ -272,6 +289,12 @@ class Backend:
         backend lacks.
         """
         raise self._missing("compiler")
+
+    def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
+        """A kernel of the block IR, compiled; its launches are in order with the rest of the device's work.
+        NotImplementedError for an operation that has no form on the device.
+        """
+        raise self._missing("kernels of the block IR")
 
     def template(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from rushlight._backends.protocol import Backend
-from rushlight._backends.registry import accelerator, backends, host
+from rushlight._backends.registry import accelerator, backend_of, backends, host
 from rushlight._engine.random.random import fresh_seed, keep_states, seed_all
 from rushlight._types.device import private_type, rename_private_type
 
 __all__ = [
     "Backend",  # what a device does
     "backends",  # the types of device that have one
+    "backend_of",  # that of a device
     "host",  # the backend of the host's own memory
     "accelerator",  # the backend of the accelerator, or None
     "private_type",  # the name of the users' own type of device

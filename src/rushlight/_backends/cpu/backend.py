@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.cold_start import compile_ahead, expect
 from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build, compiled_symbolic, kernels_in
@@ -15,7 +15,7 @@ from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.runtime import storage
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import bind
-from rushlight._backends.protocol import Backend
+from rushlight._backends.protocol import Backend, BlockLaunch
 from rushlight._base.lazy import LazyModule, require
 from rushlight._graph.core import Graph
 from rushlight._host.device_records import NativeDevice
@@ -23,8 +23,12 @@ from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 
+if TYPE_CHECKING:
+    from rushlight._codegen.blocks import Kernel
+
 ctypes: Any = LazyModule("ctypes")
 records: Any = LazyModule("rushlight._backends.cpu.program.records")
+blocks: Any = LazyModule("rushlight._backends.cpu.blocks")
 
 __all__ = ["CpuBackend"]
 
@@ -143,6 +147,10 @@ class CpuBackend(Backend):
         ctypes.memmove(address, source, nbytes)
 
     # ***** programs *****
+
+    def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
+        """Vector code that the thread pool runs; `launch` returns when it is done."""
+        return blocks.compile_block(kernel)  # type: ignore[no-any-return]
 
     def compile(
         self,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.choice import driver
 from rushlight._backends.cuda.graphs import CapturedGraph, next_pool
-from rushlight._backends.cuda.kernels import Kernels
+from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
 from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
-from rushlight._backends.protocol import EventHandle, StreamHandle
+from rushlight._backends.protocol import BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
 from rushlight._backends.registry import host
 from rushlight._base.errors import warn_user
@@ -23,6 +23,9 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
+
+if TYPE_CHECKING:
+    from rushlight._codegen.blocks import Kernel
 
 __all__ = ["CudaBackend"]
 
@@ -106,6 +109,10 @@ class CudaBackend(ReferenceBackend):
         return self.devices.properties(device.index or 0)
 
     # ***** programs *****
+
+    def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
+        """Launches go to the current stream of the device."""
+        return OrderedLaunch(self, device, self.kernels(device).get(kernel))
 
     def kernels(self, device: Device) -> Kernels:
         """The kernels of a device."""

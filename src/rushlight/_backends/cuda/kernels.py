@@ -21,8 +21,9 @@ from rushlight._codegen.blocks import BlockFault, BlockMemory, Kernel, Pointer, 
 
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
+    from rushlight._types.device import Device
 
-__all__ = ["DeviceKernel", "Kernels", "word_of"]
+__all__ = ["DeviceKernel", "Kernels", "OrderedLaunch", "word_of"]
 
 
 def _way(text: str) -> str:
@@ -55,6 +56,32 @@ class DeviceKernel:
     def assembly(self) -> str:
         """What the device runs, as text."""
         raise NotImplementedError
+
+
+class OrderedLaunch:
+    """A kernel whose launches go to the stream that is current (see `Backend.block_kernel`)."""
+
+    checked = False
+
+    def __init__(self, backend: CudaBackend, device: Device, made: DeviceKernel) -> None:
+        self.backend, self.device, self.made = backend, device, made
+
+    def launch(self, grid: Sequence[int], arguments: Sequence[Any], ranges: Sequence[tuple[int, int]] = ()) -> None:
+        kernel = self.made.kernel
+        if len(arguments) != len(kernel.params):
+            raise TypeError(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
+        for i, n in kernel.divisible.items():
+            if arguments[i] % n:
+                raise ValueError(f"argument {i} of {kernel.name} is {arguments[i]}, which {n} does not divide")
+        x, y, z = (*grid, 1, 1)[:3]
+        if x * y * z:
+            pairs = zip(arguments, kernel.params, strict=True)
+            words = slots(*(word_of(value, param.type.element) for value, param in pairs))
+            self.made.launch(self.backend.enter(self.device), (x, y, z), words)
+
+    def texts(self) -> dict[str, str]:
+        """PTX, or the block IR where it was compiled further."""
+        return {"ptx": self.made.assembly()}
 
 
 class CompiledKernel(DeviceKernel):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import rushlight
 from rushlight._interface.blocks import Kernel, kernel_text
+from rushlight._interface.devices import backend_of
 
 from .._frontend.build import KernelSource, build_kernel
-from .._launch.cpu import run_interpreted
+from .._launch.memory import Interpreted, memory_of
 from .._launch.specialize import argument_of, words_of
 
 __all__ = ["ASTSource", "CompiledKernel", "GPUTarget", "Options", "compile", "compile_key", "make_backend"]
@@ -48,9 +51,16 @@ class Options:
 
 
 class Texts(dict[str, str]):
-    """The stages of a compiled kernel, by their names here."""
+    """The stages of a compiled kernel, by their names here; those of the device are printed when they are asked for."""
+
+    more: Callable[[], Mapping[str, str]] | None = None
 
     def __missing__(self, stage: str) -> str:
+        if self.more is not None:
+            self.update(self.more())
+            self.more = None
+            if stage in self:
+                return self[stage]
         raise KeyError(f"{stage}: rushlight's stages of a kernel are {', '.join(self)} (`blocks` is its block IR)")
 
 
@@ -67,7 +77,7 @@ class CompiledKernel:
     n_max_threads = 1024
 
     def __init__(
-        self, kernel: Kernel, keys: Sequence[Any], options: Options, target: GPUTarget, used: Any, src: Any
+        self, kernel: Kernel, keys: Sequence[Any], options: Options, target: GPUTarget, used: Any, src: Any, device: Any
     ) -> None:
         self.kernel, self.keys, self.options, self.target, self.src = kernel, list(keys), options, target, src
         self.used_globals = dict(used)
@@ -78,7 +88,11 @@ class CompiledKernel:
             kernel.name, options.num_warps, options.num_stages, options.num_ctas, 0, target, digest, options
         )
         self.name, self.hash, self.function, self.module = kernel.name, digest, None, None
-        self.launch: Callable[..., None] = self._interpreted
+        self.device = device
+        self._plain = [key[0] in ("*", "number", "typed") or not _is_passed(key) for key in keys]
+        self._places = [i for i, key in enumerate(keys) if _is_passed(key)]
+        self._pointers = [key[0] == "*" for key in keys if _is_passed(key)]
+        self._ready: Any = None
 
     def check_globals(self) -> None:
         """RuntimeError where a constexpr global has another value than when the kernel was compiled."""
@@ -94,8 +108,35 @@ class CompiledKernel:
         """(type, value) of all that is passed."""
         return [word for key, value in zip(self.keys, arguments, strict=True) for word in words_of(key, value)]
 
-    def _interpreted(self, grid: Sequence[int], arguments: Sequence[Any]) -> None:
-        run_interpreted(self.kernel, grid, [value for _, value in self.values(arguments)])
+    @property
+    def ready(self) -> Any:
+        """The kernel on its device, compiled by the first launch."""
+        if self._ready is None:
+            interpreted = os.environ.get("TRITON_INTERPRET", "0") == "1"
+            made = (
+                Interpreted(self.kernel)
+                if interpreted
+                else backend_of(self.device).block_kernel(self.kernel, self.device)
+            )
+            self.asm.more, self._ready = made.texts, made
+        return self._ready
+
+    def launch(self, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        """Run every program of a grid; `arguments` are those of the function, in order."""
+        if all(self._plain):
+            words = [
+                arguments[i].data_ptr() if pointer else arguments[i]
+                for i, pointer in zip(self._places, self._pointers, strict=True)
+            ]
+            tensors: Sequence[Any] = arguments
+        else:
+            tensors = [value for _, value in self.values(arguments)]
+            words = [value.data_ptr() if hasattr(value, "data_ptr") else value for value in tensors]
+        ready = self._ready or self.ready
+        if ready.checked:
+            ready.launch(grid, words, memory_of(tensors))
+        else:
+            ready.launch(grid, words)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         sizes = (*grid, 1, 1)[:3]
@@ -122,13 +163,13 @@ def _is_passed(key: Any) -> bool:
     return key[0] not in ("constexpr", "one", "none")
 
 
-def compile_key(function: Any, keys: Sequence[Any], options: Options, target: GPUTarget) -> CompiledKernel:
+def compile_key(function: Any, keys: Sequence[Any], options: Options, target: GPUTarget, device: Any) -> CompiledKernel:
     """Compile a jit function for the keys of its arguments (`specialize.KernelParam.key`)."""
     arguments = {param.name: argument_of(key) for param, key in zip(function.params, keys, strict=True)}
     source = function.__jit_source__
     given = KernelSource(source, arguments, options, target.warp_size > 1, function.allow_globals())
     kernel, used = build_kernel(given)
-    return CompiledKernel(kernel, keys, options, target, used, source)
+    return CompiledKernel(kernel, keys, options, target, used, source, device)
 
 
 # ***** ahead of time *****
@@ -177,7 +218,8 @@ def compile(
 ) -> CompiledKernel:
     """A kernel compiled without arguments."""
     known = {name: value for name, value in (options or {}).items() if name in Options.names()}
-    return compile_key(src.fn, src.keys(), replace(Options(), **known), target or GPUTarget("cpu", "host", 1))
+    target = target or GPUTarget("cpu", "host", 1)
+    return compile_key(src.fn, src.keys(), replace(Options(), **known), target, rushlight.device(target.backend))
 
 
 def make_backend(target: GPUTarget) -> Any:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
+from rushlight._interface.devices import backend_of
 
 from ..compiler.compiler import GPUTarget
 from ..testing import do_bench
 
 __all__ = ["Driver", "driver"]
 
-_CPU = GPUTarget("cpu", platform.machine(), 1)
-_TARGETS = {_CPU.backend: _CPU}
+_HOST = rushlight.device("cpu")
 
 
 class _Utilities:
@@ -24,6 +24,14 @@ class _Utilities:
     @staticmethod
     def get_device_properties(device: int = 0) -> dict[str, int]:
         """Sizes that programs choose their blocks by.  The CPU has no limit of shared memory; a large one is named."""
+        if rushlight.cuda.is_available():
+            found = rushlight.cuda.get_device_properties(device)
+            return {
+                "max_shared_mem": found.shared_memory_per_block_optin,
+                "multiprocessor_count": found.multi_processor_count,
+                "max_num_regs": found.regs_per_multiprocessor,
+                "warpSize": found.warp_size,
+            }
         return {
             "max_shared_mem": 1 << 20,
             "multiprocessor_count": os.cpu_count() or 1,
@@ -42,55 +50,57 @@ class Driver:
         self.utils = _Utilities()
 
     @staticmethod
-    def kind_of(values: Sequence[Any]) -> str:
-        """The type of the device of a launch: that of its tensors; ValueError where they are on several."""
-        found = ""
+    def device_of(values: Sequence[Any]) -> Any:
+        """The device of a launch: that of its tensors; ValueError where they are on several."""
+        found = None
         for value in values:
-            device = getattr(value, "device", None)
-            if device is not None and hasattr(value, "data_ptr"):
-                if found and device.type != found:
+            if hasattr(value, "data_ptr"):
+                device = getattr(value, "device", None)
+                if found is None:
+                    found = device
+                elif device is not found and device is not None and device != found:
                     raise ValueError(
-                        f"Pointer argument cannot be accessed from Triton (tensors on {found} and on {device.type} in one launch)"
+                        f"Pointer argument cannot be accessed from Triton: tensors on {found} and on {device} in one launch"
                     )
-                found = device.type
-        return found or "cpu"
+        return found or _HOST
 
     @staticmethod
-    def target_of(kind: str) -> GPUTarget:
-        """What kernels for tensors on a type of device are compiled for."""
-        found = _TARGETS.get(kind)
-        if found is not None:
-            return found
-        raise NotImplementedError(
-            f"kernels of the Triton language run on the CPU here; a tensor is on {kind!r} (move it by `.cpu()`)"
-        )
+    def target_of(device: Any) -> GPUTarget:
+        """What kernels for tensors on a device are compiled for."""
+        major = backend_of(device).properties(device).get("major")
+        if major is None:
+            return GPUTarget(device.type, platform.machine(), 1)
+        return GPUTarget(device.type, 10 * major + backend_of(device).properties(device)["minor"], 32)
 
     def get_current_target(self) -> GPUTarget:
-        return _CPU
+        """That of the accelerator, or of the CPU where there is none."""
+        return self.target_of(self.get_active_torch_device())
 
     @staticmethod
     def get_current_device() -> int:
-        return 0
+        return rushlight.cuda.current_device() if rushlight.cuda.is_available() else 0
 
     @staticmethod
     def set_current_device(device: int) -> None:
-        """One CPU: nothing changes."""
+        if rushlight.cuda.is_available():
+            rushlight.cuda.set_device(device)
 
     @staticmethod
     def get_current_stream(device: int = 0) -> int:
         return 0
 
     @staticmethod
-    def get_device_capability(device: int = 0) -> tuple[str, int]:
-        return ("cpu", 0)
+    def get_device_capability(device: int = 0) -> Any:
+        return rushlight.cuda.get_device_capability(device) if rushlight.cuda.is_available() else ("cpu", 0)
 
     @staticmethod
     def get_active_torch_device() -> Any:
-        return rushlight.device("cpu")
+        """The current accelerator, or the CPU."""
+        return rushlight.device("cuda", rushlight.cuda.current_device()) if rushlight.cuda.is_available() else _HOST
 
     @staticmethod
     def get_device_interface() -> Any:
-        return rushlight.cpu
+        return rushlight.cuda if rushlight.cuda.is_available() else rushlight.cpu
 
     @staticmethod
     def is_active() -> bool:
@@ -99,7 +109,7 @@ class Driver:
     @staticmethod
     def get_empty_cache_for_benchmark() -> Any:
         """256 MB, to be written between measurements."""
-        return rushlight.empty(1 << 26, dtype=rushlight.int32)
+        return rushlight.empty(1 << 26, dtype=rushlight.int32, device=Driver.get_active_torch_device())
 
     @staticmethod
     def clear_cache(cache: Any) -> None:

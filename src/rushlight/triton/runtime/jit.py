@@ -142,14 +142,11 @@ class JITFunction(KernelInterface[T]):
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         values = self.bind(args, kwargs)
-        key = (
-            driver.active.kind_of(values),
-            tuple([p.key(v) for p, v in zip(self.params, values, strict=True)]),
-            *kwargs.items(),
-        )
+        device = driver.active.device_of(values)
+        key = (device, tuple([p.key(v) for p, v in zip(self.params, values, strict=True)]), *kwargs.items())
         kernel = self.kernels.get(key)
         if kernel is None:
-            kernel = self.kernels[key] = self._compile(key[1], kwargs, key[0])
+            kernel = self.kernels[key] = self._compile(key[1], kwargs, device)
         if kernel.used_globals:
             kernel.check_globals()
         if not warmup:
@@ -158,13 +155,13 @@ class JITFunction(KernelInterface[T]):
             kernel.launch(_sizes(grid), values)
         return kernel
 
-    def _compile(self, keys: Sequence[Any], kwargs: dict[str, Any], kind: str) -> CompiledKernel:
+    def _compile(self, keys: Sequence[Any], kwargs: dict[str, Any], device: Any) -> CompiledKernel:
         for name in kwargs:
             if name not in _OPTIONS and name not in _FOREIGN:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         options = replace(Options(), **{name: value for name, value in kwargs.items() if name in _OPTIONS})
         debug = options.debug or bool(self.debug) or os.environ.get("TRITON_DEBUG", "0") == "1"
-        return compile_key(self, keys, replace(options, debug=debug), driver.active.target_of(kind))
+        return compile_key(self, keys, replace(options, debug=debug), driver.active.target_of(device), device)
 
     def preload(self, *args: Any) -> None:
         raise NotImplementedError("preload: compiled kernels are kept by their texts, and need no data of this kind")

@@ -115,6 +115,10 @@ class BlockLaunch:
             text = f"declare i64 @llvm.smin.i64(i64, i64)\n{text}"
         return text + _PIECE.format(name=self.name)
 
+    def texts(self) -> dict[str, str]:
+        """The LLVM text, made anew."""
+        return {"llir": self.llvm()}
+
     def launch(self, grid: Sequence[int], arguments: Sequence[Any], ranges: Sequence[tuple[int, int]] = ()) -> None:
         """Run the programs of a grid of one to three numbers, on all threads.
 

@@ -1,6 +1,6 @@
 """Kernels of the Triton language with inputs, whose results real Triton's interpreter has given (`stored.json`).
 
-`python -m tests.triton.programs` in an environment with real Triton writes that file anew.
+`python -m tests.triton_language.programs` in an environment with real Triton writes that file anew.
 """
 
 import json

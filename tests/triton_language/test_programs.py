@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.triton import programs
+from tests.triton_language import programs
 
 VALUES = json.loads(programs.STORED.read_text())
 
