@@ -167,6 +167,7 @@ class Backend:
     - `keeps_programs`: executables can be kept on disk (`packed`, `unpacked`).
     - `asynchronous`: work goes on after calls have returned; there is pinned memory of the host, and copies take
       `wait=False`.
+    - `counted_streams`: random streams are a seed and an offset (Philox), not the words of a Mersenne twister.
     - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
     """
 
@@ -177,6 +178,7 @@ class Backend:
     symbolic: ClassVar[bool] = False
     keeps_programs: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
+    counted_streams: ClassVar[bool] = False
     accelerator: ClassVar[bool] = True
     # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None:
     # steps run tensor by tensor.

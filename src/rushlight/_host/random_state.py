@@ -6,7 +6,7 @@ The constants are indices of elements of the type named beside them, counted fro
 from __future__ import annotations
 
 __all__ = [
-    "DOUBLE_NORMAL", "DOUBLE_VALID", "FLOAT_NORMAL", "FLOAT_VALID", "HALF", "LEFT", "NEXT", "SCRATCH", "SCRATCH_AT", "SEED",
+    "DOUBLE_NORMAL", "DOUBLE_VALID", "FLOAT_NORMAL", "FLOAT_VALID", "HALF", "LEFT", "NEXT", "OFFSET", "SCRATCH", "SCRATCH_AT", "SEED",
     "SEEDED", "STATE_BYTES", "TAKE", "WORDS",
 ]  # fmt: skip
 
@@ -22,6 +22,7 @@ FLOAT_NORMAL = 634  # f32
 TAKE = (
     318  # ptr: the compiled `mt_take`, through which all kernels draw (they would each contain a copy of it otherwise)
 )
+OFFSET = 319  # u64: of streams that are a seed and an offset (see `Backend.counted_streams`)
 
 SCRATCH_AT = 2560  # byte offset
 SCRATCH = 2048  # words that a kernel can take at a time

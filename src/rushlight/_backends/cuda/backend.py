@@ -14,6 +14,7 @@ from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
 from rushlight._backends.cuda.reference import StreamedReference
+from rushlight._backends.cuda.random.streams import random_kernel
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
@@ -51,6 +52,7 @@ class CudaBackend(ReferenceBackend):
 
     type = "cuda"
     asynchronous = True
+    counted_streams = True
 
     def __init__(self) -> None:
         self.driver = driver()
@@ -369,12 +371,8 @@ class CudaBackend(ReferenceBackend):
         return host().selection_piece
 
     def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
-        """The host's kernel."""
-        return self._opening(host().random_kernel(name, kind), "random numbers")
-
-    def stream_entry(self) -> int:
-        """The host's."""
-        return host().stream_entry()
+        """Kernels that draw by Philox."""
+        return random_kernel(self, lambda address: Device("cuda", self._device_at(address)), name, kind)
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, int]:

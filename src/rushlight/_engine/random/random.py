@@ -6,6 +6,7 @@ public functions and the tensor methods stand on them.  For one seed the numbers
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import struct
@@ -20,7 +21,7 @@ from rushlight._base.forking import free_after_fork
 from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE
+from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, OFFSET, SEED, SEEDED, STATE_BYTES, TAKE
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
 from rushlight._types.spec import Spec, check_memory
@@ -39,6 +40,7 @@ __all__ = [
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
 STATE_SIZE = 5056  # bytes of a saved state
 _STATE_SPEC = Spec.of(UINT8, CPU, (STATE_SIZE,))
+_COUNTED_SIZE = 16  # of a state that is a seed and an offset
 
 _KINDS = ByName({
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8", "int16": "i16",
@@ -87,7 +89,12 @@ class Generator:
         """Start again from `seed`; the words are made by the first draw."""
         words = self._words
         words[SEEDED] = words[FLOAT_VALID] = words[DOUBLE_VALID] = 0
-        self._longs[SEED] = seed
+        self._longs[SEED], self._longs[OFFSET] = seed, 0
+
+    @property
+    def _counted(self) -> bool:
+        """Whether the stream is a seed and an offset, as on CUDA devices."""
+        return self._device is not CPU and backend_of(self._device).counted_streams
 
     @property
     def device(self) -> Device:
@@ -126,16 +133,38 @@ class Generator:
         return self._longs[SEED]
 
     def get_offset(self) -> int:
-        raise RuntimeError("CPU Generator does not use offset")
+        """How many words each subsequence has given; RuntimeError where streams have no offset."""
+        if not self._counted:
+            raise RuntimeError("CPU Generator does not use offset")
+        return self._longs[OFFSET]
 
     def set_offset(self, offset: int) -> None:
-        raise RuntimeError("CPU Generator does not use offset")
+        """Continue from an offset, a multiple of 4."""
+        if not self._counted:
+            raise RuntimeError("CPU Generator does not use offset")
+        if offset < 0 or offset % 4:
+            raise RuntimeError(f"offset must be a multiple of 4, got {offset}")
+        with self._lock:
+            self._longs[OFFSET] = offset
 
     def graphsafe_get_state(self) -> Generator:
-        raise NotImplementedError("graphsafe_get_state is not supported in this Generator")
+        """A generator that shares this one's state."""
+        if not self._counted:
+            raise NotImplementedError("graphsafe_get_state is not supported in this Generator")
+        other = object.__new__(Generator)
+        for name in Generator.__slots__[1:]:
+            setattr(other, name, getattr(self, name))
+        return other
 
     def graphsafe_set_state(self, state: Generator) -> Generator:
-        raise NotImplementedError("graphsafe_set_state is not supported in this Generator")
+        """Share the state of another generator of the device from now on."""
+        if not self._counted:
+            raise NotImplementedError("graphsafe_set_state is not supported in this Generator")
+        if state._device != self._device:
+            raise RuntimeError(f"the state is of device '{state._device}', the generator of '{self._device}'")
+        self._longs, self._words, self._doubles = state._longs, state._words, state._doubles
+        self._address, self._lock = state._address, state._lock
+        return self
 
     def clone_state(self) -> Generator:
         """A new generator that will draw the same numbers as this one."""
@@ -152,10 +181,15 @@ class Generator:
         return self._address
 
     def get_state(self) -> Tensor:
-        """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
+        """The state as a uint8 tensor in PyTorch's format: 5056 elements; 16 on CUDA devices, seed and offset."""
         if STATE.word & RECORDING:
             recorded: Tensor = STATE.recording.stream_state(self)
             return recorded
+        if self._counted:
+            made = empty_spec(Spec.of(UINT8, CPU, (_COUNTED_SIZE,)))
+            with self._lock:
+                memoryview(made._storage).cast("B")[:] = struct.pack("<QQ", self._longs[SEED], self._longs[OFFSET])
+            return made
         made = empty_spec(_STATE_SPEC)
         with self._lock:
             _state_kernel("save")(self._address, made._ptr)
@@ -181,7 +215,8 @@ class Generator:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Generator, (str(self._device),), (self.initial_seed(), None, self.get_state())
+        offset = self.get_offset() if self._counted else None
+        return Generator, (str(self._device),), (self.initial_seed(), offset, self.get_state())
 
     def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
         """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
@@ -199,6 +234,9 @@ class Generator:
         self._restore(held.buffer_info()[0], len(held))
 
     def _restore(self, address: int, nbytes: int) -> None:
+        if self._counted:
+            self._restore_counted(address, nbytes)
+            return
         if nbytes != STATE_SIZE:
             raise RuntimeError(
                 f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {nbytes}"
@@ -207,6 +245,18 @@ class Generator:
             failed = _state_kernel("restore")(self._address, address)
         if failed:
             raise RuntimeError("Invalid mt19937 state")
+
+
+    def _restore_counted(self, address: int, nbytes: int) -> None:
+        """From a seed, and an offset (0 where there is none)."""
+        if nbytes not in (8, _COUNTED_SIZE):
+            raise RuntimeError("RNG state is wrong size")
+        seed, *offset = struct.unpack(f"<{nbytes // 8}Q", ctypes.string_at(address, nbytes))
+        if offset and offset[0] % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        with self._lock:
+            self._reseed(seed)
+            self._longs[OFFSET] = offset[0] if offset else 0
 
 
 default_generator = Generator()
