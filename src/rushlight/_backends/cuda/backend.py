@@ -15,6 +15,7 @@ from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
 from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.random.streams import random_kernel
+from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
@@ -349,26 +350,14 @@ class CudaBackend(ReferenceBackend):
         self.driver.cuStreamSynchronize(stream)
         yield memoryview((ctypes.c_ubyte * nbytes).from_address(region.visible(address))).cast("B")
 
-    def _opening(self, function: Callable[..., Any], what: str) -> Callable[..., Any]:
-        """A function of the host on memory of emulated devices, behind the work of the current stream."""
-        region = self._emulated(what)
-
-        def run(*arguments: Any) -> Any:
-            devices = {d for a in arguments if type(a) is int and (d := region.device_of(a)) is not None}
-            for index in devices:
-                self.driver.cuStreamSynchronize(self.enter(Device("cuda", index)))
-            return function(*[region.visible(a) if type(a) is int else a for a in arguments])
-
-        return run
-
     def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
-        """The host's routine."""
-        return self._opening(host().routine(name, key), f"routine '{name}'")
+        """Kernels, and what the host reads of their counts."""
+        return routine(self, lambda address: Device("cuda", self._device_at(address)), name, key)
 
     @property
     def selection_piece(self) -> int:
-        """As of the host's routines."""
-        return host().selection_piece
+        """Elements of a mask that one program counts."""
+        return PIECE
 
     def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
         """Kernels that draw by Philox."""

@@ -1,0 +1,1 @@
+"""Results whose shape depends on the data: counted first, then written."""
