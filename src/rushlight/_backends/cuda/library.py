@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rushlight._backends.cuda.attention.attention
+import rushlight._backends.cuda.fft.fft
 import rushlight._backends.cuda.gemm.dot
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cuda.externs import EXTERNS
