@@ -13,13 +13,12 @@ from rushlight._backends.cuda.graphs import CapturedGraph, next_pool
 from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
-from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.random.streams import random_kernel
+from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
-from rushlight._backends.registry import host
 from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
@@ -352,7 +351,7 @@ class CudaBackend(ReferenceBackend):
 
     def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
         """Kernels, and what the host reads of their counts."""
-        return routine(self, lambda address: Device("cuda", self._device_at(address)), name, key)
+        return routine(self, lambda address: Device("cuda", self.memory.device_at(address)), name, key)
 
     @property
     def selection_piece(self) -> int:
@@ -361,7 +360,7 @@ class CudaBackend(ReferenceBackend):
 
     def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
         """Kernels that draw by Philox."""
-        return random_kernel(self, lambda address: Device("cuda", self._device_at(address)), name, kind)
+        return random_kernel(self, lambda address: Device("cuda", self.memory.device_at(address)), name, kind)
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, int]:
