@@ -1,0 +1,158 @@
+"""NVIDIA's library by ctypes, before a pretended one: what is passed, what comes back, what becomes of errors."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from rushlight._backends.cuda.driver import library as library_module
+from rushlight._backends.cuda.driver.api import Driver, slots
+from rushlight._backends.cuda.driver.choice import Absent, _real
+from rushlight._backends.cuda.driver.emulated.driver import EmulatedDriver
+from rushlight._backends.cuda.driver.errors import CODES, CudaError
+from rushlight._backends.cuda.driver.library import LibraryDriver
+
+
+class Function:
+    """A function of the pretended library: checks its arguments against the signature, and keeps them."""
+
+    def __init__(self, body: Any) -> None:
+        self.body, self.argtypes, self.restype = body, None, None
+        self.got: list[Any] = []
+
+    def __call__(self, *args: Any) -> int:
+        assert self.argtypes is not None and len(args) == len(self.argtypes)
+        for kind, value in zip(self.argtypes, args, strict=True):
+            kind.from_param(value)
+        self.got.append(args)
+        return int(self.body(*args) or 0)
+
+
+class Pretended:
+    """A library whose functions fill in what they are told."""
+
+    def __init__(self, **bodies: Any) -> None:
+        names = {code: name.encode() for name, (code, _) in CODES.items()}
+        texts = {code: text.encode() for code, text in CODES.values()}
+        self.functions = {name: Function(body) for name, body in bodies.items()}
+        self.cuGetErrorName = Function(lambda code, out: setattr(out._obj, "value", names.get(code)))
+        self.cuGetErrorString = Function(lambda code, out: setattr(out._obj, "value", texts.get(code)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.functions:
+            raise AttributeError(name)
+        return self.functions[name]
+
+
+def fill(*values: Any) -> Any:
+    """A function that writes values through its first pointers."""
+
+    def body(*args: Any) -> int:
+        for place, value in zip(args, values, strict=False):
+            place._obj.value = value
+        return 0
+
+    return body
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(**bodies: Any) -> tuple[LibraryDriver, Pretended]:
+        made = Pretended(**bodies)
+        monkeypatch.setattr(library_module, "_open", lambda: made)
+        return LibraryDriver(), made
+
+    return make
+
+
+def test_results_come_through_pointers(pretend: Any) -> None:
+    driver, _ = pretend(
+        cuDriverGetVersion=fill(13020), cuDeviceGet=fill(5), cuDeviceTotalMem_v2=fill(1 << 37), cuMemAlloc_v2=fill(0x7F0000000000), cuMemGetInfo_v2=fill(3, 9),
+        cuStreamCreateWithPriority=fill(0x55AA), cuEventElapsedTime=fill(1.5), cuCtxGetStreamPriorityRange=fill(0, -5),
+    )  # fmt: skip
+    assert driver.cuDriverGetVersion() == 13020 and driver.cuDeviceTotalMem(0) == 1 << 37
+    assert driver.cuMemAlloc(100) == 0x7F0000000000 and driver.cuMemGetInfo() == (3, 9)
+    assert driver.cuStreamCreateWithPriority(1, -5) == 0x55AA and driver.cuEventElapsedTime(1, 2) == 1.5
+    assert driver.cuCtxGetStreamPriorityRange() == (0, -5)
+
+
+def test_a_launch_passes_pointers_to_its_words(pretend: Any) -> None:
+    seen: list[list[int]] = []
+
+    def launch(function: int, *args: Any) -> int:
+        pointers = args[8]
+        seen.append([ctypes.c_int64.from_address(p).value for p in pointers])
+        assert args[:8] == (2, 3, 4, 32, 1, 1, 64, 0x77) and args[9] is None
+        return 0
+
+    driver, _ = pretend(cuLaunchKernel=launch)
+    driver.cuLaunchKernel(0x1234, (2, 3, 4), (32, 1, 1), 64, 0x77, slots(7, -1))
+    assert seen == [[7, -1]]
+
+
+def test_an_error_is_one_in_the_drivers_words(pretend: Any) -> None:
+    driver, _ = pretend(cuMemAlloc_v2=lambda *_: 2, cuStreamQuery=lambda handle: {1: 0, 2: 600, 3: 700}[handle])
+    with pytest.raises(
+        CudaError, match=r"CUDA error: out of memory \(CUDA_ERROR_OUT_OF_MEMORY 2 from cuMemAlloc\)"
+    ) as met:
+        driver.cuMemAlloc(1)
+    assert met.value.error_code == 2
+    assert driver.cuStreamQuery(1) and not driver.cuStreamQuery(2)
+    with pytest.raises(CudaError, match="an illegal memory access was encountered"):
+        driver.cuStreamQuery(3)
+
+
+def test_a_module_that_the_driver_refuses_says_what_its_assembler_said(pretend: Any) -> None:
+    def load(made: Any, image: Any, count: int, options: Any, values: Any) -> int:
+        assert list(options) == [5, 6] and values[1] == 8192
+        ctypes.memmove(values[0], b"ptxas fatal: line 3\0", 20)
+        return 218
+
+    driver, _ = pretend(cuModuleLoadDataEx=load)
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_PTX.*ptxas fatal: line 3"):
+        driver.cuModuleLoadData(b"nonsense")
+
+
+def test_a_function_that_an_old_driver_lacks_is_named(pretend: Any) -> None:
+    driver, _ = pretend()
+    with pytest.raises(NotImplementedError, match="too old: it has no cuLaunchKernelEx"):
+        driver.cuLaunchKernelEx(1, (1, 1, 1), (32, 1, 1), 0, 0, slots(), ())
+
+
+def test_both_drivers_have_all_calls() -> None:
+    """What the emulated one lacks is named: there is nothing to emulate yet, and it says so."""
+    calls = {name for name in vars(Driver) if name.startswith("cu")}
+    lacking = {cls: {c for c in calls if c not in vars(cls)} for cls in (LibraryDriver, EmulatedDriver)}
+    assert lacking == {LibraryDriver: set(), EmulatedDriver: {"cuTensorMapEncodeTiled", "cuModuleGetGlobal"}}
+    emulated = EmulatedDriver(memory=1 << 20)
+    with pytest.raises(NotImplementedError, match="EmulatedDriver has no cuModuleGetGlobal"):
+        emulated.cuModuleGetGlobal(1, "x")
+
+
+def test_why_there_is_no_driver(pretend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    answers: dict[str, Any] = {
+        "cuDriverGetVersion": fill(11080),
+        "cuInit": lambda flags: 0,
+        "cuDeviceGetCount": fill(2),
+    }
+    pretend(**answers)
+    with pytest.raises(Absent, match=r"too old: it supports CUDA 11\.8, and 12\.0 is the least"):
+        _real()
+    answers["cuDriverGetVersion"] = fill(13000)
+    pretend(**answers)
+    assert _real().cuDeviceGetCount() == 2
+    pretend(**{**answers, "cuInit": lambda flags: 100})
+    with pytest.raises(Absent, match="sees no GPU"):
+        _real()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(Absent, match="CUDA_VISIBLE_DEVICES='7' hides all GPUs"):
+        _real()
+    pretend(**{**answers, "cuInit": lambda flags: 803})
+    with pytest.raises(Absent, match="cannot start.*unsupported display driver"):
+        _real()
+    monkeypatch.setattr(library_module, "_open", lambda: ctypes.CDLL("libcuda-that-is-not-there.so"))
+    with pytest.raises(Absent, match="not installed: libcuda-that-is-not-there"):
+        _real()
