@@ -49,6 +49,9 @@ assert [s.name for s in made.steps()] == ["rows"] and "reduce" in made.explain()
 result, seconds = made.timed([x.data_ptr()], iter([0.0, 2.5]).__next__)
 assert seconds == [2.5] and result.nbytes == 16
 """,
+    "compiled": """
+same(torch.compile(lambda x: (torch.softmax(x * 2 + 1, -1) @ x.T).sum(0)), torch.randn(20, 30))
+""",
     "an index": """
 try:
     torch.randn(4).cuda()[torch.tensor([7]).cuda()].cpu()

@@ -92,7 +92,8 @@ class Spec:
         if known is None:
             known = Spec()
             known.dtype, known.shape, known.strides = dtype, Size(shape), strides
-            known.device = device if device is CPU else as_device(device)
+            # A device with an index is canonical; while a program is recorded `as_device` gives what stands for it.
+            known.device = device if device is CPU or device.index is not None else as_device(device)
             known.ndim, known.numel = len(shape), count
             known.nbytes = known.numel * dtype.itemsize
             known.plain = strides == rows
