@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.cpu.gemm.choice import amx_works
 from rushlight._backends.cpu.kernels import OPT, generator_digest, host
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.threads import get_num_threads
@@ -31,6 +32,7 @@ from rushlight._codegen.blocks import BlockFault, Kernel, Pointer, Value, kernel
 from rushlight._codegen.blocks.vectors import BOUNDS, MEMORY, REPORT, Machine, VectorText, vector_text
 from rushlight._native import jit
 from rushlight._native.objectcode import obtain
+from rushlight._types.dtype import BFLOAT16
 
 if TYPE_CHECKING:
     import ctypes
@@ -76,7 +78,7 @@ def compile_block(kernel: Kernel, *, checked: bool | None = None, machine: Machi
     `launch` is given.  `machine`: make code for a lesser one than this.  NotImplementedError that names an operation which has no form in vectors.
     """
     checked = CHECK_BOUNDS.get() if checked is None else checked
-    machine = this_machine() if machine is None else machine
+    machine = this_machine(kernel) if machine is None else machine
     key = kernel_text(kernel), checked, machine
     found = _LAUNCHES.get(key)
     if found is None:
@@ -84,10 +86,11 @@ def compile_block(kernel: Kernel, *, checked: bool | None = None, machine: Machi
     return found
 
 
-def this_machine() -> Machine:
-    """The machine that kernels are compiled for."""
+def this_machine(kernel: Kernel) -> Machine:
+    """The machine that a kernel is compiled for; matrix tiles are asked for where it has products that take them."""
     target = host()
-    return Machine(target.vector_bytes, target.fma)
+    products = any(op.kind == "dot" and op.operands[0].type.element is BFLOAT16 for op in kernel.body.walk())
+    return Machine(target.vector_bytes, target.fma, products and amx_works("amx_bf16"))
 
 
 class BlockLaunch:

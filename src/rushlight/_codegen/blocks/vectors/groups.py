@@ -327,25 +327,33 @@ class Groups:
 
     # ***** lanes *****
 
+    def accesses(self, group: Group) -> list[tuple[Value, Places]]:
+        """The tiles of pointers that a group's loads and stores go through."""
+        here: Places = tuple(range(len(group.shape)))
+        kept = {keep.value for keep in group.keeps}
+        pointers = [(op.operands[0], here) for op in group.stores]
+        for operand in set(group.operands()):
+            for leaf, places in self.leaves(operand, here, operand in kept):
+                if leaf.op is not None and leaf.op.kind == "load" and leaf not in self.values.buffers:
+                    pointers.append((leaf.op.operands[0], places))
+        return pointers
+
     def lane_dim(self, group: Group) -> int:
         """The dim that lanes run along: where most accesses are to neighbours, or the last that is long enough."""
         shape = group.shape
         scores = [0.0] * len(shape)
         here: Places = tuple(range(len(shape)))
-        pointers = [(op.operands[0], here) for op in group.stores]
         kept = {keep.value for keep in group.keeps}
         for operand in set(group.operands()):
             for leaf, places in self.leaves(operand, here, operand in kept):
-                if leaf.op is not None and leaf.op.kind == "load" and leaf not in self.values.buffers:
-                    pointers.append((leaf.op.operands[0], places))
-                elif (buffer := self.values.buffers.get(leaf)) is not None:
+                if (buffer := self.values.buffers.get(leaf)) is not None:
                     for d, stride in enumerate(buffer.strides):
                         if stride == 1 and (place := places[d] if d < len(places) else None) is not None:
                             scores[place] += 3
         for keep in group.keeps:
             for d, stride in enumerate(keep.buffer.strides):
                 scores[d] += 2 * (stride == 1)
-        for pointer, places in pointers:
+        for pointer, places in self.accesses(group):
             known = self.values.known.get(pointer)
             for d, place in enumerate(places):
                 if known is not None and place is not None and known.contiguous[d] >= 4:
@@ -357,11 +365,21 @@ class Groups:
 
     def lanes(self, group: Group, lane: int) -> int:
         """How many lanes a chunk has."""
-        size, base = group.shape[lane], max(self.fn.machine.vector_bytes // 4, 4)
+        base = max(self.fn.machine.vector_bytes // 4, 4)
         cost = sum(self.costs.get(v, 1) for v in set(group.operands()))
         times = 1 if cost > _HEAVY else 4 if group.axis == lane else 2
-        power = size & -size
-        return gcd(power, base * times)
+        return self.within_runs(group, lane, base * times)
+
+    def within_runs(self, group: Group, lane: int, most: int) -> int:
+        """At most so many lanes, of which every chunk is a run of neighbours where accesses have long ones."""
+        size = group.shape[lane]
+        width = gcd(size & -size, most)
+        for pointer, places in self.accesses(group):
+            known = self.values.known.get(pointer)
+            for d, place in enumerate(places):
+                if known is not None and place == lane and (run := known.contiguous[d]) >= 4:
+                    width = gcd(width, run) if run % width and run >= width // 4 else width
+        return width
 
 
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"})

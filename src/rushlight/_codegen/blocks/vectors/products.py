@@ -11,12 +11,14 @@ from functools import partial
 from typing import Any
 
 from rushlight._codegen.scalar import Val, mem_type, reg_type
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import BFLOAT16, FLOAT32, DType
 
 from ..ir import Op, Value
-from .function import Found, VectorFunction
+from .function import VectorFunction
 from .groups import Group, Groups, Keep
+from .matrix_tiles import MatrixTiles
 from .memory import Buffer, element_bytes
+from .packing import Packing
 from .values import Dim, Values
 
 __all__ = ["Products"]
@@ -27,39 +29,23 @@ class Products:
 
     def __init__(self, values: Values, groups: Groups) -> None:
         self.values, self.groups, self.fn = values, groups, values.fn
-        self.packed: dict[tuple[Value, DType], Buffer] = {}  # operands that lie packed
+        self.packing = Packing(values, groups)
 
-    # ***** operands *****
-
-    def pack(self, value: Value, dtype: DType) -> Buffer:
-        """The tile as rows of a dtype."""
-        found = self.packed.get((value, dtype))
-        if found is not None:
-            return found
-        buffer = self.values.buffers.get(value)
-        if buffer is not None and value.dtype is dtype and buffer.strides[-1] == 1:
-            return buffer
-        made = self.groups.allocate(dtype, value.shape)
-        group = Group(value.shape)
-        source = value.dtype
-
-        def convert(found: Found) -> Found:
-            if source is dtype:
-                return found
-            em = self.fn.emitter(found.width)
-            emit = lambda: em.op("convert", [found.value], [source], dtype)
-            return Found(self.fn.write(found.depth, emit), found.depth)
-
-        group.keeps.append(Keep(value, made, convert))
-        self.groups.write(group)
-        return made
+    def forms(self, op: Op) -> tuple[DType, bool]:
+        """The dtype that operands are packed as, and whether the right one is packed as pairs for matrix tiles."""
+        a, b, _ = op.operands
+        k, fits = a.shape[-1], a.shape[-2] % 16 == b.shape[-1] % 16 == 0
+        tiles = self.fn.machine.amx_bf16 and fits and (k % 32 == 0 or k == 16) and op.result.dtype is FLOAT32
+        if tiles and a.dtype is BFLOAT16 and b.dtype is BFLOAT16:
+            return BFLOAT16, True
+        return op.result.dtype.wide, False
 
     def ahead(self, op: Op, inside: set[Value]) -> None:
         """Pack the operands of a product that the loop around it, which makes the values `inside`, does not make."""
-        dtype = op.result.dtype.wide
-        for value in op.operands[:2]:
-            if value not in inside and (value, dtype) not in self.packed:
-                self.packed[value, dtype] = self.pack(value, dtype)
+        dtype, pairs = self.forms(op)
+        for value, paired in zip(op.operands[:2], (False, pairs), strict=True):
+            if value not in inside:
+                self.packing.ahead(value, dtype, paired)
 
     # ***** products *****
 
@@ -67,13 +53,18 @@ class Products:
         """c + a b, in `target` where that is given: then the tile c is, or becomes, what lies there."""
         a, b, c = op.operands
         dtype = op.result.dtype.wide
-        left, right = self.pack(a, dtype), self.pack(b, dtype)
+        form, pairs = self.forms(op)
+        left, right = self.packing.pack(a, form), self.packing.pack(b, form, pairs)
         narrow = op.result.dtype is not dtype
         sums = self.groups.allocate(dtype, c.shape) if target is None or narrow else target
         if self.values.buffers.get(c) != sums:
             self.convert(c, sums, c.dtype, dtype)
         *batch, m, n = c.shape
-        self.batches(batch, [left, right, sums], lambda at: self.product(at, m, n, a.shape[-1], dtype))
+        if pairs:
+            tiles = MatrixTiles(self.fn)
+            self.batches(batch, [left, right, sums], lambda at: tiles.product(at, m, n, a.shape[-1]))
+        else:
+            self.batches(batch, [left, right, sums], lambda at: self.product(at, m, n, a.shape[-1], dtype))
         if narrow:
             total = Value(c.type.of(dtype))
             self.values.buffers[total] = sums
@@ -84,15 +75,7 @@ class Products:
     def convert(self, value: Value, buffer: Buffer, source: DType, target: DType) -> None:
         """A tile written to a buffer as another dtype."""
         group = Group(value.shape)
-
-        def convert(found: Found) -> Found:
-            if source is target:
-                return found
-            em = self.fn.emitter(found.width)
-            emit = lambda: em.op("convert", [found.value], [source], target)
-            return Found(self.fn.write(found.depth, emit), found.depth)
-
-        group.keeps.append(Keep(value, buffer, convert))
+        group.keeps.append(Keep(value, buffer, partial(self.packing.converted, source, target)))
         self.groups.write(group)
 
     def batches(self, batch: Sequence[int], buffers: Sequence[Buffer], body: Any) -> None:
