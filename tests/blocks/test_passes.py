@@ -31,7 +31,7 @@ def marching() -> Case:
     def body(i: Value, pointer: Value, total: Value) -> list[Value]:
         unused = b.pointwise("mul", i, i)
         assert unused is not None
-        moved = b.offset(pointer, b.splat(step, (8,)))
+        moved = b.offset(pointer, b.splat(b.pointwise("mul", step, b.constant(1, INT32)), (8,)))
         return [moved, b.pointwise("add", total, b.load(pointer))]
 
     start = b.offset(b.splat(x, (8,)), b.arange(0, 8))

@@ -24,6 +24,7 @@ def simplified(kernel: Kernel) -> Kernel:
     """An equal kernel, after all passes."""
     kernel = copied(kernel)
     _Scalars().region(kernel.body)
+    _hoist(kernel.body)  # what tiles are moved by must be known in front of the loop
     _Induction().region(kernel.body)
     _Scalars().region(kernel.body)
     _hoist(kernel.body)
