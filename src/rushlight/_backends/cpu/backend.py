@@ -150,7 +150,7 @@ class CpuBackend(Backend):
 
     def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
         """Vector code that the thread pool runs; `launch` returns when it is done."""
-        return blocks.compile_block(kernel)  # type: ignore[no-any-return]
+        return blocks.compile_block(kernel)
 
     def compile(
         self,

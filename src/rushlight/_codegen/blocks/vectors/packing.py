@@ -120,7 +120,7 @@ class Packing:
         if not pairs:
             return x
         em = x.em.at(block)
-        return self.fn.write(self.fn.here, lambda: em.emit(f"bitcast {x.vt} {x} to <{block} x i32>", "i32"))  # type: ignore[no-any-return]
+        return self.fn.write(self.fn.here, lambda: em.emit(f"bitcast {x.vt} {x} to <{block} x i32>", "i32"))
 
     def turned(self, rows: list[Val]) -> list[Val]:
         """A square of lanes, transposed."""
@@ -141,7 +141,7 @@ class Packing:
     def shuffled(self, a: Val, b: Val, lanes: Sequence[int]) -> Val:
         em = a.em.at(len(lanes))
         text = f"shufflevector {a.vt} {a}, {b.vt} {b}, {lane_mask(lanes)}"
-        return self.fn.write(self.fn.here, lambda: em.emit(text, a.type))  # type: ignore[no-any-return]
+        return self.fn.write(self.fn.here, lambda: em.emit(text, a.type))
 
     def put(self, made: Buffer, index: Index, word: Val, pairs: bool) -> None:
         """Write words: a line of pairs is as long as two lines of elements."""
@@ -174,7 +174,7 @@ class Packing:
                     found = convert(values.at(value, (*batch, Dim(fn.add(first, t, depth), depth), along)))
                     both.append(splat_to(fn, found, width))
                 order = [lane for t in range(width) for lane in (t, width + t)]
-                self.put(made, (*batch, Dim(pair, depth), Dim(n0, fn.here)), self.shuffled(*both, order), True)
+                self.put(made, (*batch, Dim(pair, depth), Dim(n0, fn.here)), self.shuffled(both[0], both[1], order), True)
                 return []
 
             fn.loop(0, n, width, (), column)
