@@ -35,10 +35,12 @@ def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list
 
 
 def _opaque(function: Any) -> Any:
-    """The operator of a custom one, which is a node of its own; None for everything else.  The package's own operators
-    are followed.
+    """The operator of a custom one, which is a node of its own, and the launch of a Triton kernel; None for everything
+    else.  The package's own operators are followed.
     """
     kind = type(function)
+    if kind.__module__ == "rushlight.triton.runtime.jit" and kind.__name__ == "Launch":
+        return function
     if kind.__module__ not in ("rushlight.library.custom", "rushlight.library.operators"):
         return None
     return getattr(function, "_opoverload", function)
@@ -143,7 +145,7 @@ def register(*compiling: Callable[[], bool]) -> None:
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.onnx.importing.", "rushlight.serialization.gguf.packed",
         "rushlight.compiler.optimized_module", "rushlight.nn.parallel.distributed", "rushlight.nn.parallel.reducer",
-        "rushlight.nn.parallel.buckets",
+        "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit",
     )  # fmt: skip
 
 

@@ -27,6 +27,18 @@ _FOREIGN = frozenset((
 ))  # fmt: skip
 
 
+class Launch:
+    """A kernel with a grid, to be called with arguments.  In a compiled program a call runs between two graphs."""
+
+    __slots__ = ("grid", "kernel")
+
+    def __init__(self, kernel: Any, grid: Any) -> None:
+        self.kernel, self.grid = kernel, grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel.run(*args, grid=self.grid, warmup=False, **kwargs)
+
+
 class KernelInterface(Generic[T]):
     """What is launched by `kernel[grid](*args)`."""
 
@@ -35,7 +47,7 @@ class KernelInterface(Generic[T]):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A launch over a grid: one to three numbers, or a function of the arguments that gives them."""
-        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+        return Launch(self, grid)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         """The compiled kernel, without a launch; arguments may be dtypes in place of tensors (`MockTensor`)."""
