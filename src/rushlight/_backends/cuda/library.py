@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import rushlight._backends.cuda.attention.attention
 import rushlight._backends.cuda.fft.fft
 import rushlight._backends.cuda.gemm.dot
+import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
+from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node
@@ -25,7 +27,10 @@ class _CudaLibrary(Library):
 
     def replacement(self, node: Node) -> Any:
         routine = EXTERNS.get(node.prim.name)
-        return None if routine is not None and routine.takes(node) else node.prim.decompose
+        if routine is not None and routine.takes(node):
+            return None
+        empty = node.prim.empty is not None and not all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1]))
+        return node.prim.empty if empty else node.prim.decompose
 
     def form(self, node: Node) -> CallForm:
         routine = EXTERNS.get(node.prim.name)
