@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="takes long: run by `make test-slow`, or by its own name"))
     if not os.environ.get("RUSHLIGHT_CUDA"):
         for item in items:
-            if "cuda" in item.keywords:
+            if item.get_closest_marker("cuda") is not None:  # the folder is called so, too
                 item.add_marker(
                     pytest.mark.skip(reason="runs in a process with RUSHLIGHT_CUDA=emulated, or =library on a GPU")
                 )

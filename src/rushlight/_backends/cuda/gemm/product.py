@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rushlight._backends.cuda.arguments import Arguments, Array, Batch, as_reals, index_dtype
+from rushlight._backends.cuda.arguments import Arguments, Array, Batch, as_reals
 from rushlight._backends.cuda.gemm.tiles import TileShape
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, INT32, DType
+from rushlight._types.layout import numel
 
-__all__ = ["Epilogue", "Place", "Product", "Prologue", "product_launch", "store_result"]
+__all__ = ["Epilogue", "Loads", "Place", "Product", "Prologue", "ProductKernel", "product_launch", "store_result"]
 
 Ints = tuple[int, ...]
 _GROUP = 8  # so many rows of tiles are made together, so that columns of the second operand stay in the L2 cache
@@ -73,24 +74,30 @@ def store_result(out: Operand) -> Epilogue:
     return Epilogue(declare)
 
 
-class _Loads:
-    """Tiles of one operand as the loop goes along its inner dim; for complex operands the parts."""
+class Loads:
+    """Tiles of one operand as the loop goes along its inner dim (1 for the first operand, 0 for the second); for complex
+    operands the parts.
+    """
 
-    def __init__(self, k: _Kernel, x: Operand, name: str, inner: int) -> None:
-        self.k, self.inner, self.dtype = k, inner, index_dtype(x)
+    def __init__(self, arguments: Arguments, x: Operand, name: str, inner: int) -> None:
+        self.inner = inner
         self.source = as_reals(x) if x.dtype.is_complex else x
         self.parts = 2 if x.dtype.is_complex else 1
-        self.array = Array(k.arguments, self.source, name)
+        self.array = Array(arguments, self.source, name)
 
-    def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> tuple[Term, Term]:
-        """Pointers to the first column (or row) of the inner dim, and the stride along it; `outer` are row numbers."""
-        n = len(batch)
-        zero = b.number(0, self.dtype)
+    def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
+        """What does not change in the loop; `outer` are row (or column) numbers."""
+        zero = b.number(0, self.array.dtype)
         place = (outer, zero) if self.inner == 1 else (zero, outer)
-        return self.array.pointer(b, *batch, *place), self.array.stride(b, n + self.inner)
+        return self.array.pointer(b, *batch, *place), self.array.stride(b, len(batch) + self.inner)
+
+    def pointers(self, b: TermBuilder, base: Any, at: Term) -> tuple[Term, Term | None]:
+        """Addresses at places along the inner dim, and which of them are in memory besides the edges of the tile."""
+        pointers, along = base
+        return pointers + at.to(self.array.dtype) * along, None
 
 
-class _Kernel:
+class ProductKernel:
     """A kernel of products under construction."""
 
     def __init__(
@@ -106,10 +113,13 @@ class _Kernel:
             self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
         ]
         self.items = Batch(self.arguments, batch)
-        self.left = _Loads(self, product.a, "a", 1)
-        self.right = _Loads(self, product.b, "b", 0)
+        self.left, self.right = self.declare_loads()
         self.emit = epilogue.declare(self.arguments)
         self.prologues = [None if p is None else p.declare(self.arguments) for p in prologues]
+
+    def declare_loads(self) -> tuple[Loads, Loads]:
+        """Where tiles of the operands come from."""
+        return Loads(self.arguments, self.product.a, "a", 1), Loads(self.arguments, self.product.b, "b", 0)
 
     # ***** where a program works *****
 
@@ -139,28 +149,19 @@ class _Kernel:
     # ***** the loop *****
 
     def loaded(
-        self,
-        b: TermBuilder,
-        loads: _Loads,
-        pointers: Term,
-        along: Term,
-        turn: Term,
-        masks: Sequence[Term | None],
-        which: int,
-        place: Place,
+        self, b: TermBuilder, loads: Loads, base: Any, turn: Term, mask: Term | None, which: int, place: Place
     ) -> list[Term]:
         """The parts of an operand's tile at a turn."""
         depth = turn + b.index(self.tile.depth)
         at = depth[None, :] if loads.inner == 1 else depth[:, None]
-        mask = masks[0]
-        if not self.even[2]:
-            limit = at < self.end
-            mask = limit if mask is None else mask & limit
-        offset = at.to(loads.dtype) * along
-        prologue = self.prologues[which]
-        parts = []
+        pointers, more = loads.pointers(b, base, at)
+        limit = None if self.even[2] else at < self.end
+        for also in (more, limit):
+            if also is not None:
+                mask = also if mask is None else mask & also
+        prologue, parts = self.prologues[which], []
         for part in range(loads.parts):
-            value = (pointers + (offset + part if part else offset)).load(mask, None if mask is None else 0)
+            value = (pointers + part if part else pointers).load(mask, None if mask is None else 0)
             if prologue is not None:
                 where = Place(place.batch, place.rows if which == 0 else at, at if which == 0 else place.columns, mask)
                 value = prologue(b, value, where)
@@ -186,8 +187,8 @@ class _Kernel:
         zeros = [b.number(0, real, shape) for _ in range(count)]
 
         def turn(k: Term, *sums: Term) -> list[Term]:
-            x = self.loaded(b, self.left, *left, k, [row_mask], 0, place)
-            y = self.loaded(b, self.right, *right, k, [column_mask], 1, place)
+            x = self.loaded(b, self.left, left, k, row_mask, 0, place)
+            y = self.loaded(b, self.right, right, k, column_mask, 1, place)
             return self._multiplied(b, x, y, sums)
 
         sums = b.loop(low, self.end, tile.depth, zeros, turn)
@@ -196,6 +197,12 @@ class _Kernel:
         else:
             self.emit(b, sums[0], place._replace(batch=self._with_split(b, place.batch)))
         return self.arguments.finish(b, warps=tile.warps, stages=tile.stages)
+
+    def launch(self) -> Launch:
+        """The launch for the whole product."""
+        rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
+        tiles = -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
+        return Launch(self.build(), (tiles, self.splits), self.arguments.values)
 
     def _with_split(self, b: TermBuilder, batch: tuple[Term, ...]) -> tuple[Term, ...]:
         """Parts of the inner dim are a first dim of what is stored."""
@@ -241,11 +248,4 @@ def product_launch(
     """The launch of a product; with `splits` above 1 the epilogue gets the number of the part as the first of a place's
     batch, and for complex sums the number of the part of the number before that.
     """
-    kernel = _Kernel(product, tile, splits, epilogue, prologues)
-    built = kernel.build()
-    rows, columns = product.a.shape[-2], product.b.shape[-1]
-    batch = 1
-    for n in product.a.shape[:-2]:
-        batch *= n
-    tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
-    return Launch(built, (tiles * batch, splits), kernel.arguments.values)
+    return ProductKernel(product, tile, splits, epilogue, prologues).launch()
