@@ -221,12 +221,14 @@ def _memory(x: Any) -> int:
 def triton_op(
     name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """An operator whose Python launches Triton kernels on some devices: here it is a `custom_op`, and `wrap_triton` in
-    its body raises.
-    """
+    """An operator whose Python launches kernels of the Triton language (by `wrap_triton`); here it is a `custom_op`."""
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
 def wrap_triton(triton_kernel: Callable[..., Any], /) -> Any:
-    """NotImplementedError: there are no Triton kernels here."""
-    raise NotImplementedError("rushlight runs no Triton kernels: torch.library.custom_op takes any Python function")
+    """The kernel itself (under `triton.jit`, with or without `triton.autotune`), whose launches a `triton_op` may contain.
+    RuntimeError for anything else.
+    """
+    if not hasattr(triton_kernel, "arg_names") or not hasattr(triton_kernel, "run"):
+        raise RuntimeError("wrap_triton only works on functions annotated with triton.jit or triton.autotune")
+    return triton_kernel
