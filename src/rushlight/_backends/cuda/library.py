@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rushlight._backends.cuda.attention.attention
+import rushlight._backends.cuda.conv.conv
 import rushlight._backends.cuda.fft.fft
 import rushlight._backends.cuda.gemm.dot
 import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
+from rushlight._backends.cpu.conv.prepare import conv_rule, finished
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
-    from rushlight._graph.core import Node
+    from rushlight._graph.core import Graph, Node
 
 __all__ = ["CUDA_LIBRARY"]
 
@@ -25,7 +27,13 @@ __all__ = ["CUDA_LIBRARY"]
 class _CudaLibrary(Library):
     """The routines declared by `extern`."""
 
+    def after(self, graph: Graph) -> Graph:
+        """Biases, paddings and roundings become parameters of convolutions."""
+        return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
+
     def replacement(self, node: Node) -> Any:
+        if node.prim.name == "conv":
+            return conv_rule(node)
         routine = EXTERNS.get(node.prim.name)
         if routine is not None and routine.takes(node):
             return None

@@ -14,7 +14,19 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_BY_HOST = ("eigh", "eig", "svd", "ldl", "ldl_solve", "least_squares", "cholesky", "lu", "triangular_solve", "qr", "reflections")
+_BY_HOST = (
+    "eigh",
+    "eig",
+    "svd",
+    "ldl",
+    "ldl_solve",
+    "least_squares",
+    "cholesky",
+    "lu",
+    "triangular_solve",
+    "qr",
+    "reflections",
+)
 
 
 def has_elements(node: Node) -> bool:

@@ -1,0 +1,1 @@
+"""Convolutions as block kernels: products whose rows are gathered from images."""

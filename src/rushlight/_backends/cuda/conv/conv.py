@@ -1,0 +1,55 @@
+"""`conv_windows` on CUDA devices: as a product, or directly where groups have few channels."""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv.prepare import fits_routine
+from rushlight._backends.cuda.arguments import dense_operand
+from rushlight._backends.cuda.conv.direct import direct_launch
+from rushlight._backends.cuda.conv.windows import Geometry, WindowsKernel, as_product, store_positions
+from rushlight._backends.cuda.externs import ExternCall, extern
+from rushlight._backends.cuda.gemm.precision import float32_precision
+from rushlight._backends.cuda.gemm.product import Epilogue, store_result
+from rushlight._backends.cuda.gemm.splits import sum_of_parts
+from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
+from rushlight._backends.cuda.program.steps import Step
+from rushlight._schedule.library import CallForm
+from rushlight._types.layout import numel
+
+__all__ = ["convolution_steps"]
+
+_FEW = 8  # results of a group, for fewer of which a tile of a product is mostly empty
+_SHORT = 256  # sums that one element of the direct kernel may have
+
+
+@extern("conv_windows", takes=fits_routine, form=CallForm(strided=True, strided_results=True, keeps_layout=True))
+def conv_windows(call: ExternCall) -> list[Step]:
+    return convolution_steps(call)
+
+
+def convolution_steps(
+    call: ExternCall, *, epilogue: Epilogue | None = None, tile: TileShape | None = None, splits: int | None = None
+) -> list[Step]:
+    """The steps of a call.  An epilogue takes the place of the store: it gets the group as the place's batch, positions
+    of all images as rows, channels of the result as columns.
+    """
+    x, w, *more = call.inputs
+    out, p = call.outputs[0], call.params
+    if not numel(out.shape):
+        return []
+    names = ("stride", "spread", "dilation", "lo", "size")
+    geometry = Geometry(w.shape[3:], *(tuple(p[name]) for name in names), p["flip"])
+    bias, sums = more[0] if more else None, out.dtype.wide
+    inner = w.shape[2] * geometry.taps
+    if epilogue is None and tile is None and w.shape[1] < _FEW and inner <= _SHORT:
+        return [direct_launch(x, w, bias, out, geometry, sums)]
+    product = as_product(x, w, out, geometry, sums, float32_precision())
+    groups, rows, outs = product.out.shape
+    tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
+    splits = splits or count_splits(tile, groups, rows, outs, inner)
+    store = epilogue or store_positions(out, bias, geometry.size)
+    if splits == 1:
+        return [WindowsKernel(x, w, product, geometry, tile, 1, store).launch()]
+    shape = (splits, groups, rows, outs)
+    parts = dense_operand(call.scratch(numel(shape) * sums.itemsize, "parts"), sums, shape)
+    first = WindowsKernel(x, w, product, geometry, tile, splits, store_result(parts)).launch()
+    return [first, sum_of_parts(parts, sums, splits, shape[1:], store)]

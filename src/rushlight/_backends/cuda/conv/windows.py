@@ -1,0 +1,183 @@
+"""`conv_windows` as a product of matrices that are never stored: rows are positions of all images, columns are
+channels of the result, and the inner dim goes over channels and taps.
+
+Strides, dilations, paddings and the size of the kernel are constants of the kernel, the other sizes are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._backends.cuda.arguments import Arguments, Array
+from rushlight._backends.cuda.gemm.product import Epilogue, Loads, Place, Product, ProductKernel
+from rushlight._backends.cuda.program.steps import Operand
+from rushlight._codegen.blocks.expressions import Term, TermBuilder
+from rushlight._types.dtype import DType
+from rushlight._types.layout import numel
+
+__all__ = ["Geometry", "WindowsKernel", "as_product", "store_positions"]
+
+Ints = tuple[int, ...]
+
+
+class Geometry(NamedTuple):
+    """How positions, taps and elements of an image belong together: along each dim the element of position p and tap k is
+    (p stride + k dilation - lo) / spread, if that is whole and inside.
+    """
+
+    kernel: Ints
+    stride: Ints
+    spread: Ints
+    dilation: Ints
+    lo: Ints
+    size: Ints
+    flip: bool
+
+    @property
+    def taps(self) -> int:
+        return numel(self.kernel)
+
+    @property
+    def positions(self) -> int:
+        return numel(self.size)
+
+
+def as_product(x: Operand, w: Operand, out: Operand, geometry: Geometry, sums: DType, precision: str) -> Product:
+    """The product [G, N P, C K] by [G, C K, O] that a convolution is; strides of the operands mean nothing."""
+    batch, groups, depth = x.shape[:3]
+    outs, inner = w.shape[1], depth * geometry.taps
+    rows = Operand(x.memory, x.dtype, (groups, batch * geometry.positions, inner), (0, 0, 0), x.offset)
+    columns = Operand(w.memory, w.dtype, (groups, inner, outs), (0, 0, 0), w.offset)
+    result = Operand(out.memory, out.dtype, (groups, batch * geometry.positions, outs), (0, 0, 0), out.offset)
+    return Product(rows, columns, result, sums, precision)
+
+
+def digits(b: TermBuilder, number: Term, sizes: Sequence[Any]) -> list[Term]:
+    """The indices of a row-major number; sizes are numbers or terms, of which the first is not needed."""
+    found: list[Term] = []
+    for size in reversed(sizes[1:]):
+        if isinstance(size, int) and size == 1:
+            found.append(b.number(0, number.dtype, number.shape))
+            continue
+        found.append(number % size)
+        number = number // size
+    return [number, *reversed(found)]
+
+
+class _Sizes:
+    """The sizes of a convolution among the parameters of a kernel."""
+
+    def __init__(self, arguments: Arguments, depth: int, space: Ints, size: Ints) -> None:
+        self.arguments = arguments
+        self.depth = arguments.integer(depth, "depth_of_group")
+        self.space = [arguments.integer(n, f"space{d}") for d, n in enumerate(space)]
+        self.size = [arguments.integer(n, f"size{d}") for d, n in enumerate(size)]
+
+    def terms(self, b: TermBuilder, which: Sequence[int | tuple[int]]) -> list[Any]:
+        return [n[0] if isinstance(n, tuple) else self.arguments.term(b, n) for n in which]
+
+    def tap(self, b: TermBuilder, inner: Term, geometry: Geometry, channels_inner: bool) -> tuple[Term, list[Term]]:
+        """The channel and the place in the kernel of numbers along the inner dim."""
+        (depth,) = self.terms(b, [self.depth])
+        if channels_inner:
+            channel, *taps = digits(b, inner, [0, depth])[::-1]
+            return channel, digits(b, taps[0], geometry.kernel)
+        channel, *taps = digits(b, inner, [0, *geometry.kernel])
+        return channel, taps
+
+
+class _Images(Loads):
+    """Elements of images at positions (rows) and taps."""
+
+    inner, parts = 1, 1
+
+    def __init__(self, sizes: _Sizes, x: Operand, geometry: Geometry, channels_inner: bool) -> None:
+        self.sizes, self.geometry, self.channels_inner = sizes, geometry, channels_inner
+        self.array = Array(sizes.arguments, x, "x")
+
+    def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
+        image, *place = digits(b, outer, [0, *self.sizes.terms(b, self.sizes.size)])
+        g = self.geometry
+        begins = [p * s - lo for p, s, lo in zip(place, g.stride, g.lo, strict=True)]
+        return image, batch[0], begins
+
+    def pointers(self, b: TermBuilder, base: Any, at: Term) -> tuple[Term, Term | None]:
+        image, group, begins = base
+        g, space = self.geometry, self.sizes.terms(b, self.sizes.space)
+        channel, taps = self.sizes.tap(b, at, g, self.channels_inner)
+        inside: Term | None = None
+        indices = []
+        for begin, tap, gap, apart, extent in zip(begins, taps, g.dilation, g.spread, space, strict=True):
+            index = begin + tap * gap
+            here = index >= 0
+            if apart > 1:
+                here = here & (index % apart).equals(0)
+                index = index // apart
+            here = here & (index < extent)
+            inside = here if inside is None else inside & here
+            indices.append(index)
+        return self.array.pointer(b, image, group, channel, *indices), inside
+
+
+class _Weights(Loads):
+    """Elements of the kernels of channels (columns)."""
+
+    inner, parts = 0, 1
+
+    def __init__(self, sizes: _Sizes, w: Operand, geometry: Geometry, channels_inner: bool) -> None:
+        self.sizes, self.geometry, self.channels_inner = sizes, geometry, channels_inner
+        self.array = Array(sizes.arguments, w, "w")
+
+    def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
+        return batch[0], outer
+
+    def pointers(self, b: TermBuilder, base: Any, at: Term) -> tuple[Term, Term | None]:
+        group, channel = base
+        depth, taps = self.sizes.tap(b, at, self.geometry, self.channels_inner)
+        if self.geometry.flip:
+            taps = [(n - 1) - tap for tap, n in zip(taps, self.geometry.kernel, strict=True)]
+        return self.array.pointer(b, group, channel, depth, *taps), None
+
+
+class WindowsKernel(ProductKernel):
+    """The product of a convolution."""
+
+    def __init__(
+        self, x: Operand, w: Operand, product: Product, geometry: Geometry, tile: Any, splits: int, epilogue: Epilogue
+    ) -> None:
+        self.x, self.w, self.geometry = x, w, geometry
+        super().__init__(product, tile, splits, epilogue, (None, None))
+
+    def declare_loads(self) -> tuple[Loads, Loads]:
+        x, g = self.x, self.geometry
+        channels_inner = x.strides[2] == 1 and x.shape[2] > 1
+        sizes = _Sizes(self.arguments, x.shape[2], x.shape[3:], g.size)
+        return _Images(sizes, x, g, channels_inner), _Weights(sizes, self.w, g, channels_inner)
+
+    def _name(self) -> str:
+        shape = "x".join(map(str, self.geometry.kernel))
+        return f"convolution_{self.product.a.dtype.abbr}_{shape}_{self.tile.rows}x{self.tile.columns}"
+
+
+def store_positions(out: Operand, bias: Operand | None, size: Ints) -> Epilogue:
+    """Sums plus a bias [G, O], into a result [N, G, O, *size]: rows are the positions of all images."""
+
+    def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
+        array = Array(arguments, out, "out")
+        more = None if bias is None else Array(arguments, bias, "bias")
+        sizes = [arguments.integer(n, f"out_size{d}") for d, n in enumerate(size)]
+
+        def emit(b: TermBuilder, sums: Term, place: Place) -> None:
+            known = [n[0] if isinstance(n, tuple) else arguments.term(b, n) for n in sizes]
+            image, *position = digits(b, place.rows, [0, *known])
+            (group,) = place.batch
+            if more is not None:
+                inside = None if place.inside is None else b.total(place.inside, 0)[None, :]
+                added = more.pointer(b, group, place.columns).load(inside, None if inside is None else 0)
+                sums = sums + added.to(sums.dtype)
+            array.pointer(b, image, group, place.columns, *position).store(sums, place.inside)
+
+        return emit
+
+    return Epilogue(declare)
