@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
+from tests.cuda.emulated import outcomes_of
 
 PRELUDE = """
 import numpy as np, rushlight as torch
@@ -49,6 +45,26 @@ assert [s.name for s in made.steps()] == ["rows"] and "reduce" in made.explain()
 result, seconds = made.timed([x.data_ptr()], iter([0.0, 2.5]).__next__)
 assert seconds == [2.5] and result.nbytes == 16
 """,
+    "a step over many parameters": """
+from rushlight._backends.registry import backend_of
+shapes = [(5, 3), (5000,), (1,), (70, 70)]
+ours = [torch.nn.Parameter(torch.randn(*s)) for s in shapes]
+theirs = [torch.nn.Parameter(p.detach().cuda()) for p in ours]
+launched = []
+backend = backend_of(theirs[0].device)
+update = backend.multi_tensor.update_rows
+backend.multi_tensor.update_rows = lambda *a: (launched.append(a), update(*a))
+for step in range(2):
+    for p, q in zip(ours, theirs):
+        p.grad = torch.randn(*p.shape)
+        q.grad = p.grad.cuda()
+    if not step:
+        a, b = torch.optim.AdamW(ours, lr=0.1), torch.optim.AdamW(theirs, lr=0.1)
+    a.step(), b.step()
+assert len(launched) == 2
+for p, q in zip(ours, theirs):
+    assert torch.equal(p, q.cpu())
+""",
     "compiled": """
 same(torch.compile(lambda x: (torch.softmax(x * 2 + 1, -1) @ x.T).sum(0)), torch.randn(20, 30))
 """,
@@ -63,31 +79,9 @@ else:
 }
 
 
-# One process runs all cases, as the driver is chosen once in a process.
-RUNNER = """
-import json, sys, traceback
-found = {}
-for name, text in json.loads(sys.argv[1]).items():
-    try:
-        exec(text, dict(globals()))
-        found[name] = ""
-    except Exception:
-        found[name] = traceback.format_exc()
-print(json.dumps(found))
-"""
-
-
 @pytest.fixture(scope="module")
 def outcomes():
-    options = {
-        "RUSHLIGHT_CUDA": "emulated",
-        "RUSHLIGHT_CUDA_PROGRAMS": "kernels",
-        "RUSHLIGHT_CUDA_KERNELS": "interpreted",
-    }
-    command = [sys.executable, "-c", PRELUDE + RUNNER, json.dumps(CASES)]
-    done = subprocess.run(command, env={**os.environ, **options}, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcomes_of(PRELUDE, CASES)
 
 
 @pytest.mark.parametrize("name", CASES)

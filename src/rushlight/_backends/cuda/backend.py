@@ -63,6 +63,7 @@ class CudaBackend(ReferenceBackend):
         self.sync_debug_mode = 0  # of `torch.cuda.set_sync_debug_mode`
         self._from_owner: Any = None
         self._kernels: dict[int, Kernels] = {}
+        self._multi_tensor: Any = None
 
     # ***** devices *****
 
@@ -111,6 +112,15 @@ class CudaBackend(ReferenceBackend):
         return self.devices.properties(device.index or 0)
 
     # ***** programs *****
+
+    @property
+    def multi_tensor(self) -> Any:
+        """Steps of optimizers over many parameters; None where programs are run by the reference backend."""
+        if PROGRAMS.get() == "reference":
+            return None
+        if self._multi_tensor is None:
+            self._multi_tensor = require("rushlight._backends.cuda.optim").MultiTensor(self)
+        return self._multi_tensor
 
     def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
         """Launches go to the current stream of the device."""

@@ -25,12 +25,12 @@ _TILE = 256
 
 
 class SortedRuns(NamedTuple):
-    """A stable sort of `count` int64 keys: `values` are the sorted ones, `order` says where each was."""
+    """A stable sort of `size` int64 keys: `values` are the sorted ones, `order` says where each was."""
 
     keys: Buffer
     values: Buffer
     order: Buffer
-    count: int
+    size: int
 
 
 def divided(store: Store, loops: Sequence[Var], outer: Sequence[Var]) -> tuple[list[Var], list[Var]]:
@@ -59,7 +59,7 @@ def runs_kernel(
     loops, others = divided(store, stage.loops, outer)
     places = sizes_of(others)
     tile = min(power_from(places), _TILE)
-    g = GridBuilder("runs", index_dtype([stage], sizes, runs.count * (places + tile)), words, 1)
+    g = GridBuilder("runs", index_dtype([stage], sizes, runs.size * (places + tile)), words, 1)
     tiles, program = ceil_div(places, tile), g.program()
     first, at = program, g.signature.size(0)
     if tiles > 1:
@@ -73,18 +73,18 @@ def runs_kernel(
     key = g.b.load(g.b.offset(values, first))
     step = -1 if store.combine is not None else 1
     neighbour = row.apply("add", first, g.signature.size(step))
-    begins = row.apply("ne", _key(g, row, values, neighbour, runs.count), key)
+    begins = row.apply("ne", _key(g, row, values, neighbour, runs.size), key)
 
     def write() -> list[Value]:
         inside = row.inner(_loops_at(g, order, first, loops), row.masks)
         if store.combine is None:
             inside.store(Store(store.buffer, store.ix, store.value))
             return []
-        _combine(g, inside, row, store, (values, order, key, first), loops, runs.count, tile)
+        _combine(g, inside, row, store, (values, order, key, first), loops, runs.size, tile)
         return []
 
     g.b.if_(begins, write, list)
-    return g.signature.finish(runs.count * tiles, 4)
+    return g.signature.finish(runs.size * tiles, 4)
 
 
 def _key(g: GridBuilder, row: Elements, values: Value, at: Value, count: int) -> Value:

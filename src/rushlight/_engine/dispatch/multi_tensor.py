@@ -247,6 +247,7 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
         if (
             spec.dtype in (FLOAT32, FLOAT64)
             and _takes_rows(spec)
+            and backend_of(spec.device).multi_tensor.adafactor is not None
             and 0 < spec.numel <= _ALONE
             and all(
                 x._spec.dtype is spec.dtype

@@ -115,7 +115,7 @@ class Assembler:
     def sort(self, runs: SortedRuns) -> list[Step]:
         """The steps of a sort between two kernels."""
         keys, *results = (self.memory(b) for b in (runs.keys, runs.values, runs.order))
-        operands = [Operand(m, INT64, (runs.count,), (1,)) for m in (keys, *results)]
+        operands = [Operand(m, INT64, (runs.size,), (1,)) for m in (keys, *results)]
         params = {"dim": 0, "descending": False, "stable": True}
         return lower(ExternCall("sort", operands[:1], operands[1:], params))
 

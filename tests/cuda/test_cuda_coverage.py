@@ -1,0 +1,24 @@
+"""The page that says how each primitive is computed on CUDA devices."""
+
+from __future__ import annotations
+
+import importlib
+
+from tests.conftest import ROOT
+
+from rushlight._backends.cuda.coverage import way_of
+from rushlight._prims import PRIMITIVES
+
+
+def test_the_page_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    page = importlib.import_module("cuda_primitives")
+    text = page.PAGE.read_text()
+    assert text == page.written(text), "run tools/cuda_primitives.py"
+
+
+def test_every_primitive_but_factorisations_has_a_way():
+    missing = {name for name, p in PRIMITIVES.items() if way_of(p).startswith("missing")}
+    assert missing <= {
+        "cholesky", "eig", "eigh", "ldl", "ldl_solve", "lu", "permutation", "svd", "triangular_solve",
+    }  # fmt: skip
