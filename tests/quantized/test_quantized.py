@@ -244,3 +244,20 @@ def test_quantized_tensors_beside_pytorch() -> None:
     ]
     np.testing.assert_array_equal(made[0].int_repr().numpy(), made[1].int_repr().numpy())
     np.testing.assert_array_equal(made[0].dequantize().numpy(), made[1].dequantize().numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8, torch.qint32])
+def test_channels_last_stays_channels_last(dtype):
+    x = torch.randn(2, 8, 4, 5)
+    last = x.contiguous(memory_format=torch.channels_last)
+    wanted, found = (torch.quantize_per_tensor(v, 0.1, 3, dtype) for v in (x, last))
+    assert found.stride() == last.stride() and torch.equal(found.int_repr(), wanted.int_repr())
+    assert torch.quantize_per_tensor(x.transpose(1, 2), 0.1, 3, dtype).is_contiguous()  # as PyTorch has it
+    axis = torch.quantize_per_channel(last, torch.full((8,), 0.1), torch.full((8,), 3), 1, dtype)
+    assert axis.stride() == last.stride() and torch.equal(axis.int_repr(), wanted.int_repr())
+
+
+def test_bytes_of_what_has_no_number():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -0.0, 0.05, 0.15])
+    found = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8).int_repr()
+    assert found.tolist() == [255, 255, 0, 255, 3, 4, 4]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._engine.core.convert import suggested_format
 from rushlight._engine.core.printing import OPTIONS, append_suffixes
 from rushlight._engine.core.storage import TypedStorage
 from rushlight._engine.core.tensor import Tensor
@@ -23,8 +24,9 @@ from rushlight._engine.kinds.quantized import (
     make_quantized,
     seen_through,
 )
-from rushlight._surface.registry import SPACES
+from rushlight._surface.registry import SPACES, function_of
 from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
+from rushlight._types.formats import FORMATS
 
 __all__ = [
     "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
@@ -68,10 +70,17 @@ def _parameters(quantizer: Quantizer, ndim: int) -> tuple[Any, Any]:
 
 def _integers(x: Tensor, quantizer: Quantizer, dtype: DType) -> Tensor:
     holder, low, high = _range_of(dtype)
+    layout = FORMATS[suggested_format(x._spec)]
+    if quantizer.axis is None and holder.name in ("uint8", "int8") and (low, high) == _BYTES[holder.name]:
+        steps = function_of("quantized_steps")(x.detach(), quantizer.scale, quantizer.zero_point, result=holder.name)
+        return steps.contiguous(memory_format=layout)
     scale, zero_point = _parameters(quantizer, x.dim())
     steps = (x.detach() * (1.0 / scale) + zero_point).round().double()
     # NaN goes to the top
-    return T["where"](steps <= high, steps.clamp(min=low), float(high)).to(holder).contiguous()
+    return T["where"](steps <= high, steps.clamp(min=low), float(high)).to(holder).contiguous(memory_format=layout)
+
+
+_BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def _number_of(value: Any) -> Any:
