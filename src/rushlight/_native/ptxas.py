@@ -88,7 +88,15 @@ def disassemble(cubin: bytes) -> str:
 
 
 # what a multiprocessor has: threads, blocks, bytes of shared memory, by compute capability; each has 65,536 registers
-_LIMITS = {75: (1024, 16, 64), 80: (2048, 32, 164), 86: (1536, 16, 100), 89: (1536, 24, 100), 90: (2048, 32, 228), 100: (2048, 32, 228), 120: (1536, 24, 100)}  # fmt: skip
+_LIMITS = {
+    75: (1024, 16, 64),
+    80: (2048, 32, 164),
+    86: (1536, 16, 100),
+    89: (1536, 24, 100),
+    90: (2048, 32, 228),
+    100: (2048, 32, 228),
+    120: (1536, 24, 100),
+}
 _REGISTERS, _RESERVED = 65536, 1024
 
 
