@@ -78,11 +78,12 @@ def seconds_eager(model, lr, x, y, count=20):
 
 
 @torch.no_grad()
-def test(model, loader):
+def test(model, loader, device):
     """The mean loss and the share of digits read correctly."""
     model.eval()
     loss, right, count = 0.0, 0, 0
     for x, y in loader:
+        x, y = x.to(device), y.to(device)
         logits = model(x)  # (B, 10)
         loss += F.cross_entropy(logits, y, reduction="sum").item()
         right += (logits.argmax(1) == y).sum().item()
@@ -116,6 +117,7 @@ def main():
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true", help="compile a step of training, and say what that gains")
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     parser.add_argument("--out", type=Path, default=Path("out/digits_cnn"), help="where results go")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -128,7 +130,7 @@ def main():
     test_loader = DataLoader(held_out, batch_size=args.batch)
 
     # ***** model *****
-    model = Net()
+    model = Net().to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
     count = sum(p.numel() for p in model.parameters())
@@ -142,6 +144,7 @@ def main():
     while len(losses) < args.steps:
         model.train()
         for x, y in train_loader:  # (B, 1, 8, 8), (B,)
+            x, y = x.to(args.device), y.to(args.device)
             before = time.perf_counter()
             losses.append(step(model, optimizer, x, y).item())
             times.append(time.perf_counter() - before)
@@ -149,7 +152,7 @@ def main():
             bar.update()
             if len(losses) == args.steps:
                 break
-        accuracies.append(test(model, test_loader)[1])
+        accuracies.append(test(model, test_loader, args.device)[1])
         bar.set_postfix(loss=f"{losses[-1]:.4f}", accuracy=f"{accuracies[-1]:.4f}")
     bar.close()
     took = time.perf_counter() - began
@@ -159,9 +162,9 @@ def main():
     save_curve(losses, accuracies, args.out / "loss.png")
     path = args.out / "checkpoint.pt"
     torch.save({"model": model.state_dict()}, path)
-    again = Net()
+    again = Net().to(args.device)
     again.load_state_dict(torch.load(path)["model"])
-    loss, accuracy = test(again, test_loader)
+    loss, accuracy = test(again, test_loader, args.device)
     print(f"trained in {took:.1f} s, {took / args.steps * 1000:.1f} ms a step")
     if args.compile:
         usual, eager = statistics.median(times), seconds_eager(model, args.lr, x, y)

@@ -36,10 +36,10 @@ class GraphConv(nn.Module):
 
     def forward(self, h, edges):  # (N, C_in), (2, E)
         sender, receiver = edges
-        degree = torch.zeros(len(h)).scatter_add_(0, receiver, torch.ones(len(receiver)))  # (N,)
+        degree = h.new_zeros(len(h)).scatter_add_(0, receiver, h.new_ones(len(receiver)))  # (N,)
         strength = (degree[sender] * degree[receiver]).rsqrt()  # (E,)
         messages = self.linear(h)[sender] * strength.unsqueeze(1)  # (E, C)
-        received = torch.zeros(len(h), messages.shape[1]).index_add_(0, receiver, messages)  # (N, C)
+        received = h.new_zeros(len(h), messages.shape[1]).index_add_(0, receiver, messages)  # (N, C)
         return received + self.bias
 
 
@@ -62,14 +62,14 @@ def load_graph():
     return torch.cat((pairs, pairs.flip(0), itself), dim=1), side
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps, the network, and the graph."""
     torch.manual_seed(seed)
-    edges, side = load_graph()
+    edges, side = (x.to(device) for x in load_graph())
     nodes = len(side)
     known = torch.tensor([0, nodes - 1])  # the instructor and the president
-    who = torch.eye(nodes)  # (N, N): nothing is known of a member but who they are
-    model = Net(nodes)
+    who = torch.eye(nodes, device=device)  # (N, N): nothing is known of a member but who they are
+    model = Net(nodes).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02, weight_decay=5e-3)
     losses = []
     for step in range(steps):
@@ -89,9 +89,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, model, who, edges, side = train(args.steps, args.seed, log=print)
+    losses, model, who, edges, side = train(args.steps, args.seed, log=print, device=args.device)
     with torch.no_grad():
         found = model(who, edges).argmax(1)
     wrong = (found != side).nonzero().flatten() + 1

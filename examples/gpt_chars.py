@@ -102,7 +102,7 @@ class GPT(nn.Module):
 
     def forward(self, idx, targets=None):
         B, T = idx.shape
-        pos = torch.arange(T)  # (T,)
+        pos = torch.arange(T, device=idx.device)  # (T,)
         x = self.wte(idx) + self.wpe(pos)  # (B, T, C) + (T, C)
         for block in self.blocks:
             x = block(x)
@@ -223,6 +223,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--sample", type=int, default=400, help="characters to write at the end")
     parser.add_argument("--compile", action="store_true", help="compile a step of training, and say what that gains")
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     parser.add_argument("--text", help="learn from this file instead")
     parser.add_argument("--out", type=Path, default=Path("out/gpt_chars"), help="where results go")
     args = parser.parse_args()
@@ -233,13 +234,13 @@ def main():
     text = read_text(args.text)
     chars = sorted(set(text))
     number = {c: i for i, c in enumerate(chars)}
-    data = torch.tensor([number[c] for c in text])  # (N,)
+    data = torch.tensor([number[c] for c in text], device=args.device)  # (N,)
     cut = int(0.9 * len(data))
     train, val = data[:cut], data[cut:]
 
     # ***** model *****
     config = Config(vocab=len(chars))
-    model = GPT(config)
+    model = GPT(config).to(args.device)
     optimizer = model.make_optimizer(lr=args.lr, weight_decay=0.1)
     scheduler = make_schedule(optimizer, args.steps)
     count = sum(p.numel() for p in model.parameters())
@@ -283,7 +284,7 @@ def main():
         path,
     )
     checkpoint = torch.load(path)
-    again = GPT(Config(**checkpoint["config"]))
+    again = GPT(Config(**checkpoint["config"])).to(args.device)
     again.load_state_dict(checkpoint["model"])
     again_optimizer = again.make_optimizer(lr=args.lr, weight_decay=0.1)
     again_scheduler = make_schedule(
@@ -301,7 +302,7 @@ def main():
 
     # ***** write *****
     again.eval()
-    prompt = torch.tensor([[number[c] for c in "The "]])  # (1, 4)
+    prompt = torch.tensor([[number[c] for c in "The "]], device=args.device)  # (1, 4)
     written = "".join(chars[i] for i in again.generate(prompt, args.sample)[0].tolist())
     (args.out / "sample.txt").write_text(written, encoding="utf-8")
     print(f"a sample:\n{written}\n")

@@ -74,12 +74,12 @@ class Reader(nn.Module):
         return self.head(self.ln(x).flatten(1))  # (B, 10)
 
 
-def load_data():
+def load_data(device="cpu"):
     """Images and labels to learn from and to test on; the same for every seed."""
     digits = load_digits()
     order = torch.randperm(1797, generator=torch.Generator().manual_seed(42))
-    images = torch.from_numpy(digits.images).float()[order] / 16  # (1797, 8, 8)
-    labels = torch.from_numpy(digits.target).long()[order]
+    images = torch.from_numpy(digits.images).float()[order].to(device) / 16  # (1797, 8, 8)
+    labels = torch.from_numpy(digits.target).long()[order].to(device)
     return (images[:1437], labels[:1437]), (images[1437:], labels[1437:])
 
 
@@ -116,18 +116,18 @@ def adapt(model):
     model.requires_grad_(False)
     for module in list(model.modules()):
         if isinstance(module, nn.Linear):
-            parametrize.register_parametrization(module, "weight", LowRank(module.weight))
+            parametrize.register_parametrization(module, "weight", LowRank(module.weight).to(module.weight.device))
 
 
 def changed_layers(model):
     return [module for module in model.modules() if parametrize.is_parametrized(module)]
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of both trainings, the network, and what it read before and after the first."""
     torch.manual_seed(seed)
-    (images, labels), (test, test_labels) = load_data()
-    model = Reader()
+    (images, labels), (test, test_labels) = load_data(device)
+    model = Reader().to(device)
     losses = fit(model, images, labels, steps, 3e-3, log, "upright")
     before = accuracy(model, test, test_labels), accuracy(model, sideways(test), test_labels)
     adapt(model)
@@ -139,10 +139,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300, help="of the first training; the second makes twice as many")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    _, model, (upright, untaught) = train(args.steps, args.seed, log=print)
-    _, (test, labels) = load_data()
+    _, model, (upright, untaught) = train(args.steps, args.seed, log=print, device=args.device)
+    _, (test, labels) = load_data(args.device)
     taught = accuracy(model, sideways(test), labels)
     learnt = sum(p.numel() for p in model.parameters() if p.requires_grad)
     count = sum(p.numel() for p in model.parameters()) - learnt

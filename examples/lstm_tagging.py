@@ -47,12 +47,15 @@ def sentence(rng):
     return [rng.choice(WORDS[tag]) for tag in tags], tags
 
 
-def batch(sentences):
-    """Numbers of words (B, T), lengths (B,) and numbers of tags (B, T), padded to the longest sentence."""
+def batch(sentences, device="cpu"):
+    """Numbers of words (B, T), lengths (B,) and numbers of tags (B, T), padded to the longest sentence; lengths stay on
+    the host.
+    """
     words = [torch.tensor([VOCABULARY.index(w) for w in words]) for words, _ in sentences]
     tags = [torch.tensor([TAGS.index(t) for t in tags]) for _, tags in sentences]
     lengths = torch.tensor([len(w) for w in words])
-    return pad_sequence(words, batch_first=True), lengths, pad_sequence(tags, batch_first=True, padding_value=PADDING)
+    words, tags = pad_sequence(words, batch_first=True), pad_sequence(tags, batch_first=True, padding_value=PADDING)
+    return words.to(device), lengths, tags.to(device)
 
 
 class Tagger(nn.Module):
@@ -72,7 +75,7 @@ class Tagger(nn.Module):
 @torch.no_grad()
 def accuracy(model, sentences):
     model.eval()
-    words, lengths, tags = batch(sentences)
+    words, lengths, tags = batch(sentences, model.head.weight.device)
     right = (model(words, lengths).argmax(2) == tags).sum() / (tags != PADDING).sum()
     model.train()
     return right.item()
@@ -93,16 +96,16 @@ def make_sentences(count, seed):
     return [sentence(rng) for _ in range(count)]
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps and the tagger."""
     torch.manual_seed(seed)
     learn = make_sentences(2000, seed)
-    model = Tagger()
+    model = Tagger().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for step in range(steps):
         picked = torch.randint(len(learn), (32,)).tolist()
-        words, lengths, tags = batch([learn[i] for i in picked])
+        words, lengths, tags = batch([learn[i] for i in picked], device)
         loss = F.cross_entropy(model(words, lengths).flatten(0, 1), tags.flatten(), ignore_index=PADDING)
         optimizer.zero_grad()
         loss.backward()
@@ -118,14 +121,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, model = train(args.steps, args.seed, log=print)
+    losses, model = train(args.steps, args.seed, log=print, device=args.device)
     test = make_sentences(500, seed=args.seed + 1)
     alone, found = one_word_at_a_time(make_sentences(2000, args.seed), test), accuracy(model, test)
     words = "the old can can watch that fish".split()
     model.eval()
-    tags = model(*batch([(words, ["DET"] * len(words))])[:2])[0].argmax(1).tolist()
+    tags = model(*batch([(words, ["DET"] * len(words))], args.device)[:2])[0].argmax(1).tolist()
     print(" ".join(f"{word}/{TAGS[tag]}" for word, tag in zip(words, tags)))
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
     print(f"{found:.2%} of the words of new sentences are tagged correctly; looking at one word at a time: {alone:.2%}")

@@ -75,23 +75,25 @@ def shifted(x):
 @torch.no_grad()
 def accuracy(model, data):
     model.eval()
-    right = sum((model(x).argmax(1) == y).sum().item() for x, y in DataLoader(data, batch_size=180))
+    device = next(model.parameters()).device
+    batches = ((x.to(device), y.to(device)) for x, y in DataLoader(data, batch_size=180))
+    right = sum((model(x).argmax(1) == y).sum().item() for x, y in batches)
     model.train()
     return right / len(data)
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps, the network and the digits that were held out."""
     torch.manual_seed(seed)
     data, held_out = load_data()
     loader = DataLoader(data, batch_size=48, shuffle=True, drop_last=True)
-    model = ResNet()
+    model = ResNet().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=max(steps, 10))
     losses = []
     while len(losses) < steps:
         for x, y in loader:  # (B, 1, 8, 8), (B,)
-            loss = F.cross_entropy(model(shifted(x)), y, label_smoothing=0.1)
+            loss = F.cross_entropy(model(shifted(x.to(device))), y.to(device), label_smoothing=0.1)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -108,9 +110,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=250, help="training steps; an epoch has 29")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, model, held_out = train(args.steps, args.seed, log=print)
+    losses, model, held_out = train(args.steps, args.seed, log=print, device=args.device)
     count = sum(p.numel() for p in model.parameters())
     found = accuracy(model, held_out)
     for module in model.modules():  # the same weights, had there been no way around

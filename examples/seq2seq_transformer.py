@@ -43,11 +43,11 @@ def in_words(n):
     return words + ([ONES[rest]] if rest or not words else [])
 
 
-def batch(numbers):
+def batch(numbers, device="cpu"):
     """Words (B, S) and digits between <begin> and <end> (B, T), padded at the end."""
     source = [torch.tensor([SOURCE.index(w) for w in in_words(n)]) for n in numbers]
     target = [torch.tensor([BEGIN, *(TARGET.index(d) for d in str(n)), END]) for n in numbers]
-    return pad_sequence(source, batch_first=True), pad_sequence(target, batch_first=True)
+    return pad_sequence(source, batch_first=True).to(device), pad_sequence(target, batch_first=True).to(device)
 
 
 class Positions(nn.Module):
@@ -85,7 +85,9 @@ class Translator(nn.Module):
         x = self.positions(self.read(source) * math.sqrt(self.width))  # (B, S, C)
         y = self.positions(self.write(target) * math.sqrt(self.width))  # (B, T, C)
         T = target.shape[1]
-        later = torch.ones(T, T, dtype=torch.bool).triu(1)  # True where a digit would see what comes after it
+        later = torch.ones(T, T, dtype=torch.bool, device=target.device).triu(
+            1
+        )  # True where a digit would see what comes after it
         padding = source == PAD
         y = self.transformer(
             x, y, tgt_mask=later, src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True
@@ -95,7 +97,7 @@ class Translator(nn.Module):
     @torch.no_grad()
     def translate(self, source, longest=6):
         """Greedy: always the digit that seems most likely, until <end>."""
-        target = torch.full((len(source), 1), BEGIN)
+        target = torch.full((len(source), 1), BEGIN, device=source.device)
         for _ in range(longest):
             best = self(source, target)[:, -1].argmax(1, keepdim=True)  # (B, 1)
             target = torch.cat((target, best), dim=1)
@@ -109,11 +111,11 @@ def split(seed=0):
     return order[500:], order[:500]
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps and the translator."""
     torch.manual_seed(seed)
     learn, _ = split()
-    model = Translator()
+    model = Translator().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / 40, 1.0) * max(0.02, 1 - step / max(steps, 40))
@@ -121,7 +123,7 @@ def train(steps, seed=0, log=lambda text: None):
     losses = []
     for step in range(steps):
         picked = torch.randint(len(learn), (64,)).tolist()
-        source, target = batch([learn[i] for i in picked])
+        source, target = batch([learn[i] for i in picked], device)
         logits = model(source, target[:, :-1])  # for every digit, what comes next
         loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
         optimizer.zero_grad()
@@ -139,12 +141,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, model = train(args.steps, args.seed, log=print)
+    losses, model = train(args.steps, args.seed, log=print, device=args.device)
     model.eval()
     _, test = split()
-    written = model.translate(batch(test)[0])
+    written = model.translate(batch(test, args.device)[0])
     for n, digits in list(zip(test, written))[:5]:
         print(f"{' '.join(in_words(n))} -> {digits}")
     found = sum(digits == str(n) for n, digits in zip(test, written)) / len(test)

@@ -42,9 +42,9 @@ def negative_bound(model, x):
     return (misfit + divergence).mean()
 
 
-def load_data():
+def load_data(device="cpu"):
     """Images to learn from and images to test on, each a row of 64 numbers from 0 to 1; the same for every seed."""
-    images = torch.from_numpy(load_digits().data).float() / 16  # (1797, 64)
+    images = torch.from_numpy(load_digits().data).float().to(device) / 16  # (1797, 64)
     images = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(42))]
     return images[:1437], images[1437:]
 
@@ -57,11 +57,11 @@ def show(images):
     )
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps and the model."""
     torch.manual_seed(seed)
-    images, _ = load_data()
-    model = VAE()
+    images, _ = load_data(device)
+    model = VAE().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for step in range(steps):
@@ -81,11 +81,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
     with torch.enable_grad():
-        losses, model = train(args.steps, args.seed, log=print)
-    images, test = load_data()
+        losses, model = train(args.steps, args.seed, log=print, device=args.device)
+    images, test = load_data(args.device)
     bound = negative_bound(model, test).item()
     # Without a latent space, the best that can be said of a pixel is how bright it is on average.
     alone = F.binary_cross_entropy(images.mean(0).expand_as(test), test, reduction="none").sum(1).mean().item()
@@ -93,7 +94,7 @@ def main():
     print(show(test[:6]))
     print(show(torch.sigmoid(model.decoder(model.encode(test[:6])[0]))))
     print("new ones, from noise:")
-    print(show(torch.sigmoid(model.decoder(torch.randn(6, LATENT)))))
+    print(show(torch.sigmoid(model.decoder(torch.randn(6, LATENT, device=args.device)))))
     print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
     print(f"on images never seen before: {bound:.3f} nats; with every pixel on its own: {alone:.3f}")
     if bound > 25.0:
