@@ -79,7 +79,7 @@ def printed(path: Path, package: str = "rushlight") -> str:
     return out.getvalue()
 
 
-def losses(path: Path, steps: int, package: str = "rushlight") -> list[float]:
-    """The losses that the program's `train(steps, seed=0)` returns; it may return more beside them."""
-    found = load(path, package).train(steps, seed=0)
+def losses(path: Path, steps: int, package: str = "rushlight", **options: Any) -> list[float]:
+    """The losses that the program's `train(steps, seed=0, **options)` returns; it may return more beside them."""
+    found = load(path, package).train(steps, seed=0, **options)
     return list(found[0] if isinstance(found, tuple) else found)

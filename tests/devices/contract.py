@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -81,6 +82,31 @@ class DeviceTests:
         overlapping.copy_(x[:, :-1].clone())
         x.copy_(a)
         self.alike(x, a)
+
+    def test_indices_of_the_host_are_taken_along(self) -> None:
+        a, x = self.pair(4, 5)
+        rows, mask = torch.tensor([2, 0, 2]), torch.tensor([True, False, True, False])
+        for t in (a, x):
+            t[rows, 1] = 7.0
+            t[mask] *= 2
+            t[[3, 1]] = t[[1, 3]]
+            t.index_put_((rows, torch.tensor([0, 1, 2])), t.new_tensor([1.0, 2.0, 3.0]))
+        self.alike(x, a)
+        for index in (rows, mask, (slice(None), rows), (rows, rows), a > 0, [0, 2], np.array([1, 2])):
+            self.alike(x[index], a[index])
+        with pytest.raises(RuntimeError, match=r"indices should be either on cpu or on the same device .* \(cpu\)"):
+            a[rows.to(self.DEVICE)]
+
+    def test_packed_sequences(self) -> None:
+        a, x = self.pair(3, 4, 2)
+        lengths = torch.tensor([2, 4, 3])
+        lstm = torch.nn.LSTM(2, 3, batch_first=True)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        host = torch.nn.utils.rnn.pack_padded_sequence(a, lengths, batch_first=True, enforce_sorted=False)
+        wanted, sizes = torch.nn.utils.rnn.pad_packed_sequence(lstm(host)[0], batch_first=True)
+        found, same = torch.nn.utils.rnn.pad_packed_sequence(lstm.to(self.DEVICE)(packed)[0], batch_first=True)
+        self.alike(found, wanted)
+        assert same.is_cpu and same.tolist() == sizes.tolist() == [2, 4, 3]
 
     def test_results_whose_shape_depends_on_the_data(self) -> None:
         x = torch.tensor([3, 0, 3, 1, 0, 2], device=self.DEVICE)

@@ -12,12 +12,14 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.creation import tensor as make_tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag
+from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unlearnt
 from rushlight._engine.dispatch.plans.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
@@ -47,8 +49,13 @@ def _stands_for_tuple(index: Any) -> bool:
     )
 
 
-def _tensor_of(item: Any) -> Tensor:
-    made = make_tensor(item)
+def _place(x: Tensor) -> Device | None:
+    """Where tensors are made that index `x`."""
+    return x._spec.device if has_memory(x._spec) else None
+
+
+def _tensor_of(item: Any, device: Device | None) -> Tensor:
+    made = make_tensor(item, device=device)
     kept = (
         not made._spec.numel and is_array(item) or made._spec.dtype in (BOOL, UINT8, INT32, INT64) and made._spec.numel
     )
@@ -76,7 +83,7 @@ def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int,
             "different result"
         )
     items = list(index) if as_tuple or isinstance(index, tuple) else [index]
-    items = [_tensor_of(i) if _is_list(i) else i for i in items]
+    items = [_tensor_of(i, _place(x)) if _is_list(i) else i for i in items]
     ndim = x._spec.ndim
     used = sum(map(_consumed, items))
     if used > ndim:
@@ -103,7 +110,7 @@ def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int,
             place += 1
         elif isinstance(item, bool):
             basic.append(("n",))
-            tensors.append((place, make_tensor([0] if item else [], dtype=INT64)))
+            tensors.append((place, make_tensor([0] if item else [], dtype=INT64, device=_place(x))))
             place += 1
         elif isinstance(item, slice):
             basic.append(_slice(item, x._spec.shape[dim]))
@@ -286,6 +293,26 @@ def _check_has_dims(x: Tensor, index: Any) -> None:
         )
 
 
+def _beside(x: Tensor, index: Any) -> Any:
+    """An index whose tensors are where `x` is: those of the host are copied there; unchanged where none is elsewhere.
+
+    RuntimeError for those of another device.
+    """
+    device = x._spec.device
+    if isinstance(index, Tensor):
+        there = index._spec.device
+        if there is device or not index._spec.ndim or there.type == "meta" or device.type == "meta":
+            return index
+        if there.real is not CPU:
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
+            )
+        return convert.transferred(index.detach(), device)
+    if isinstance(index, (tuple, list)) and any(isinstance(i, Tensor) and i._spec.device is not device for i in index):
+        return type(index)([_beside(x, i) if isinstance(i, Tensor) else i for i in index])
+    return index
+
+
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
     key = _index_key(index)
@@ -299,14 +326,16 @@ def get_item(x: Tensor, index: Any) -> Tensor:
         return ran(plan, (x,), plan(x))
     if RUNS.now is not None and _reads_numbers(index):
         return unlearnt(lambda: get_item(x, index))
-    spec = x._spec
+    spec, there = x._spec, _beside(x, index)
+    if there is not index:
+        return unlearnt(lambda: get_item(x, there))
     numbers = _read(x, index)
     if numbers is not index:
         return x[numbers] if RUNS.now is None else get_item(x, numbers)
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return HOOKS.masked_select(x, index)
     if is_array(index) and index.ndim:
-        return x[_tensor_of(index)]  # by a cached plan
+        return x[_tensor_of(index, _place(x))]  # by a cached plan
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)
@@ -351,6 +380,10 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if RUNS.now is not None and _reads_numbers(index):
         unlearnt(lambda: set_item(x, index, value))
         return
+    there = _beside(x, index)
+    if there is not index:
+        unlearnt(lambda: set_item(x, there, value))
+        return
     numbers = _read(x, index)
     if numbers is not index:
         x[numbers] = value
@@ -381,7 +414,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
             )
         value = value.real
     if not isinstance(value, Tensor):
-        value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype)
+        value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype, device=_place(x))
     else:
         value = _put_value(x, index if isinstance(index, tuple) else (index,), value)
     dims, places = _indices(target, tensors)
@@ -400,7 +433,7 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
     given, wanted = value._spec.dtype, x._spec.dtype
     if given is wanted:
         return value
-    listed = [_tensor_of(i) if _is_list(i) else i for i in indices]
+    listed = [_tensor_of(i, _place(x)) if _is_list(i) else i for i in indices]
     listed = [
         i
         for i in listed
@@ -462,6 +495,9 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     """
     if RUNS.now is not None and _reads_numbers(indices):
         return unlearnt(lambda: index_put_(x, indices, values, accumulate))
+    there = _beside(x, indices)
+    if there is not indices:
+        return unlearnt(lambda: index_put_(x, there, values, accumulate))
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"

@@ -246,7 +246,6 @@ class Generator:
         if failed:
             raise RuntimeError("Invalid mt19937 state")
 
-
     def _restore_counted(self, address: int, nbytes: int) -> None:
         """From a seed, and an offset (0 where there is none)."""
         if nbytes not in (8, _COUNTED_SIZE):

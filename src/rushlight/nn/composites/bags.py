@@ -188,12 +188,12 @@ def _check_offsets(starts: list[int], ends: list[int], total: int) -> None:
 def _summed(vectors: Any, bags: list[list[int]], mean: bool) -> Any:
     places = [j for bag in bags for j in bag]
     owners = [i for i, bag in enumerate(bags) for _ in bag]
-    rows = vectors.index_select(0, rushlight.tensor(places, dtype=rushlight.int64))
+    rows = vectors.index_select(0, vectors.new_tensor(places, dtype=rushlight.int64))
     zeros = vectors.new_zeros((len(bags), vectors.size(1)))
-    total = zeros.index_add(0, rushlight.tensor(owners, dtype=rushlight.int64), rows)
+    total = zeros.index_add(0, vectors.new_tensor(owners, dtype=rushlight.int64), rows)
     if not mean:
         return total
-    counts = rushlight.tensor([max(len(bag), 1) for bag in bags], dtype=vectors.dtype)
+    counts = vectors.new_tensor([max(len(bag), 1) for bag in bags])
     return total / counts.unsqueeze(1)
 
 
@@ -202,8 +202,10 @@ def _largest(vectors: Any, bags: list[list[int]]) -> Any:
     if not width:
         return vectors.new_zeros((len(bags), vectors.size(1)))
     # Bags side by side, the short ones filled up with -inf; the gradient goes to the first maximum of each.
-    places = rushlight.tensor([bag + [0] * (width - len(bag)) for bag in bags], dtype=rushlight.int64)
-    missing = rushlight.tensor([[False] * len(bag) + [True] * (width - len(bag)) for bag in bags])
+    places = vectors.new_tensor([bag + [0] * (width - len(bag)) for bag in bags], dtype=rushlight.int64)
+    missing = vectors.new_tensor(
+        [[False] * len(bag) + [True] * (width - len(bag)) for bag in bags], dtype=rushlight.bool
+    )
     rows = vectors.index_select(0, places.reshape(-1)).reshape(len(bags), width, vectors.size(1))
     best = rows.masked_fill(missing.unsqueeze(-1), float("-inf")).max(1)[0]
     return best.masked_fill(missing.all(1).unsqueeze(-1), 0.0)

@@ -100,12 +100,13 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     for path, target in zip(paths, targets, strict=True):
         path[1 : 2 * len(target) : 2] = target
     skips = [[s > 1 and path[s] != blank and path[s] != path[s - 2] for s in range(width)] for path in paths]
+    device = log_probs.device
     scores = (
-        log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1))
+        log_probs.gather(2, rushlight.tensor(paths, device=device).unsqueeze(0).expand(log_probs.size(0), -1, -1))
         .clamp(min=NEVER)
         .unbind(0)
     )
-    barred = ~rushlight.tensor(skips)
+    barred = ~rushlight.tensor(skips, device=device)
     # Before the first step: one place left of the path, from which a path begins at its first blank or label.
     seen = [log_probs.new_tensor([[0.0 if not target else NEVER] + [NEVER] * (width - 1) for target in targets])]
     if scores:
@@ -114,8 +115,8 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     for score in scores[1 : max(spans)]:
         seen.append(step(seen[-1], score, barred))
     # a path ends at its last label or at the blank behind it
-    lasts = rushlight.tensor([[max(2 * len(target) - 1, 0), 2 * len(target)] for target in targets])
-    doubled = rushlight.tensor([[not target, False] for target in targets])
+    lasts = rushlight.tensor([[max(2 * len(target) - 1, 0), 2 * len(target)] for target in targets], device=device)
+    doubled = rushlight.tensor([[not target, False] for target in targets], device=device)
     found, order = [], []
     for span in sorted(set(spans)):
         rows = [n for n, other in enumerate(spans) if other == span]
@@ -125,7 +126,7 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
         order += rows
     total = found[0] if len(found) == 1 else rushlight.cat(found)[[order.index(n) for n in range(len(order))]]
     # PyTorch's gradient is the one behind a log_softmax, which has exp(log_probs) added; the value stays as it is.
-    counted = rushlight.arange(log_probs.size(0)).unsqueeze(1) < rushlight.tensor(spans)
+    counted = rushlight.arange(log_probs.size(0), device=device).unsqueeze(1) < rushlight.tensor(spans, device=device)
     mass = log_probs.exp().masked_fill(~counted.unsqueeze(2), 0.0).sum((0, 2))
     misfit = total < NEVER / 10
     losses = (mass - mass.detach() - total).masked_fill(misfit, 0.0)

@@ -161,7 +161,7 @@ class _Sweep:
     def blank(self) -> list[Any]:
         """Where the gradients to rows, matrix and bias are added up."""
         to_bias = None if self.bias is None else rushlight.zeros_like(self.bias)
-        return [rushlight.empty(self.x.shape, dtype=self.x.dtype), rushlight.zeros_like(self.matrix), to_bias]
+        return [self.x.new_empty(self.x.shape), rushlight.zeros_like(self.matrix), to_bias]
 
 
 def _add(into: list[Any], part: slice, more: tuple[Any, Any, Any]) -> None:
@@ -184,7 +184,7 @@ class _Total(Function):
     ) -> Any:
         """The loss; x (N, F), matrix (C, F), target (N)."""
         sweep = _Sweep(x, matrix, bias, target, weight, ignore, options)
-        total, shares = rushlight.zeros((), dtype=sweep.acc), rushlight.zeros((), dtype=sweep.acc)
+        total, shares = x.new_zeros((), dtype=sweep.acc), x.new_zeros((), dtype=sweep.acc)
         wanted = any(ctx.needs_input_grad[:3])
         grads = sweep.blank() if wanted else None
         if reduction == "mean":
@@ -194,7 +194,7 @@ class _Total(Function):
                 if weight is None
                 else rushlight.where(counts, weight[rushlight.where(counts, target, 0)], 0.0).sum()
             )
-        divisor = shares.to(sweep.acc) if reduction == "mean" else rushlight.ones((), dtype=sweep.acc)
+        divisor = shares.to(sweep.acc) if reduction == "mean" else x.new_ones((), dtype=sweep.acc)
         for part, chunk in sweep:
             total = total + chunk.losses().sum()
             if grads is not None:
@@ -231,7 +231,7 @@ class _Losses(Function):
         """The losses (N)."""
         ctx.save_for_backward(x, matrix, bias, target, weight)
         ctx.rest = (ignore, options)
-        found = rushlight.empty(x.shape[:1], dtype=x.dtype)
+        found = x.new_empty(x.shape[:1])
         for part, chunk in _Sweep(x, matrix, bias, target, weight, ignore, options):
             found[part] = chunk.losses().to(x.dtype)
         return found

@@ -74,7 +74,7 @@ def _shorten(weight: Any, indices: Any, max_norm: float, norm_type: float) -> No
     named = sorted(set(indices.reshape(-1).tolist()))
     if not named:
         return
-    places = rushlight.tensor(named, dtype=rushlight.int64)
+    places = rushlight.tensor(named, dtype=rushlight.int64, device=weight.device)
     with rushlight.no_grad():
         rows = weight.index_select(0, places)
         lengths = rows.norm(norm_type, dim=1, keepdim=True)

@@ -223,14 +223,17 @@ def embedding_bag(
     bags = [[i for i in held[start:end] if i != padding_idx] for start, end in spans]
     plain = mode == 0 and padding_idx is None
     places = [] if plain else [bag for bag, (start, end) in enumerate(spans) for _ in range(end - start)]
-    sizes = rushlight.tensor([len(bag) if mode else 0 for bag in bags], dtype=rushlight.int64)
+    sizes = offsets.new_tensor([len(bag) if mode else 0 for bag in bags], dtype=rushlight.int64)
     largest = sizes
     if mode == 2:
-        none = rushlight.zeros(weight.size(1), dtype=rushlight.int64)
+        none = weight.new_zeros(weight.size(1), dtype=rushlight.int64)
         largest = rushlight.stack(
-            [rushlight.tensor(bag)[weight.detach()[bag].argmax(0)] if bag else none for bag in bags]
+            [
+                rushlight.tensor(bag, device=weight.device)[weight.detach()[bag].argmax(0)] if bag else none
+                for bag in bags
+            ]
         )
-    return out, rushlight.tensor(places, dtype=rushlight.int64), sizes, largest
+    return out, offsets.new_tensor(places, dtype=rushlight.int64), sizes, largest
 
 
 # ***** convolution *****

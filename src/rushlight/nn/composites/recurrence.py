@@ -134,6 +134,7 @@ def _whole_direction(
     mode: str, data: Any, sizes: Any, start: tuple[Any, ...], weights: list[Any], backwards: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     """One direction of one layer by one operator; `sizes` is None where all sequences run to the end."""
+    sizes = sizes if sizes is None else sizes.to(data.device)
     if mode == "LSTM":
         found = function_of("lstm_layer")(data, *start, *weights, sizes, reverse=backwards)
     else:

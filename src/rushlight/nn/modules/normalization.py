@@ -214,7 +214,7 @@ class CrossMapLRN2d(Module):
         square = input * input
         padded = F.pad(square, (0, 0, 0, 0, reach, reach))
         near = padded.unfold(1, 2 * reach + 1, 1).sum(-1)
-        late = rushlight.arange(near.shape[1]) > reach
+        late = rushlight.arange(near.shape[1], device=near.device) > reach
         first = rushlight.where(late.reshape(1, -1, 1, 1), square[:, :1], 0.0)
         scale = (near + first) * (self.alpha / self.size) + self.k
         return input * scale ** (-self.beta)

@@ -203,6 +203,7 @@ def pack_padded_sequence(
     sorted_indices = None
     if not enforce_sorted:
         lengths, sorted_indices = rushlight.sort(lengths, descending=True)
+        sorted_indices = sorted_indices.to(input.device)
         input = input.index_select(0 if batch_first else 1, sorted_indices)
     sizes = lengths.tolist()
     sequence = input.transpose(0, 1) if batch_first else input
@@ -211,7 +212,7 @@ def pack_padded_sequence(
     batch_sizes = [sum(1 for size in sizes if size > step) for step in range(sizes[0])]
     places = [step * batch + i for step, count in enumerate(batch_sizes) for i in range(count)]
     flat = sequence.reshape(sequence.size(0) * batch, *sequence.shape[2:])
-    data = flat.index_select(0, rushlight.tensor(places, dtype=rushlight.int64))
+    data = flat.index_select(0, rushlight.tensor(places, dtype=rushlight.int64, device=flat.device))
     return PackedSequence(data, rushlight.tensor(batch_sizes, dtype=rushlight.int64), sorted_indices)
 
 
@@ -258,14 +259,14 @@ def pad_packed_sequence(
     data = sequence.data
     places = [step * batch + i for step, count in enumerate(counts) for i in range(count)]
     flat = data.new_full((length * batch, *data.shape[1:]), padding_value)
-    flat = flat.index_copy(0, rushlight.tensor(places, dtype=rushlight.int64), data)
+    flat = flat.index_copy(0, rushlight.tensor(places, dtype=rushlight.int64, device=flat.device), data)
     padded = flat.reshape(length, batch, *data.shape[1:])
     lengths = rushlight.tensor([sum(1 for c in counts if c > i) for i in range(batch)], dtype=rushlight.int64)
     if batch_first:
         padded = padded.transpose(0, 1)
     order = sequence.unsorted_indices
     if order is not None:
-        return padded.index_select(0 if batch_first else 1, order), lengths.index_select(0, order)
+        return padded.index_select(0 if batch_first else 1, order), lengths.index_select(0, order.cpu())
     return padded, lengths
 
 
