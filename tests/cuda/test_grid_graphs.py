@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import Ran, check, compare, trace_arrays
+from tests.cuda.grid_harness import Ran, check, compare, dense, trace_arrays
 from tests.kernels.test_random_graphs import RULES, RandomGraph, dot
 
+from rushlight._backends.cuda.externs import ExternCall
+from rushlight._backends.cuda.externs import lower as lower_call
 from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.reference import run as run_reference
 from rushlight._codegen.blocks import kernel_text
 from rushlight._codegen.blocks.memory import BlockFault
+from rushlight._codegen.threads import lower, nvptx_text
+from rushlight._graph.core import trace
+from rushlight._native.nvptx import ptx_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64
 
@@ -115,7 +121,28 @@ def test_an_index_out_of_range_stops_the_kernel():
         Ran(graph, [floats(10, 4), np.array([3, 10])])
 
 
-def test_nodes_without_a_routine_are_named():
-    graph = trace_arrays(lambda x: prim.eig(x, vectors=True), [floats(3, 3).astype(np.float64)])
-    with pytest.raises(NotImplementedError, match=r"prim\.eig"):
-        compile_graph(graph, [(3, 1)])
+def test_primitives_without_a_routine_are_named():
+    with pytest.raises(NotImplementedError, match=r"prim\.nothing"):
+        lower_call(ExternCall("nothing", [], [], {}))
+
+
+def ptx_of_steps(function, *shapes):
+    graph = trace(function, [(shape, FLOAT32) for shape in shapes])
+    steps = compile_graph(graph, [dense(shape) for shape in shapes]).steps
+    return [ptx_of(nvptx_text(lower(step.kernel)), "sm_80") for step in steps]
+
+
+VECTORS = {
+    "rows": (lambda x, y: x * y, (256, 100), (256, 100)),
+    "a broadcast": (lambda x, y: x + build.broadcast_to(y, x.shape), (256, 768), (768,)),
+    "columns": (lambda x: prim.sum(x, dims=(0,)), (64, 4096)),
+    "a transposition": (lambda x: prim.transpose(x, perm=(1, 0)) + 1.0, (128, 128)),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_memory_is_read_and_written_in_vectors_of_16_bytes(name):
+    (text,) = ptx_of_steps(*VECTORS[name])
+    accesses = re.findall(r"(?:ld|st)\.global\.(\S+)", text)
+    assert accesses and {a.split(".")[0] for a in accesses} == {"v4"}, accesses
+    assert ("bar.sync" in text) == (name in ("columns", "a transposition"))

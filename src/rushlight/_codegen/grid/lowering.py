@@ -27,9 +27,9 @@ from rushlight._types.dtype import INT64
 
 __all__ = ["GridLowering"]
 
-_PROGRAMS = 256  # programs that occupy every device
+_PROGRAMS = 1024  # programs that occupy every device
 _TURNS = 4  # tiles of a part, at least
-_PARTS = 512
+_PARTS = 1024
 _SORTED = 64  # elements from which on a scatter goes through sorted places rather than one after another
 N = TypeVar("N", bound=Nest)
 

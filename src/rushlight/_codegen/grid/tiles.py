@@ -61,11 +61,13 @@ class GridBuilder:
 
     def range(self, size: int, axis: int) -> Value:
         """0 ... size - 1 along an axis of the tile."""
-        value = self.b.convert(self.b.arange(0, size), self.index) if size > 1 else None
-        shape = tuple(size if k == axis else 1 for k in range(self.rank))
-        if value is None:
-            return self.b.splat(self.signature.size(0), shape)
-        return self.b.reshape(value, shape)
+        if size == 1:
+            return self.b.splat(self.signature.size(0), (1,) * self.rank)
+        value = self.b.convert(self.b.arange(0, size), self.index)
+        for other in range(self.rank):
+            if other != axis:
+                value = self.b.expand_dims(value, other)
+        return value
 
     def places(self, begin: Value | None, size: int, axis: int) -> Value:
         """The places of a tile along an axis, from a scalar `begin` on."""
