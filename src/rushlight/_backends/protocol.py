@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
     from rushlight._types.shape_env import ShapeEnv
 
-__all__ = ["Backend", "Block", "BlockLaunch", "EventHandle", "Executable", "ProgramTemplate", "Step", "StreamHandle"]
+__all__ = [
+    "Backend",
+    "Block",
+    "BlockLaunch",
+    "EventHandle",
+    "Executable",
+    "ForeignBlock",
+    "ProgramTemplate",
+    "Step",
+    "StreamHandle",
+]
 
 
 class Block:
@@ -36,6 +46,16 @@ class Block:
 
     def __init__(self, address: int, nbytes: int, device: Device) -> None:
         self.address, self.nbytes, self.device = address, nbytes, device
+
+
+class ForeignBlock(Block):
+    """Memory of a device that somebody else has, another library or another process: `owner` keeps it."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, address: int, nbytes: int, device: Device, owner: Any) -> None:
+        super().__init__(address, nbytes, device)
+        self.owner = owner
 
 
 class Step(NamedTuple):
@@ -179,6 +199,7 @@ class Backend:
     keeps_programs: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
     counted_streams: ClassVar[bool] = False
+    dlpack_type: ClassVar[int] = 12  # the number of the type in the DLPack standard; 12 is any that has no other
     accelerator: ClassVar[bool] = True
     # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None:
     # steps run tensor by tensor.
@@ -258,6 +279,14 @@ class Backend:
     def is_pinned(self, address: int) -> bool:
         """Whether an address of the host is of such memory."""
         return False
+
+    def export_memory(self, address: int, device: Device) -> Any:
+        """Plain data by which `import_memory` of another process opens the memory at an address."""
+        raise self._missing("memory that other processes can open")
+
+    def import_memory(self, data: Any, nbytes: int) -> Block:
+        """The memory of another process."""
+        raise self._missing("memory of other processes")
 
     def record_stream(self, address: int, device: Device, stream: StreamHandle) -> None:
         """Let memory that is freed be kept until a further stream has passed this use of it."""
@@ -470,6 +499,10 @@ class Backend:
     def current_stream(self, device: Device) -> StreamHandle:
         """The stream that this thread's calls on a device go to."""
         return StreamHandle(device)
+
+    def external_stream(self, handle: int, device: Device) -> StreamHandle:
+        """The stream of a handle that another library has."""
+        raise self._missing("streams of other libraries")
 
     def set_stream(self, stream: StreamHandle) -> None:
         """Let this thread's calls on the stream's device go to it."""

@@ -14,6 +14,7 @@ from rushlight._engine.core import convert, creation
 from rushlight._engine.core import storage as storages
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.memory import pinned, root_of
 from rushlight._engine.core.printing import leaves
 from rushlight._engine.core.tensor import Tensor, meta_of
@@ -224,6 +225,8 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
     RuntimeError where there is no accelerator, and for tensors on other devices than the CPU.
     """
+    if memory_is_pinned(self._storage):
+        return self
     dense = self if self._spec.strides == preserved(self._spec.shape, self._spec.strides) else self.clone()
     return pinned(dense.detach())
 

@@ -90,6 +90,7 @@ class CpuBackend(Backend):
     """The host itself."""
 
     type = "cpu"
+    dlpack_type = 1
     host_readable = True
     native = True
     symbolic = True

@@ -13,11 +13,12 @@ from rushlight._backends.cuda.graphs import CapturedGraph, next_pool
 from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
+from rushlight._backends.cuda.memory.sharing import Sharing
 from rushlight._backends.cuda.random.streams import random_kernel
 from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
-from rushlight._backends.protocol import BlockLaunch, EventHandle, StreamHandle
+from rushlight._backends.protocol import Block, BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend
 from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
@@ -52,6 +53,7 @@ class CudaBackend(ReferenceBackend):
 
     type = "cuda"
     asynchronous = True
+    dlpack_type = 2
     counted_streams = True
 
     def __init__(self) -> None:
@@ -59,6 +61,7 @@ class CudaBackend(ReferenceBackend):
         self.devices = Devices(self.driver)
         self.streams = Streams(self.devices)
         self.memory = Memory(self.devices, self.streams)
+        self.sharing = Sharing(self)
         self.launch = Launcher(self.devices, self.streams)
         self.sync_debug_mode = 0  # of `torch.cuda.set_sync_debug_mode`
         self._from_owner: Any = None
@@ -195,6 +198,21 @@ class CudaBackend(ReferenceBackend):
     def is_pinned(self, address: int) -> bool:
         """Whether an address of the host is of pinned memory."""
         return self.memory.pinned.is_pinned(address)
+
+    def export_memory(self, address: int, device: Device) -> Any:
+        """Plain data by which another process opens the memory at an address."""
+        return self.sharing.export(address, device)
+
+    def import_memory(self, data: Any, nbytes: int) -> Block:
+        """The memory of another process."""
+        return self.sharing.opened(data, nbytes)
+
+    def collect_ipc(self) -> None:
+        """Nothing: memory of other processes is closed with the last tensor over it."""
+
+    def device_at(self, address: int) -> int:
+        """The index of the device whose memory has an address."""
+        return self.memory.device_at(address)
 
     def record_stream(self, address: int, device: Device, stream: StreamHandle) -> None:
         """A further stream uses the memory at an address."""

@@ -47,7 +47,7 @@ class CapturedGraph:
                 "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
             )
         self.index = self.backend.current_device()
-        stream = self._stream = self.backend.streams.current(self.index)
+        stream = self.backend.streams.current(self.index)
         if not stream.id:
             raise RuntimeError("CUDA graphs must be captured on a non-default stream: enter one by torch.cuda.stream")
         allocator = self.backend.memory.allocators[self.index]
@@ -55,7 +55,13 @@ class CapturedGraph:
         assert self.pool is not None
         self._route = allocator.hold(self.pool)
         self.backend.devices.enter(self.index)
-        self.driver.cuStreamBeginCapture(stream.id, CAPTURE_MODES[mode])
+        try:
+            self.driver.cuStreamBeginCapture(stream.id, CAPTURE_MODES[mode])
+        except BaseException:
+            allocator.leave(self.pool)
+            self.pool = None
+            raise
+        self._stream = stream
         number = self.driver.cuStreamGetCaptureInfo(stream.id)[1]
         allocator.route(self._route, lambda s: s.id and self.driver.cuStreamGetCaptureInfo(s.id)[1] == number)
 

@@ -252,7 +252,7 @@ def _arrives_as_it_is(x: Tensor, source: Tensor) -> bool:
 
 def _copied_later(x: Tensor, source: Tensor) -> Tensor:
     check_writable(x, False)
-    bump(x)
+    bump(x._storage)
     if x._spec.nbytes:
         backend_of(source._spec.device).copy_out(x._ptr, source._ptr, x._spec.nbytes, wait=False)  # type: ignore[call-arg]
     return x

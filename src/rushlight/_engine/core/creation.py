@@ -36,6 +36,7 @@ from rushlight._types.symbols import is_symbolic
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
+cuda_array: Any = LazyModule("rushlight._engine.core.cuda_array")
 kept_programs: Any = LazyModule("rushlight._engine.dispatch.kept.kept_programs")  # with the first tensor that is filled
 
 
@@ -248,6 +249,9 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
         return finish(alias(made), requires_grad)
     values: Any = data
+    if hasattr(data, "__cuda_array_interface__"):
+        made = cuda_array.shared(data).clone()
+        return finish(made.to(dtype=dtype or made.dtype, device=as_device(device)), requires_grad)
     if not hasattr(data, "__len__") and hasattr(data, "__array__"):
         data = np.asarray(data)
         made = _copy_of(data, dtype, device)
@@ -543,6 +547,9 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         if dtype is None and device is None:
             return data
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)
+    if hasattr(data, "__cuda_array_interface__"):
+        made = cuda_array.shared(data)
+        return made.to(dtype=dtype or made.dtype, device=made.device if device is None else as_device(device))
     if is_array(data):
         known = over_known(data) if dtype is None else None
         if known is not None:

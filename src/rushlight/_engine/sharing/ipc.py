@@ -11,13 +11,15 @@ import os
 import weakref
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import OPS
-from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.core.memory import MEMORY, is_host_memory, root_of
 from rushlight._engine.core.storage import UntypedStorage
 from rushlight._engine.core.tensor import Tensor, alias
 from rushlight._engine.sharing.pickling import rebuild_tensor
 from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, count_holders, place_of, share, share_tensor
+from rushlight._types.device import Device
 
 reduction: Any = LazyModule("multiprocessing.reduction")
 
@@ -59,12 +61,25 @@ def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
     if x._spec.conj:  # the values of a conjugated view are not what its memory says
         return reduce_tensor(OPS["clone"](alias(x)).requires_grad_(x._rg))
     place, storage = 0, None
-    if x._storage is not None:
+    if x._storage is not None and not is_host_memory(x._spec):
+        storage = _reduce_of_device(root_of(x._storage), x._spec.device)
+        place = x._ptr - root_of(x._storage).ptr
+    elif x._storage is not None:
         share_tensor(x)
         place, storage = x._ptr - x._storage.ptr, reduce_storage(x._storage)
     spec = x._spec
     args = (type(x), storage, spec.dtype, place, tuple(spec.shape), spec.strides, x._rg)
     return _rebuild_tensor, args, dict(x.__dict__) or None
+
+
+def _reduce_of_device(storage: Any, device: Device) -> tuple[Any, ...]:
+    """How a message takes the storage of a device apart; who sends keeps the memory while others use it."""
+    return _of_device, (device.type, backend_of(device).export_memory(storage.ptr, device), storage.nbytes)
+
+
+def _of_device(type: str, data: Any, nbytes: int) -> Any:
+    block = backend_of(Device(type, 0)).import_memory(data, nbytes)
+    return MEMORY.from_owner(block.address, nbytes, block)
 
 
 def _rebuild_tensor(cls: type[Tensor], storage: tuple[Any, ...] | None, *view: Any) -> Tensor:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from rushlight._interface.base import LazyModule, require, shorten
+from rushlight._interface.devices import accelerator
 from rushlight.utils.data._utils.collate import default_collate, default_convert
 from rushlight.utils.data._utils.datasets import create_fetcher, is_pipe, seeded
+from rushlight.utils.data._utils.pin_memory import pin_memory
 from rushlight.utils.data._utils.worker import ExceptionWrapper, Setup, StreamEnded, WorkerInfo, get_worker_info
 from rushlight.utils.data.dataset import Dataset, IterableDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
@@ -58,7 +60,8 @@ class DataLoader(Generic[T_co]):
     `num_workers` processes make batches in advance, `prefetch_factor` (2) each; what they make lies in shared memory
     and is not copied. They are started by `multiprocessing_context` (Python's default), call `worker_init_fn(worker)`
     first, are seeded as PyTorch's are, and stay for further passes with `persistent_workers`. `in_order=False` yields
-    batches as they become ready.  `pin_memory` has no effect, as there is no accelerator.
+    batches as they become ready.  With `pin_memory` they are in pinned memory, where there is
+    an accelerator to copy from it.
 
     `ValueError` for combinations that make no sense. While iterating: what the dataset raises, in a worker with the
     worker's traceback in the message; `RuntimeError` when a worker dies, or needs more than `timeout` seconds (0: any
@@ -258,7 +261,7 @@ class _BaseDataLoaderIter:
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
         self._shared_seed: int | None = None
-        _warn_of_pinning(loader)
+        self._pins = _pins(loader)
         self._num_yielded = 0
         self._said_length = loader._IterableDataset_len_called  # before this pass
         self._draw(first=True)
@@ -307,7 +310,7 @@ class _BaseDataLoaderIter:
             said = self._said_length
             if said is not None and self._num_yielded > said and self._dataset_kind == _DatasetKind.Iterable:
                 self._warn_of_length(said)
-            return data
+            return pin_memory(data) if self._pins else data
         except BaseException as error:
             shorten(error)
             raise
@@ -328,19 +331,23 @@ class _BaseDataLoaderIter:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
 
 
-def _warn_of_pinning(loader: DataLoader[Any]) -> None:
+def _pins(loader: DataLoader[Any]) -> bool:
+    """Whether batches go to pinned memory: where that was asked for, and there is an accelerator."""
     if not loader.pin_memory:
-        return
+        return False
     if loader.pin_memory_device:
         warnings.warn(
             "pin_memory_device is deprecated, the current accelerator will be used as the device,"
             f"ignore pin_memory_device='{loader.pin_memory_device}'.",
             stacklevel=5,
         )
+    if accelerator() is not None:
+        return True
     warnings.warn(
         "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
         stacklevel=5,
     )
+    return False
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):

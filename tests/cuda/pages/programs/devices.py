@@ -1,0 +1,217 @@
+"""Devices, streams and events."""
+
+import threading
+
+import pytest
+
+import rushlight as torch
+
+
+def page_devices() -> None:
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 2 and torch.cuda.unavailable_reason() is None
+    known = torch.cuda.get_device_properties(1)
+    assert known.name == torch.cuda.get_device_name("cuda:1") == "NVIDIA H200 (emulated)"
+    assert (known.major, known.minor) == torch.cuda.get_device_capability() == (9, 0)
+    assert known.total_memory == 256 << 20 and known.multi_processor_count == 132 and known.warp_size == 32
+    assert repr(known).startswith(
+        "_CudaDeviceProperties(name='NVIDIA H200 (emulated)', major=9, minor=0, total_memory=256MB"
+    )
+    assert torch.cuda.can_device_access_peer(0, 1) and torch.cuda.is_bf16_supported() and torch.cuda.is_tf32_supported()
+    assert "sm_90" in torch.cuda.get_arch_list() and "code=sm_80" in torch.cuda.get_gencode_flags()
+    with pytest.raises(AssertionError, match="Invalid device id 5"):
+        torch.cuda.get_device_name(5)
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        torch.cuda.synchronize("cpu")
+    with pytest.raises(RuntimeError, match="invalid device cuda:2: there are 2 devices"):
+        torch.ones(2, device="cuda:2")
+
+
+def page_the_current_device_is_a_threads_own() -> None:
+    assert torch.cuda.current_device() == 0
+    with torch.cuda.device(1):
+        assert (
+            torch.ones(1, device="cuda").device == torch.device("cuda:1")
+            and torch.accelerator.current_device_index() == 1
+        )
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.cuda.current_device()))
+        thread.start()
+        thread.join()
+        assert seen == [0]
+    assert torch.cuda.current_device() == 0
+    with torch.cuda.device_of(torch.ones(1, device="cuda:1")):
+        assert torch.cuda.current_device() == 1
+    with torch.cuda.device_of(torch.ones(1)):
+        assert torch.cuda.current_device() == 0
+    torch.cuda.set_device("cuda:1")
+    assert torch.cuda.current_device() == 1
+    torch.cuda.set_device(0)
+    with pytest.raises(RuntimeError, match="invalid device ordinal 9"):
+        torch.cuda.set_device(9)
+
+
+def page_the_accelerator_is_the_gpu() -> None:
+    assert torch.accelerator.is_available() and torch.accelerator.device_count() == 2
+    assert torch.accelerator.current_accelerator() == torch.device("cuda") and torch.device(1) == torch.device("cuda:1")
+    kept = torch.ones(1000, device="cuda")
+    assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() >= 4000
+    assert torch.accelerator.get_memory_info()[1] == 256 << 20 and kept.device.index == 0
+    torch.accelerator.synchronize()
+    stream = torch.Stream("cuda")
+    with stream:
+        assert torch.accelerator.current_stream() == stream == torch.cuda.current_stream()
+    assert torch.get_device_module("cuda") is torch.cuda
+
+
+def page_tensors_move() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    y = x.cuda(1)
+    assert y.is_cuda and y.device.index == 1 and y.get_device() == 1 and not x.is_cuda and y.cpu().equal(x)
+    assert y.t().cuda(0).cpu().equal(x.t()) and y.t().cuda(0).stride() == (1, 3)
+    assert torch.ones(2, device=0).device == torch.device("cuda:0") and x.to(1).device.index == 1
+    model = torch.nn.Linear(3, 2).cuda()
+    assert all(p.is_cuda for p in model.parameters()) and model(y.to(0)).shape == (2, 2)
+    with torch.device("cuda:1"):
+        assert torch.zeros(2).device.index == 1
+    with pytest.raises(
+        RuntimeError,
+        match="Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:1",
+    ):
+        y + x
+    with pytest.raises(RuntimeError, match="cuda:0 and cuda:1"):
+        y + y.cuda(0)
+    assert (y + torch.tensor(1.0)).device == y.device  # a number's tensor may be on the CPU
+    with pytest.raises(TypeError, match=r"Tensor.cpu\(\)"):
+        y.numpy()
+    assert torch.empty(0, device="cuda").data_ptr() == 0
+
+
+def page_streams_run_beside_each_other() -> None:
+    x = torch.ones(64, device="cuda")
+    side = torch.cuda.Stream()
+    assert torch.cuda.current_stream() == torch.cuda.default_stream() and torch.cuda.default_stream().cuda_stream == 0
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() == side and side.cuda_stream
+        y = x * 3
+    torch.cuda.current_stream().wait_stream(side)
+    y.record_stream(torch.cuda.current_stream())
+    assert y.sum().item() == 192.0
+    side.synchronize()
+    assert side.query() and side != torch.cuda.current_stream() and "cuda_stream=0x" in repr(side)
+    with torch.cuda.stream(None):
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert torch.cuda.Stream.priority_range() == (0, -5) and torch.cuda.Stream(priority=-1).priority == -1
+    with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0
+    same = torch.cuda.ExternalStream(side.cuda_stream)
+    assert same == side and same.__cuda_stream__() == (0, side.cuda_stream)
+    pool = {torch.cuda.Stream().cuda_stream for _ in range(100)}
+    assert len(pool) == 32
+
+
+def page_a_stream_that_does_not_wait_is_found() -> None:
+    """Memory freed on one stream is lent again while another may use it: an error that says what to do."""
+    torch.cuda.synchronize()
+    x, side = torch.ones(4096, device="cuda"), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        kept = x + 1
+    del x
+    with pytest.raises(RuntimeError, match="record_stream"):
+        torch.full((4096,), 7.0, device="cuda")
+    torch.cuda.synchronize()
+    assert kept.sum().item() == 8192.0
+
+
+def page_events() -> None:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    assert "uninitialized" in repr(begin)
+    begin.record()
+    y = torch.ones(8, device="cuda") * 2
+    end.record()
+    end.synchronize()
+    assert begin.elapsed_time(end) >= 0 and end.query() and end.cuda_event and y.sum().item() == 16.0
+    plain = torch.cuda.Event()
+    plain.record(torch.cuda.Stream())
+    plain.wait()
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        plain.elapsed_time(end)
+    with pytest.raises(RuntimeError, match="does not match recording stream's device"):
+        plain.record(torch.cuda.Stream("cuda:1"))
+    assert isinstance(plain, torch.Event) and isinstance(torch.cuda.Stream(), torch.Stream)
+
+
+def page_waiting_can_be_reported() -> None:
+    x = torch.ones(2, device="cuda")
+    with pytest.warns(UserWarning, match="prototype"):
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert torch.cuda.get_sync_debug_mode() == 2
+        with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+            x.cpu()
+    finally:
+        with pytest.warns(UserWarning):
+            torch.cuda.set_sync_debug_mode(0)
+    with pytest.raises(RuntimeError, match="expected one of"):
+        torch.cuda.set_sync_debug_mode("loud")
+
+
+def page_random_states() -> None:
+    torch.cuda.manual_seed_all(5)
+    assert torch.cuda.initial_seed() == 5
+    state = torch.cuda.get_rng_state()
+    first = torch.rand(5, device="cuda").cpu()
+    torch.cuda.set_rng_state(state)
+    assert torch.rand(5, device="cuda").cpu().equal(first)
+    assert len(torch.cuda.get_rng_state_all()) == len(torch.cuda.default_generators) == 2
+    with torch.random.fork_rng(devices=[0]):
+        torch.rand(3, device="cuda")
+    torch.manual_seed(9)
+    assert torch.cuda.initial_seed() == 9
+    torch.cuda.seed_all()
+    with pytest.raises(RuntimeError, match="3 states for 2 GPUs"):
+        torch.cuda.set_rng_state_all([state] * 3)
+
+
+def page_copies_between_devices() -> None:
+    comm, x = torch.cuda.comm, torch.arange(12.0, device="cuda").reshape(6, 2)
+    pieces = comm.scatter(x, [0, 1])
+    assert [p.device.index for p in pieces] == [0, 1] and comm.gather(pieces, destination=1).cpu().equal(x.cpu())
+    assert comm.gather(pieces, destination="cpu").equal(x.cpu())
+    assert [p.shape[0] for p in comm.scatter(x, [1, 0], chunk_sizes=[2, 4])] == [2, 4]
+    assert [t.device.index for t in comm.broadcast(x, [0, 1])] == [0, 1]
+    assert comm.reduce_add([x, x.to("cuda:1")], 0).cpu().equal(2 * x.cpu())
+    ((a, b), (c, d)) = comm.broadcast_coalesced([x, x[0]], [0, 1])
+    assert d.device.index == 1 and comm.reduce_add_coalesced([[a, b], [c, d]], 1)[1].cpu().equal(2 * x[0].cpu())
+    both = [torch.full((4,), 1.0, device="cuda:0"), torch.full((4,), 2.0, device="cuda:1")]
+    torch.cuda.nccl.all_reduce(both)
+    assert both[1].tolist() == both[0].tolist() == [3.0] * 4
+    out = [torch.empty(8, device=t.device) for t in both]
+    torch.cuda.nccl.all_gather(both, out)
+    assert out[1].tolist() == [3.0] * 8
+    with pytest.raises(RuntimeError, match="Exactly one of 'devices' and 'out'"):
+        comm.broadcast(x)
+
+
+def page_marks_for_profilers() -> None:
+    assert torch.cuda.nvtx.range_push("a") == 0 and torch.cuda.nvtx.range_push("b") == 1
+    assert torch.cuda.nvtx.range_pop() == 1 and torch.cuda.nvtx.range_pop() == 0
+    with torch.cuda.nvtx.range("step {}", 3):
+        torch.cuda.nvtx.mark("here")
+    torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("c"))
+    with torch.cuda.profiler.profile():
+        pass
+
+
+def page_what_is_not_there_says_so() -> None:
+    for call in (torch.cuda.utilization, torch.cuda.temperature, torch.cuda.list_gpu_processes):
+        with pytest.raises(RuntimeError, match="management library"):
+            call()
+    for call in (torch.cuda.current_blas_handle, torch.cuda.GreenContext.create, torch.cuda.CUDAPluggableAllocator):
+        with pytest.raises(NotImplementedError, match="rushlight has no"):
+            call()
+    torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
+    with pytest.raises(torch.cuda.CudaError, match="713"):
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(12345))

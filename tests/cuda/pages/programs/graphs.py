@@ -1,0 +1,127 @@
+"""Graphs of kernels."""
+
+import tempfile
+
+import pytest
+
+import rushlight as torch
+
+
+def page_a_graph_is_replayed_on_its_memory() -> None:
+    x = torch.full((4,), 3.0, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    assert not torch.cuda.is_current_stream_capturing()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        y = x * x
+        z = y + 1
+        del y  # its memory stays the graph's
+    assert not torch.cuda.is_current_stream_capturing()
+    for value in (1.0, 5.0):
+        x.fill_(value)
+        graph.replay()
+        assert z.tolist() == [value * value + 1] * 4
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other, pool=graph.pool()):
+        w = z + 1
+    other.replay()
+    assert w.tolist() == [27.0] * 4 and graph.get_graph_data()["nodes"] == 2
+    graph.reset()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+
+
+def page_streams_join_a_capture() -> None:
+    x, side, graph = torch.ones(4, device="cuda"), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = x * 2
+        torch.cuda.current_stream().wait_stream(side)
+        z = y + x
+    x.fill_(4.0)
+    graph.replay()
+    assert z.tolist() == [12.0] * 4
+
+
+def page_a_training_step() -> None:
+    """Forward, backward and the step as one graph, beside the same steps one by one."""
+    model, plain = (torch.nn.Linear(3, 2, device="cuda") for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    x, target = torch.randn(5, 3).cuda(), torch.randn(5, 2).cuda()
+
+    def step(m):
+        loss = (m(x) - target).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for p in m.parameters():
+                p.sub_(p.grad, alpha=0.1)
+                p.grad.zero_()
+
+    step(model), step(plain)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(model)
+    for _ in range(3):
+        graph.replay()
+        step(plain)
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine, theirs)
+
+
+def page_what_cannot_be_captured() -> None:
+    x = torch.ones(4, device="cuda")
+    for refused in (lambda: x.sum().item(), lambda: torch.cuda.synchronize(), lambda: x.cpu()):
+        graph = torch.cuda.CUDAGraph()
+        with pytest.raises(RuntimeError, match="STREAM_CAPTURE"), torch.cuda.graph(graph):
+            refused()
+        assert x.sum().item() == 4.0  # and the device goes on
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="non-default stream"):
+        graph.capture_begin()
+    with (
+        pytest.raises(RuntimeError, match="Expected `global`, `thread_local`, or `relaxed`"),
+        torch.cuda.graph(graph, capture_error_mode="loose"),
+    ):
+        pass
+    with pytest.raises(RuntimeError, match="without a capture"):
+        graph.capture_end()
+
+
+def page_a_graph_can_be_kept_and_drawn() -> None:
+    x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        y = x + 1
+    assert graph.raw_cuda_graph()
+    with pytest.raises(RuntimeError, match=r"until instantiate\(\)"):
+        graph.raw_cuda_graph_exec()
+    graph.instantiate()
+    assert graph.raw_cuda_graph_exec()
+    graph.replay()
+    assert y.tolist() == [2.0] * 4
+    with tempfile.TemporaryDirectory() as folder:
+        graph.debug_dump(f"{folder}/g.dot")
+        with open(f"{folder}/g.dot") as file:
+            assert "digraph" in file.read()
+
+
+def page_graphed_callables() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).cuda()
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).cuda()
+    plain.load_state_dict(model.state_dict())
+    model = torch.cuda.make_graphed_callables(model, (torch.randn(5, 3, device="cuda", requires_grad=True),))
+    for _ in range(2):
+        x = torch.randn(5, 3).cuda().requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        model.zero_grad(), plain.zero_grad()
+        one, other = model(x), plain(y)
+        assert torch.allclose(one, other)
+        (one * one).sum().backward()
+        (other * other).sum().backward()
+        assert torch.allclose(x.grad, y.grad, atol=1e-6)
+        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+    model.eval()
+    assert model(torch.ones(1, 3, device="cuda")).shape == (1, 2)  # not as it was captured: the module itself
+    with pytest.raises(TypeError, match="must contain only Tensors"):
+        torch.cuda.make_graphed_callables(lambda n: n, (3,))
