@@ -280,6 +280,10 @@ class Backend:
         """Whether an address of the host is of such memory."""
         return False
 
+    def device_at(self, address: int) -> int:
+        """The index of the device whose memory has an address."""
+        raise self._missing("devices of addresses")
+
     def export_memory(self, address: int, device: Device) -> Any:
         """Plain data by which `import_memory` of another process opens the memory at an address."""
         raise self._missing("memory that other processes can open")
