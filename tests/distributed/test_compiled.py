@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.distributed.programs import compiled_programs as programs
+from tests.distributed.programs import compiled_tensors as tensors
 from tests.distributed.ranks import Ranks
 
 import rushlight as torch
@@ -119,9 +120,23 @@ def test_small_reductions_become_one_where_asked_for(four: Ranks) -> None:
     assert four.run(programs.small_ones) == [1, 1, 1, 1]
 
 
-def test_tensors_over_a_mesh_end_a_program(four: Ranks) -> None:
-    for reasons in four.run(programs.over_mesh):
-        assert "a DTensor cannot be part of a recorded program yet" in reasons
+def test_modules_over_a_mesh_compile_to_what_they_are(four: Ranks) -> None:
+    four.run(programs.over_mesh, timeout=100.0)
+
+
+@pytest.mark.parametrize(
+    "case", [c if c == "perceptron" else pytest.param(c, marks=pytest.mark.slow) for c in tensors.CASES]
+)
+def test_training_steps_over_a_mesh_are_one_graph(four: Ranks, case: str) -> None:
+    for segments in four.run(tensors.parallel_steps, case, timeout=200.0):
+        assert len(segments) == 2
+        for launches in segments:
+            collectives = [name for name in launches if name in ("start", "start_there", "run", "run_there")]
+            assert len(collectives) >= (2 if case == "perceptron" else 8), launches
+
+
+def test_programs_know_how_their_tensors_lie(four: Ranks) -> None:
+    four.run(tensors.guarded, timeout=100.0)
 
 
 # ***** the pass by itself *****

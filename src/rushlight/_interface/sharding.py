@@ -7,7 +7,7 @@ from __future__ import annotations
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.one_call import CallGraph, graph_of_call
 from rushlight._engine.dispatch.graph_calls import graph_caller
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, Value
 from rushlight._transforms.sharding import Strategy, follow, local_shape, localize, stages, strategies
 from rushlight._transforms.sharding_rules import Part
 
@@ -16,6 +16,7 @@ __all__ = [
     "graph_of_call",
     "RecordingError",  # a call that is no graph
     "Graph",
+    "Value",
     "Strategy",  # a way to compute a graph on parts
     "strategies",  # all of them
     "follow",  # the one for given placements

@@ -138,6 +138,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.world = _world
     HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
+    HOOKS.wrappers["rushlight.distributed.tensor._api", "DTensor"] = ("_mesh", "_placed")
+    HOOKS.values.add("rushlight.distributed.tensor.placement_types")
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
     checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}
     HOOKS.handled |= {("rushlight._surface.checks", name): handler for name, handler in checks.items()}
@@ -145,7 +147,8 @@ def register(*compiling: Callable[[], bool]) -> None:
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
         "rushlight.onnx.importing.", "rushlight.serialization.gguf.packed",
         "rushlight.compiler.optimized_module", "rushlight.nn.parallel.distributed", "rushlight.nn.parallel.reducer",
-        "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit",
+        "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit", "rushlight.distributed.tensor._modules",
+        "rushlight.distributed.tensor.parallel.style",
     )  # fmt: skip
 
 
@@ -162,5 +165,6 @@ _COMMUNICATING: dict[str, frozenset[str]] = {
         "is_available", "get_node_local_rank",
     )),
     "c10d.world": frozenset(("rank", "size", "name")),
+    "tensor._api": frozenset(("from_local", "to_local", "redistribute", "full_tensor")),
     "device_mesh": frozenset(("get_rank", "get_local_rank", "get_group", "get_coordinate", "size")),
 }  # fmt: skip

@@ -43,6 +43,7 @@ class DeviceMesh:
         flat = self.mesh.reshape(-1).tolist()
         if len(set(flat)) != len(flat):
             raise RuntimeError(f"a rank is in a mesh once, got {flat}")
+        self._ranks = tuple(flat)
         self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
         self._groups = _groups
         if _groups is None and _init_backend:
@@ -223,7 +224,7 @@ class DeviceMesh:
     # ***** as a value *****
 
     def _key(self) -> tuple[Any, ...]:
-        return self.device_type, self.shape, tuple(self.mesh.reshape(-1).tolist()), self.mesh_dim_names
+        return self.device_type, self.shape, self._ranks, self.mesh_dim_names
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, DeviceMesh) and self._key() == other._key())

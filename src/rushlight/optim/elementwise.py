@@ -117,6 +117,12 @@ Change: TypeAlias = tuple[Any, Any, dict[str, Any], bool]
 _PLAIN = (Tensor, Parameter)  # most kinds: these have nothing to look for
 
 
+def _elements(tensors: list[Any]) -> Any:
+    """The plain tensors that hold the elements of some, where the kind of the first says which; else the tensors."""
+    kind = type(tensors[0])
+    return kind._elements(tensors) if kind not in _PLAIN and hasattr(kind, "_elements") else tensors
+
+
 class ElementwiseOptimizer(Optimizer):
     """A subclass names its state tensors (`_state`, made of zeros like the parameter) and counters, and defines
     `_numbers` and `_rule`.
@@ -262,8 +268,8 @@ class ElementwiseOptimizer(Optimizer):
             param, grad, kept, fresh = change
             tensors = [param, grad, *[kept[name] for name in states]] if states else [param, grad]
             dtype = flat_dtype(tensors)
-            if dtype is None and type(param) not in _PLAIN and hasattr(type(param), "_elements"):
-                tensors = type(param)._elements(tensors)  # a kind of tensor whose elements are in plain ones
+            if dtype is None:
+                tensors = _elements(tensors)
                 dtype = flat_dtype(tensors)
             if dtype is not None and (not counts or is_counter(kept["step"])):
                 taken.append((dtype, tensors, kept, fresh))
@@ -315,6 +321,8 @@ class ElementwiseOptimizer(Optimizer):
                 known[kind] = found
         rule, numbers = found
         tensors = [param, grad, *[kept[name] for name in names]]
+        if not group.get("differentiable"):
+            tensors = _elements(tensors)
         if param.is_complex():
             tensors = [rushlight.view_as_real(x) for x in tensors]
         if not group.get("differentiable") and update_recorded(rule, tensors, numbers):

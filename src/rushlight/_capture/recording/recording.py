@@ -98,6 +98,15 @@ class Recording:
         STATE.word &= ~RECORDING
 
     @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A time in which this thread records nothing."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    @contextmanager
     def continued(self) -> Iterator[None]:
         """The time of the recording, whether it is that now or not."""
         if STATE.recording is self:

@@ -26,8 +26,10 @@ from typing import Any, cast
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.trace.guards.sources import Reads, Source
+from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
 from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -213,6 +215,8 @@ class Outside:
         self.hosted: dict[str, tuple[Source, Any]] = {}
         self.host_number: Callable[[float], Any] = float
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
+        self.wrappers: list[wrappers.Given] = []
+        self.spread: Callable[[], None] = lambda: None  # called when a wrapper comes in
         self.kept: list[Any] = []
         self.arrays: dict[int, Source] = {}  # of NumPy's arrays in the trace, by identity
         self.array: Callable[[Any, Source], Any] = lambda value, source: None
@@ -223,6 +227,8 @@ class Outside:
     def release(self) -> None:
         """Forget all that came in."""
         self.host_number, self.dropped, self.array = float, None, lambda value, source: None
+        self.spread = lambda: None
+        self.wrappers.clear()
         self.arrays.clear()
         for lazy in list(self.ending.values()):
             lazy.dropped = None
@@ -318,6 +324,7 @@ class Outside:
                 return found
         if (
             kind.__module__ in _VALUE_MODULES
+            or kind.__module__ in HOOKS.values
             or "numpy" in sys.modules
             and isinstance(value, sys.modules["numpy"].generic)
         ):
@@ -409,20 +416,34 @@ class Outside:
         self.reads.check(source, f"{{}}.__code__ is {constants.name(value.__code__)}")
         self.reads.check(source, f"{{}}.__globals__ is {constants.name(value.__globals__)}")
 
-    def _wrap_tensor(self, value: Tensor, source: Source) -> Tensor:
+    def _wrap_tensor(self, value: Tensor, source: Source, varies: bool = True) -> Tensor:
         constants, place = self.reads.constants, str(source)
-        layout = self.varying.layout(value, place, source)
+        facts = wrappers.facts(value)
+        layout = self.varying.layout(value, place, source) if varies and facts is None else value._spec
         self.reads.check(
             source,
             f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(layout)}"
             f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}"
             f" and {constants.name(autograd_facts)}({{}}) == {autograd_facts(value)}",
         )
-        made = self.stand_in(value, layout=layout)
+        if facts is None:
+            made = self.stand_in(value, layout=layout)
+        else:
+            self.spread()
+            made = wrappers.stand_in(self, value, source, facts, grad_condition(value))
         self.kept.append(made)
         self.tensors[id(made)] = (value, source)
         self.hooks(value, made, source)
         return made
+
+    def part(self, value: Tensor, source: Source) -> Tensor:
+        """What the trace works on in the place of a tensor inside of a wrapper, whose sizes are what they are."""
+        known = self.values.get(id(value))
+        if known is None:
+            known = self._wrap_tensor(value, source, False)
+            self.kept.append(value)
+            self.values[id(value)], self.sources[id(value)] = known, source
+        return cast("Tensor", known)
 
     def _wrap_container(self, value: Any, source: Source) -> Any:
         constants, kind = self.reads.constants, type(value)

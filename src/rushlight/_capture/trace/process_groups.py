@@ -16,7 +16,7 @@ from rushlight._engine.core.tensor import Tensor
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["called", "communicates"]
+__all__ = ["called", "communicates", "depends"]
 
 
 def communicates(function: types.FunctionType) -> bool:
@@ -27,17 +27,22 @@ def communicates(function: types.FunctionType) -> bool:
 
 def called(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a call gives: tensors of the recording, a rank or a size."""
-    world = HOOKS.world()
-    default = tracer.constants.name(world.default)
-    tracer.reads.check(tracer.reads.constant(world), f"{{}}.default is {default}")
+    depends(tracer)
     for x in (*args, *kwargs.values()):
         _guard(tracer, x)
-    tracer.unkept = "it communicates with other processes"
     made = tracer.native(function, *args, **kwargs)
     for x in made if isinstance(made, (tuple, list)) else (made,):
         if isinstance(x, Tensor) and not tracer.rec.is_recorded(x):
             raise Break(f"{function.__qualname__}() gives a tensor that is not recorded")
     return tracer.wrap_constant(made) if hasattr(made, "group_name") else made
+
+
+def depends(tracer: Tracer) -> None:
+    """Require that the default group is the same."""
+    world = HOOKS.world()
+    default = tracer.constants.name(world.default)
+    tracer.reads.check(tracer.reads.constant(world), f"{{}}.default is {default}")
+    tracer.unkept = "it communicates with other processes"
 
 
 def _guard(tracer: Tracer, value: Any) -> None:

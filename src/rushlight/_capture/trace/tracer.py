@@ -20,7 +20,7 @@ from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace import calls, classes
+from rushlight._capture.trace import calls, classes, process_groups
 from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.guards import checks
@@ -85,6 +85,7 @@ class Tracer(Undocumented, Operations):
         self.reads = Reads(self.constants)
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
+        self.outside.spread = functools.partial(process_groups.depends, self)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
         rec.captures_elements = settings.numbers and HOOKS.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
@@ -291,6 +292,7 @@ class Tracer(Undocumented, Operations):
             and not isinstance(value, (Tensor, HostNumber))
             and not is_plain(value)
             and not isinstance(value, type)
+            and kind.__module__ not in HOOKS.values
         )
 
     def method_of(self, value: Any, name: str) -> Any:
@@ -1009,6 +1011,8 @@ class Tracer(Undocumented, Operations):
             raise Break(f"iterates over a {type(obj).__name__} from outside")
         if self.is_user_object(obj) and self.method_of(obj, "__getitem__") is not None:
             return _indexed(self, obj)
+        if type(obj) in (list, tuple):
+            return self.noted(iter(obj))  # it looks into no item
         return self.native(iter, obj)
 
     def advance(self, iterator: Any) -> Any:

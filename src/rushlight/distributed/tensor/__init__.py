@@ -15,17 +15,8 @@ from __future__ import annotations
 
 from rushlight.distributed.device_mesh import DeviceMesh as DeviceMesh
 from rushlight.distributed.device_mesh import init_device_mesh as init_device_mesh
-from rushlight.distributed.tensor._api import (
-    DTensor,
-    distribute_module,
-    distribute_tensor,
-    empty,
-    full,
-    ones,
-    rand,
-    randn,
-    zeros,
-)
+from rushlight.distributed.tensor._api import DTensor, distribute_tensor, empty, full, ones, rand, randn, zeros
+from rushlight.distributed.tensor._modules import distribute_module
 from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 
 __all__ = [

@@ -15,7 +15,7 @@ from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
 from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard
 
-__all__ = ["DTensor", "distribute_module", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
+__all__ = ["DTensor", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
 
 Placements = tuple[Placement, ...]
 
@@ -299,34 +299,6 @@ def distribute_tensor(
         if isinstance(placement, Shard):
             local = shard_of(local, placement.dim, mesh, axis)
     return DTensor(local, mesh, placed, tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
-
-
-def distribute_module(
-    module: Any,
-    device_mesh: DeviceMesh | None = None,
-    partition_fn: Callable[[str, Any, DeviceMesh], None] | None = None,
-    input_fn: Callable[[Any, Any, DeviceMesh], Any] | None = None,
-    output_fn: Callable[[Any, Any, DeviceMesh], Any] | None = None,
-) -> Any:
-    """A module whose parameters and buffers are spread over a mesh: by `partition_fn(name, submodule, mesh)`, and replicated
-    where that leaves them.  `input_fn` and `output_fn` change inputs and outputs.
-    """
-    mesh = device_mesh or _all_processes()
-    for name, part in module.named_modules():
-        if partition_fn is not None:
-            partition_fn(name, part, mesh)
-        for key, parameter in part._parameters.items():
-            if parameter is not None and not isinstance(parameter, DTensor):
-                placed = distribute_tensor(parameter.detach(), mesh)
-                part.register_parameter(key, rushlight.nn.Parameter(placed, parameter.requires_grad))
-        for key, buffer in part._buffers.items():
-            if buffer is not None and not isinstance(buffer, DTensor):
-                part._buffers[key] = distribute_tensor(buffer, mesh)
-    if input_fn is not None:
-        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, mesh))
-    if output_fn is not None:
-        module.register_forward_hook(lambda m, inputs, outputs: output_fn(m, outputs, mesh))
-    return module
 
 
 def _factory(

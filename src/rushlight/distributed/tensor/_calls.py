@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import rushlight
@@ -20,6 +21,7 @@ from rushlight._interface.sharding import (
     Part,
     RecordingError,
     Strategy,
+    Value,
     follow,
     graph_caller,
     graph_of_call,
@@ -107,8 +109,9 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
         return _direct(func, flat, tree, tensors, dtensor)
     recorded = _RECORDED.get(key)
     if recorded is None:
-        recorded = _RECORDED[key] = _record(func, flat, tree, tensors)
-        recorded.like_inputs = (kwargs or {}).get("device") is None
+        with nullcontext() if STATE.recording is None else STATE.recording.paused():
+            recorded = _RECORDED[key] = _record(func, flat, tree, tensors)
+        recorded.like_inputs = (kwargs or {}).get("device") in (None, tensors[0]._local_tensor.device)
         if recorded.graph is not None and _is_uniform(recorded.graph, tensors):
             _UNIFORM[loose] = recorded.graph.changed
     if recorded.graph is None:
@@ -278,16 +281,15 @@ def _planned(name: str, recorded: Recorded, tensors: Sequence[Any], mesh: Any, d
     placed = tuple(x.placements for x in tensors)
     plan = recorded.plans.get(placed)
     if plan is None:
-        plan = recorded.plans[placed] = _plan(graph, tensors, mesh)
+        plan = recorded.plans[placed] = _plan(graph, tensors, mesh, recorded.like_inputs)
     held = [
         redistribute(tensors[n]._local_tensor, tensors[n].shape, mesh, tensors[n].placements, plan.inputs[n])
         for n in graph.reads
     ]
     found: Sequence[Tensor] = ()
     for caller, reads, reductions in plan.steps:
-        found = caller(*[held[k] for k in reads])
-        if recorded.like_inputs and not reads and found and found[0].device != tensors[0]._local_tensor.device:
-            found = [x.to(tensors[0]._local_tensor.device) for x in found]
+        operands = [held[k] for k in reads]
+        found = caller(*operands if reads or not recorded.like_inputs else [tensors[0]._local_tensor])
         for x, (axis, kind) in zip(found, reductions, strict=False):
             held.append(reduce_along(x, mesh, axis, kind))
     return _results(name, graph, plan, found, tensors, mesh, dtensor)
@@ -326,10 +328,11 @@ def _results(
     return build(graph.structure)
 
 
-def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any) -> Plan:
+def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any, like_inputs: bool) -> Plan:
     """The cheapest way for certain placements, axis by axis.
 
-    All processes decide alike: only ways that exist for the parts of each of them are looked at.
+    All processes decide alike: only ways that exist for the parts of each of them are looked at.  What is made of nothing
+    is computed where the inputs are (`like_inputs`): its graph takes one that it does not read.
     """
     coordinate = mesh.get_coordinate()
     mine, others = recorded.graph, [recorded.graph]
@@ -360,7 +363,13 @@ def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any) -> Plan:
     if order != list(axes):
         inputs = {n: nested(placed, order, mesh.shape) for n, placed in inputs.items()}
         outputs = [nested(placed, order, mesh.shape) for placed in outputs]
-    steps = [(graph_caller(s.graph, "sharded"), s.reads, s.reductions) for s in stages(mine)]
+    steps = []
+    for stage in stages(mine):
+        graph = stage.graph
+        if like_inputs and not stage.reads:
+            local = tensors[0]._local_tensor
+            graph = Graph([Value(tuple(local.shape), local.dtype)], graph.nodes, graph.outputs)
+        steps.append((graph_caller(graph, "sharded"), stage.reads, stage.reductions))
     return Plan(inputs, steps, outputs)
 
 

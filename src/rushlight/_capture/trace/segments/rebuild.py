@@ -18,6 +18,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
+from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
 from rushlight._capture.trace.outside import (
@@ -143,6 +144,8 @@ class Rebuild:
             return self.source(known[1])
         if not self.tracer.rec.is_recorded(value):
             raise Unbuildable("a tensor that was not recorded", value)
+        if wrappers.facts(value) is not None:
+            return wrappers.expression(self, value)
         self.outputs.append(value)
         name = f"o[{len(self.outputs) - 1}]"
         self.places[id(value)] = name
@@ -388,6 +391,7 @@ class Rebuild:
         for function, args in self.tracer.effects:
             self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
         self.attribute_writes()
+        wrappers.write_gradients(self)
         for lazy in self.outside.lazies.values():
             if lazy.value is ABSENT and lazy.appended:
                 owner = self.source(lazy.source)

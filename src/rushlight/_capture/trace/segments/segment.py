@@ -19,6 +19,7 @@ from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
+from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.guards.asking import ERRORS, Conditions
 from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
@@ -371,7 +372,9 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     if tracer.settings.backend is not None:
         return _foreign(tracer, rebuild)
     try:
-        _check_histories([*rebuild.outputs, *rec.changed()])
+        left = [*rebuild.outputs, *rec.changed()]
+        _check_histories(left)
+        wrappers.check_histories(tracer.outside, left)
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None

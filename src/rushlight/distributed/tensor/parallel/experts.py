@@ -9,7 +9,7 @@ from rushlight import Tensor
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.device_mesh import DeviceMesh
 from rushlight.distributed.nn.functional import all_to_all_single
-from rushlight.distributed.tensor._api import distribute_module
+from rushlight.distributed.tensor._modules import distribute_module
 from rushlight.distributed.tensor.parallel.style import ParallelStyle, divide_parameter
 from rushlight.distributed.tensor.placement_types import Shard
 from rushlight.nn import Module

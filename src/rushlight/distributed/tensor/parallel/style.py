@@ -13,7 +13,8 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight.distributed.device_mesh import DeviceMesh
-from rushlight.distributed.tensor._api import DTensor, distribute_module, distribute_tensor
+from rushlight.distributed.tensor._api import DTensor, distribute_tensor
+from rushlight.distributed.tensor._modules import distribute_module
 from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard
 from rushlight.nn import Embedding, Linear, Module, Parameter
 

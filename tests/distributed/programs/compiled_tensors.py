@@ -1,0 +1,182 @@
+"""What the ranks of `test_compiled` do with tensors over a mesh: compiled training steps beside eager ones, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight as torch
+import rushlight.nn as nn
+import rushlight.nn.functional as F
+from rushlight.distributed.device_mesh import init_device_mesh
+from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from rushlight.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+WORDS, WIDTH, HEADS, LENGTH = 32, 16, 4, 8
+
+
+class Perceptron(nn.Module):
+    """Two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(torch.relu(self.up(x)))
+
+
+class Attention(nn.Module):
+    """Causal attention whose number of heads follows from its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        rows, length, _ = x.shape
+        q, k, v = (part(x).view(rows, length, -1, WIDTH // HEADS).transpose(1, 2) for part in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(y.transpose(1, 2).reshape(rows, length, -1))
+
+
+class Block(nn.Module):
+    """Attention, then two layers, each behind a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.up, self.down = Attention(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attention(self.first(x))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class GPT(nn.Module):
+    """A small language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, index: Any) -> Any:
+        x = self.words(index) + self.places(torch.arange(index.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def tensor_parallel(net: Any, mesh: Any) -> Any:
+    """Megatron's division of each block."""
+    if isinstance(net, Perceptron):
+        return parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    plan = {f"attention.{name}": ColwiseParallel() for name in "qkv"}
+    for block in net.blocks:
+        parallelize_module(
+            block, mesh, {**plan, "attention.o": RowwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
+        )
+    whole = ColwiseParallel(output_layouts=Replicate())
+    return parallelize_module(net, mesh, {"words": RowwiseParallel(input_layouts=Replicate()), "head": whole})
+
+
+def sequence_parallel(net: Any, mesh: Any) -> Any:
+    """The same, with norms and residuals on parts of the sequence."""
+    into = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
+    plan = {f"attention.{name}": ColwiseParallel() for name in "qkv"} | {
+        "first": SequenceParallel(), "second": SequenceParallel(), "attention.o": into, "down": into,
+        "attention": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+    }  # fmt: skip
+    for block in net.blocks:
+        parallelize_module(block, mesh, plan)
+    return parallelize_module(net, mesh, {
+        "words": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
+        "places": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(0), use_local_output=False),
+        "norm": SequenceParallel(), "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+    })  # fmt: skip
+
+
+CASES: dict[str, tuple[Any, Any, Any]] = {
+    "perceptron": (Perceptron, tensor_parallel, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "gpt": (GPT, tensor_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
+    "sequence": (GPT, sequence_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
+}
+
+
+def plain(x: Any) -> Any:
+    """A tensor as every process has it whole."""
+    return x.full_tensor() if isinstance(x, DTensor) else x.detach()
+
+
+def trained(case: str, mesh: Any, compiles: bool) -> tuple[list[Any], Any]:
+    """Losses, parameters, gradients and what the optimizer keeps after three steps, and the step."""
+    make, divide, optimizing = CASES[case]
+    torch.manual_seed(0)
+    net = divide(make(), mesh)
+    optimizer = optimizing(net.parameters())
+
+    def step(given: Any) -> Any:
+        optimizer.zero_grad()
+        if make is Perceptron:
+            loss = net(given).square().sum()
+        else:
+            loss = F.cross_entropy(net(given[:, :-1]).flatten(0, 1), given[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    if compiles:
+        step = torch.compile(step, fullgraph=True)
+    given = torch.randn(4, 6) if make is Perceptron else torch.randint(0, WORDS, (3, LENGTH + 1))
+    losses = [step(given) for _ in range(3)]
+    kept = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor)]
+    tensors = [*net.parameters(), *[p.grad for p in net.parameters()], *kept]
+    return [*losses, *map(plain, tensors)], step
+
+
+def parallel_steps(rank: int, size: int, case: str) -> list[list[str]]:
+    """The launches of each segment of a compiled step, whose results are those of the eager one."""
+    mesh = init_device_mesh("cpu", (size,))
+    (eager, _), (compiled, step) = trained(case, mesh, False), trained(case, mesh, True)
+    assert len(eager) == len(compiled)
+    for k, (a, b) in enumerate(zip(eager, compiled, strict=True)):
+        assert torch.equal(a, b), (case, k, a, b)
+    segments = step._compiled.entry.segments
+    assert all(segment.finished for segment in segments)
+    return [[launch.launch.keep.__name__ if launch.launch.host else "kernel" for launch in s.program.compile().launches]
+            for s in segments]  # fmt: skip
+
+
+def guarded(rank: int, size: int) -> None:
+    """Another placement, mesh, class or gradient of what a compiled function was given makes another program."""
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(8.0 * size).reshape(2 * size, 4)
+    compiled = torch.compile(lambda x: (x * 2).to_local().sum(), fullgraph=True)
+    segments = compiled._compiled.entry.segments
+    found = []
+    for placement in (Shard(0), Replicate(), Shard(1), Shard(0)):
+        x = distribute_tensor(whole, mesh, [placement])
+        found.append(compiled(x).item())
+        assert found[-1] == (x._local_tensor * 2).sum().item()
+    assert len(segments) == 3
+    weight = distribute_tensor(whole, mesh, [Shard(0)]).requires_grad_()
+
+    @torch.compile
+    def step() -> None:
+        (weight * weight).to_local().sum().backward()
+
+    for turn in range(1, 4):
+        step()
+        assert torch.equal(weight.grad.full_tensor(), 2 * turn * whole)
+    weight.grad = None
+    step()
+    assert torch.equal(weight.grad.full_tensor(), 2 * whole)
+    assert weight.grad.placements == (Shard(0),) and len(step._compiled.entry.segments) == 2
