@@ -333,3 +333,55 @@ def test_changes_in_place_become_new_values() -> None:
         wanted = model(x)
     for have, want in zip(found, wanted, strict=True):
         assert torch.allclose(have, want, atol=1e-6)
+
+
+class _Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, least: float, most: float) -> torch.Tensor:
+        return x.clamp(least, most)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None, None
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, least: float, most: float) -> Any:
+        return g.op("my.domain::Clipped", x, least_f=least, most_f=most)
+
+
+class _SumAndProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x + y, x * y
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, y: Any) -> Any:
+        return g.op("Add", x, y), g.op("Mul", x, y)
+
+
+def test_functions_write_themselves_in_the_classic_form(tmp_path: Path) -> None:
+    import onnx
+    import onnxruntime
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            both = _SumAndProduct.apply(x, x + 1)
+            return both[1] - both[0]
+
+    x, path = torch.randn(4, 3), str(tmp_path / "model.onnx")
+    torch.onnx.export(Model(), (x,), path, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "n"}})
+    assert [n.op_type for n in onnx.load(path).graph.node] == ["Add", "Add", "Mul", "Sub"]
+    y = torch.randn(7, 3)
+    found = onnxruntime.InferenceSession(path).run(None, {"x": y.numpy()})[0]
+    assert abs(found - Model()(y).numpy()).max() < 1e-6
+
+    class Clipping(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return _Clipped.apply(x, -0.5, 0.5) * 2
+
+    torch.onnx.export(Clipping(), (x,), path, dynamo=False)
+    nodes = onnx.load(path).graph.node
+    assert [(n.domain, n.op_type) for n in nodes] == [("my.domain", "Clipped"), ("", "Mul")]
+    assert {a.name: a.f for a in nodes[0].attribute} == {"least": -0.5, "most": 0.5}
+    torch.onnx.export(Clipping(), (x,), path, dynamo=True)  # which exports what `forward` computes
+    assert [n.op_type for n in onnx.load(path).graph.node] == ["Clip", "Mul"]

@@ -402,6 +402,10 @@ class Function(FunctionBase, metaclass=FunctionMeta):
                 )
         elif kwargs:
             named, args = kwargs, (*args, *kwargs.values())
+        if "exported" in TRANSFORMS:
+            handled, made = TRANSFORMS["exported"](cls, args)
+            if handled:
+                return made, None
         if "function" in TRANSFORMS:
             handled, made = TRANSFORMS["function"](cls, args)
             if handled:

@@ -15,7 +15,7 @@ from rushlight.onnx.exporting.table import Call
 from rushlight.onnx.exporting.values import OnnxTensor, Value, element_type, numpy_dtype
 from rushlight.onnx.exporting.writer import Writer
 
-__all__ = ["Custom", "GraphContext", "custom_table", "register", "unregister"]
+__all__ = ["Custom", "GraphContext", "custom_table", "finished", "register", "unregister"]
 
 np: Any = LazyModule("numpy")
 
@@ -87,7 +87,7 @@ def custom_table(table: Mapping[Any, Any] | None, opset: int) -> Custom:
     return Custom(table or {}, opset)
 
 
-def _finished(call: Call, made: Any) -> Any:
+def finished(call: Call, made: Any) -> Any:
     """Results with the dtypes and shapes that the program says."""
     values = [made] if isinstance(made, Value) else list(made)
     for value, (dtype, shape) in zip(values, call.results, strict=False):
@@ -107,7 +107,7 @@ def _translation(given: Any) -> Callable[..., Any]:
         failure: Exception | None = None
         for function in functions:
             try:
-                return _finished(call, _run(call, function, args, kwargs))
+                return finished(call, _run(call, function, args, kwargs))
             except TypeError as error:  # another number of arguments: the next overload may fit
                 failure = error
         raise OnnxExporterError(f"no function of custom_translation_table fits the call: {failure}") from failure
@@ -296,7 +296,7 @@ def _symbolic(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             made = function(GraphContext(call), *given)
         except (AttributeError, TypeError) as error:
             raise SymbolicValueError(f"the symbolic function of {name} failed: {error}") from error
-        return _finished(call, made)
+        return finished(call, made)
 
     translate.takes_node = True  # type: ignore[attr-defined]
     return translate

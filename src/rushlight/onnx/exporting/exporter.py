@@ -17,6 +17,7 @@ from rushlight.onnx.exporting import optimize
 from rushlight.onnx.exporting.build import built
 from rushlight.onnx.exporting.capture import axes_as_shapes, captured, dim_names, exporting, without_names
 from rushlight.onnx.exporting.custom import custom_table
+from rushlight.onnx.exporting.functions import written_by_functions
 from rushlight.onnx.exporting.program import ONNXProgram
 from rushlight.onnx.exporting.values import import_onnx
 
@@ -108,7 +109,8 @@ def exported(model: Any, args: Any, kwargs: Any, options: Options) -> ONNXProgra
     opset, older = _opset(options.opset)
     named, shapes = _shapes(model, args, kwargs, options)
     custom = custom_table(options.custom, opset)
-    with exporting(), _mode(model, options.training):
+    functions = contextlib.nullcontext() if options.dynamo else written_by_functions()
+    with exporting(), functions, _mode(model, options.training):
         with timed(options, "capture"):
             program = captured(model, args, kwargs, shapes, custom)
         with timed(options, "translate"):

@@ -13,7 +13,7 @@ from rushlight.library import Library
 from rushlight.onnx.exporting.table import TABLE, Call, translates
 from rushlight.onnx.exporting.values import Value, element_type
 
-__all__ = ["attention", "decompositions", "library", "rotary", "symbolic"]
+__all__ = ["FUNCTION", "OTHERS", "attention", "decompositions", "library", "rotary", "symbolic"]
 
 _ATTRS = (
     "str[] attr_keys, str[] attr_types, int[] attr_pos, int[] attr_ints, float[] attr_floats, str[] attr_strs, "
@@ -117,8 +117,14 @@ def _decoded(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
+FUNCTION = "rushlight.function"  # domain of nodes that functions write
+OTHERS: dict[str, Callable[..., list[Value]]] = {}  # domains whose nodes become others
+
+
 def _written(call: Call, inputs: Sequence[Value | None], kind: str, kwargs: Mapping[str, Any]) -> list[Value]:
     domain = kwargs.get("domain") or ""
+    if domain in OTHERS:
+        return OTHERS[domain](call, inputs, _decoded(kwargs))
     domain = "" if domain == "ai.onnx" else domain
     version = kwargs.get("version")
     if domain:

@@ -174,7 +174,9 @@ class Packing:
                     found = convert(values.at(value, (*batch, Dim(fn.add(first, t, depth), depth), along)))
                     both.append(splat_to(fn, found, width))
                 order = [lane for t in range(width) for lane in (t, width + t)]
-                self.put(made, (*batch, Dim(pair, depth), Dim(n0, fn.here)), self.shuffled(both[0], both[1], order), True)
+                self.put(
+                    made, (*batch, Dim(pair, depth), Dim(n0, fn.here)), self.shuffled(both[0], both[1], order), True
+                )
                 return []
 
             fn.loop(0, n, width, (), column)
