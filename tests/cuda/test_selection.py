@@ -51,6 +51,7 @@ def outcomes() -> dict[str, str]:
     return outcomes_of(PRELUDE, CASES)
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("name", CASES)
 def test_on_an_emulated_gpu(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == ""

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any, NoReturn
 
+from rushlight._backends.precision import FP32_PRECISION
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.creation import as_tensor, python_dtype, tensor
@@ -150,7 +151,7 @@ def get_float32_matmul_precision() -> str:
 
 _PRECISION = ["highest"]
 # (Backend, operator) -> the precision that a program allows inside of float32 operations; no entry: not set.
-FP32_PRECISION: dict[tuple[str, str], str] = {("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32"}
+FP32_PRECISION.changed.append(clear_plans)
 
 
 @public

@@ -14,6 +14,7 @@ import rushlight._backends.cuda.gemm.dot
 import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished
+from rushlight._backends.cpu.gemm.prepare import narrowed
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
 from rushlight._types.layout import numel
@@ -28,7 +29,10 @@ class _CudaLibrary(Library):
     """The routines declared by `extern`."""
 
     def after(self, graph: Graph) -> Graph:
-        """Biases, paddings and roundings become parameters of convolutions."""
+        """Products of widened numbers are of the narrow ones; biases, paddings and roundings are parts of
+        convolutions.
+        """
+        graph = narrowed(graph)
         return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
     def replacement(self, node: Node) -> Any:

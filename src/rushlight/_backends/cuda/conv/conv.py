@@ -36,13 +36,13 @@ def convolution_steps(
     out, p = call.outputs[0], call.params
     if not numel(out.shape):
         return []
-    names = ("stride", "spread", "dilation", "lo", "size")
-    geometry = Geometry(w.shape[3:], *(tuple(p[name]) for name in names), p["flip"])
+    stride, spread, dilation, lo, size = (tuple(p[name]) for name in ("stride", "spread", "dilation", "lo", "size"))
+    geometry = Geometry(w.shape[3:], stride, spread, dilation, lo, size, p["flip"])
     bias, sums = more[0] if more else None, out.dtype.wide
     inner = w.shape[2] * geometry.taps
     if epilogue is None and tile is None and w.shape[1] < _FEW and inner <= _SHORT:
         return [direct_launch(x, w, bias, out, geometry, sums)]
-    product = as_product(x, w, out, geometry, sums, float32_precision())
+    product = as_product(x, w, out, geometry, sums, float32_precision("conv"))
     groups, rows, outs = product.out.shape
     tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
     splits = splits or count_splits(tile, groups, rows, outs, inner)

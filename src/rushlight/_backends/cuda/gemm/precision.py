@@ -1,24 +1,17 @@
 """How float32 products are rounded: PyTorch's switches for TF32.
 
-`ieee` multiplies float32 as it is; `tf32` rounds operands to 10 bits of mantissa, on tensor cores; `tf32x3` sums three
-such products and is nearly as exact as float32.
+`ieee` multiplies float32 as it is; `tf32` rounds operands to 10 bits of mantissa, on tensor cores.
+`torch.backends.cuda.matmul.allow_tf32` and `torch.set_float32_matmul_precision` choose for products,
+`torch.backends.cudnn.allow_tf32` for convolutions, which here are exact until a program has set it.
 """
 
 from __future__ import annotations
 
-__all__ = ["float32_precision", "set_float32_precision"]
+from rushlight._backends.precision import FP32_PRECISION
 
-_CHOICES = ("ieee", "tf32", "tf32x3")
-_chosen = ["ieee"]
-
-
-def float32_precision() -> str:
-    """What products and convolutions of float32 use now."""
-    return _chosen[0]
+__all__ = ["float32_precision"]
 
 
-def set_float32_precision(choice: str) -> None:
-    """Programs compiled from now on use it; ValueError for an unknown choice."""
-    if choice not in _CHOICES:
-        raise ValueError(f"the precision of float32 products is one of {', '.join(_CHOICES)}, not {choice!r}")
-    _chosen[0] = choice
+def float32_precision(operation: str = "matmul") -> str:
+    """What products (`matmul`) or convolutions (`conv`) that are compiled now use."""
+    return "tf32" if FP32_PRECISION.allowed("cuda", operation) in ("tf32", "bf16") else "ieee"

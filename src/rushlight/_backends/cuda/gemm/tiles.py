@@ -14,7 +14,7 @@ __all__ = ["TileShape", "choose_tile", "count_splits"]
 _PROGRAMS = 128  # so many programs fill a card
 _LEAST_DEPTH = 512  # of the inner dim, that a part of it is worth a program of its own
 _MOST_SPLITS = 32
-_LEAST_AREA = 16 * 64  # of a tile, unless the result is narrower
+_LEAST = 32  # rows and columns of a tile, where the result has as many
 
 
 class TileShape(NamedTuple):
@@ -50,8 +50,11 @@ def _table(a: DType, sums: DType) -> tuple[TileShape, ...]:
 def choose_tile(a: DType, sums: DType, batch: int, rows: int, columns: int) -> TileShape:
     """The largest tile that leaves few of its elements empty and makes enough programs; else the one that makes most."""
     table = _table(a, sums)
-    fitting = [t for t in table if t.rows < 2 * max(rows, 16) and t.columns < 2 * max(columns, 16)]
-    fitting = [t for t in fitting if t.rows * t.columns >= _LEAST_AREA] or fitting
+    fitting = [
+        t
+        for t in table
+        if min(rows, _LEAST) <= t.rows < 2 * max(rows, 16) and min(columns, _LEAST) <= t.columns < 2 * max(columns, 16)
+    ] or list(table[-1:])
     for tile in fitting:
         if batch * _parts(rows, tile.rows) * _parts(columns, tile.columns) >= _PROGRAMS:
             return tile

@@ -1,0 +1,39 @@
+"""The precision inside of float32 operations that programs allow, by library and kind of operation.
+
+>>> from rushlight._backends.precision import FP32_PRECISION
+>>> FP32_PRECISION.allowed("cuda", "matmul")
+'none'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+__all__ = ["FP32_PRECISION"]
+
+Key = tuple[str, str]  # a library and a kind of operation, or "all"
+
+
+class _Precisions(dict[Key, str]):
+    """Words by library and kind; `changed` are called when one changes, `told` are those that a program has set."""
+
+    def __init__(self, begin: Mapping[Key, str]) -> None:
+        super().__init__(begin)
+        self.told: set[Key] = set()
+        self.changed: list[Callable[[], None]] = []
+
+    def __setitem__(self, key: Key, word: str) -> None:
+        super().__setitem__(key, word)
+        self.told.add(key)
+        for function in self.changed:
+            function()
+
+    def allowed(self, library: str, operation: str) -> str:
+        """What a program has allowed, "none" where it has said nothing: defaults count for what is shown alone."""
+        for key in ((library, operation), (library, "all"), ("generic", "all")):
+            if key in self.told and self.get(key, "none") != "none":
+                return self[key]
+        return "none"
+
+
+FP32_PRECISION = _Precisions({("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32"})
