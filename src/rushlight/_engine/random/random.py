@@ -6,7 +6,6 @@ public functions and the tensor methods stand on them.  For one seed the numbers
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import struct
@@ -94,7 +93,7 @@ class Generator:
     @property
     def _counted(self) -> bool:
         """Whether the stream is a seed and an offset, as on CUDA devices."""
-        return self._device is not CPU and backend_of(self._device).counted_streams
+        return backend_of(self._device).counted_streams
 
     @property
     def device(self) -> Device:
@@ -250,7 +249,7 @@ class Generator:
         """From a seed, and an offset (0 where there is none)."""
         if nbytes not in (8, _COUNTED_SIZE):
             raise RuntimeError("RNG state is wrong size")
-        seed, *offset = struct.unpack(f"<{nbytes // 8}Q", ctypes.string_at(address, nbytes))
+        seed, *offset = struct.unpack(f"<{nbytes // 8}Q", backend_of(CPU).window(address, nbytes))
         if offset and offset[0] % 4:
             raise RuntimeError("offset must be a multiple of 4")
         with self._lock:

@@ -5,6 +5,8 @@ All are right-looking: a step takes one column (or row) out of the tile by a mas
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight._backends.cuda.arguments import Arguments, Array, Batch, merged
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
@@ -126,7 +128,7 @@ def lu_launch(a: Operand, factors: Operand, pivots: Operand, info: Operand) -> L
 def _first_largest(b: TermBuilder, x: Term, places: Term) -> Term:
     """The first place of the largest number."""
 
-    def larger(k: TermBuilder, left: list, right: list) -> list:  # type: ignore[type-arg]
+    def larger(k: TermBuilder, left: Any, right: Any) -> list[Any]:
         (x0, i0), (x1, i1) = left, right
         take = k.pointwise("lt", x0, x1)
         return [k.pointwise("select", take, x1, x0), k.pointwise("select", take, i1, i0)]
