@@ -15,12 +15,17 @@ import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished
 from rushlight._backends.cpu.gemm.prepare import narrowed
+from rushlight._backends.cuda.epilogues import ProductEpilogue, epilogue_of
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
+    from rushlight._schedule.expressions import Buffer
+    from rushlight._schedule.groups import Group
+    from rushlight._schedule.policy import Target
+    from rushlight._types.dtype import DType
 
 __all__ = ["CUDA_LIBRARY"]
 
@@ -47,6 +52,14 @@ class _CudaLibrary(Library):
     def form(self, node: Node) -> CallForm:
         routine = EXTERNS.get(node.prim.name)
         return routine.form if routine is not None else CallForm()
+
+    def has_epilogue(self, node: Node) -> bool:
+        return node.prim.name == "dot" and not node.outputs[0].dtype.is_complex
+
+    def epilogue(
+        self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target
+    ) -> ProductEpilogue | None:
+        return epilogue_of(node, result, group, kept)
 
 
 CUDA_LIBRARY = _CudaLibrary()

@@ -93,6 +93,10 @@ class Elements:
             found = self._known[key] = make()
         return found
 
+    def take(self, key: Expr, value: Value) -> None:
+        """Let an expression be a value that is there already."""
+        self._known[key] = value
+
     def before_loop(self, roots: Iterable[Expr | Ix], loops: Iterable[Var]) -> None:
         """Compute here what `roots` need and a loop over `loops` within this scope does not change."""
         inside, seen, todo = frozenset(loops), set[Any](), list(roots)

@@ -65,6 +65,8 @@ def pointwise_kernel(nest: Nest, stage: Stage, sizes: dict[Buffer, int], words: 
             masks.append(g.inside(at, sizes_of(loops), tile))
     elements = g.elements.inner(places, masks)
     for store in stage.stores:
+        elements.x(store.value)  # all is read before anything is written
+    for store in stage.stores:
         elements.store(store)
     return g.signature.finish(across * down * sizes_of(shape.rest), 4)
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
+from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step, Word
 from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
@@ -124,7 +126,13 @@ class Assembler:
         node = call.node
         inputs = [self.operand(v, at) for v, at in zip(node.inputs, call.inputs, strict=True)]
         outputs = [self.operand(v, at) for v, at in zip(node.outputs, call.outputs, strict=True)]
-        return lower(ExternCall(node.prim.name, inputs, outputs, {**node.params, **call.params}))
+        made = ExternCall(node.prim.name, inputs, outputs, {**node.params, **call.params})
+        if call.epilogue is None:
+            return lower(made)
+        epilogue: ProductEpilogue = call.epilogue
+        shape, sizes = node.outputs[0].shape, self.schedule.sizes
+        bound = epilogue.bound(shape, sizes, self.lowering.words, self.argument)
+        return product_steps(made, *inputs, *outputs, epilogue=bound)
 
     def operand(self, value: Value, at: Location) -> Operand:
         """A value in memory as an operand of a library call."""
