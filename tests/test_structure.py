@@ -231,6 +231,7 @@ LATE = {
 # Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
 # cheap.  Counted apart from late imports.
 LAZY = {
+    "rushlight._backends.cpu.blocks": "kernels of the Triton language are rare",
     "rushlight._backends.cpu.program.collectives": "most programs have one process",
     "rushlight._engine.core.cuda_array": "few programs show arrays of other libraries on GPUs",
     "rushlight._engine.core.dlpack_capsules": "NumPy makes the capsules of the host's memory",
