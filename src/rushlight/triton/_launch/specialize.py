@@ -6,7 +6,7 @@ Numbers are specialised as in Triton: an int of 1 is a constant, ints and addres
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -33,14 +33,31 @@ class KernelParam:
         self.type = None if self.is_constexpr or self.is_const else _annotated_type(self.annotation)
         self.has_default = param.default is not inspect.Parameter.empty
         self.default = param.default if self.has_default else None
+        self.key = self._key_function()
 
-    def key(self, value: Any) -> Key:
-        """What the kernel depends on of a value."""
+    def _key_function(self) -> Callable[[Any], Key]:
+        """What gives the part of a kernel's key that depends on the value of this parameter."""
+        specialize, align = not self.do_not_specialize, not self.do_not_specialize_on_alignment
         if self.is_constexpr:
-            return ("constexpr", _fixed(value))
-        if self.type is not None and isinstance(value, (bool, int, float)):
-            return ("typed", self.type.codegen_name(), _divides(value, not self.do_not_specialize_on_alignment))
-        return describe(value, not self.do_not_specialize, not self.do_not_specialize_on_alignment)
+            return _constexpr_key
+        if self.type is not None:
+            name = self.type.codegen_name()
+            return lambda value: (
+                ("typed", name, _divides(value, align))
+                if isinstance(value, (bool, int, float))
+                else describe(value, specialize, align)
+            )
+        if specialize and align:
+            return describe
+        return lambda value: describe(value, specialize, align)
+
+
+def _constexpr_key(value: Any) -> Key:
+    kind = type(value)
+    return ("constexpr", (kind, value) if kind in _SIMPLE else _fixed(value))
+
+
+_SIMPLE = frozenset((int, bool, float, str, type(None)))
 
 
 def _annotation_text(annotation: Any) -> str:
@@ -94,12 +111,12 @@ _INTEGERS = {(name, by): ("number", name, by) for name in ("i32", "i64", "u64") 
 _ONE, _FLOAT, _BOOL, _NONE = ("one",), ("number", "fp32", False), ("number", "i1", False), ("none",)
 
 
-def describe(value: Any, specialize: bool, align: bool) -> Key:
+def describe(value: Any, specialize: bool = True, align: bool = True) -> Key:
     """What a kernel depends on of an argument that is no constexpr."""
     if type(value) is int:
         if value == 1 and specialize:
             return _ONE
-        name = "i32" if -(2**31) <= value < 2**31 else "i64" if -(2**63) <= value < 2**63 else "u64"
+        name = "i32" if -0x80000000 <= value < 0x80000000 else "i64" if -(2**63) <= value < 2**63 else "u64"
         return _INTEGERS[name, specialize and align and value % 16 == 0]
     if type(value) is float:
         return _FLOAT

@@ -89,9 +89,8 @@ class CompiledKernel:
         )
         self.name, self.hash, self.function, self.module = kernel.name, digest, None, None
         self.device = device
-        self._plain = [key[0] in ("*", "number", "typed") or not _is_passed(key) for key in keys]
-        self._places = [i for i, key in enumerate(keys) if _is_passed(key)]
-        self._pointers = [key[0] == "*" for key in keys if _is_passed(key)]
+        self._plain = all(key[0] in ("*", "number", "typed") or not _is_passed(key) for key in keys)
+        self._words = [(i, key[0] == "*") for i, key in enumerate(keys) if _is_passed(key)]
         self._ready: Any = None
 
     def check_globals(self) -> None:
@@ -123,11 +122,8 @@ class CompiledKernel:
 
     def launch(self, grid: Sequence[int], arguments: Sequence[Any]) -> None:
         """Run every program of a grid; `arguments` are those of the function, in order."""
-        if all(self._plain):
-            words = [
-                arguments[i].data_ptr() if pointer else arguments[i]
-                for i, pointer in zip(self._places, self._pointers, strict=True)
-            ]
+        if self._plain:
+            words = [arguments[i].data_ptr() if pointer else arguments[i] for i, pointer in self._words]
             tensors: Sequence[Any] = arguments
         else:
             tensors = [value for _, value in self.values(arguments)]

@@ -16,6 +16,7 @@ from ..testing import do_bench
 __all__ = ["Driver", "driver"]
 
 _HOST = rushlight.device("cpu")
+_NUMBERS = frozenset((int, float, bool, type(None)))
 
 
 class _Utilities:
@@ -54,14 +55,15 @@ class Driver:
         """The device of a launch: that of its tensors; ValueError where they are on several."""
         found = None
         for value in values:
-            if hasattr(value, "data_ptr"):
-                device = getattr(value, "device", None)
-                if found is None:
-                    found = device
-                elif device is not found and device is not None and device != found:
-                    raise ValueError(
-                        f"Pointer argument cannot be accessed from Triton: tensors on {found} and on {device} in one launch"
-                    )
+            if type(value) in _NUMBERS or not hasattr(value, "data_ptr"):
+                continue
+            device = getattr(value, "device", None)
+            if found is None:
+                found = device
+            elif device is not found and device is not None and device != found:
+                raise ValueError(
+                    f"Pointer argument cannot be accessed from Triton: tensors on {found} and on {device} in one launch"
+                )
         return found or _HOST
 
     @staticmethod

@@ -18,7 +18,7 @@ from .driver import driver
 __all__ = ["JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "jit", "reinterpret"]
 
 T = TypeVar("T")
-_MISSING = inspect.Parameter.empty
+_MISSING = id(inspect.Parameter.empty)
 _OPTIONS = Options.names()
 # Options of launches on machines that we do not compile for; they are taken and change nothing.
 _FOREIGN = frozenset((
@@ -87,7 +87,8 @@ class JITFunction(KernelInterface[T]):
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self.kernels: dict[Any, CompiledKernel] = {}
         self._places = {name: i for i, name in enumerate(self.arg_names)}
-        self._defaults = [p.default if p.has_default else _MISSING for p in self.params]
+        self._key_of = [p.key for p in self.params]
+        self._defaults = [p.default if p.has_default else inspect.Parameter.empty for p in self.params]
         update_wrapper(self, fn)
 
     # ***** what programs look at *****
@@ -144,9 +145,9 @@ class JITFunction(KernelInterface[T]):
                 if place < len(args):
                     raise TypeError(f"multiple values for argument '{name}'")
                 values[place] = kwargs.pop(name)
-        for place, value in enumerate(values):
-            if value is _MISSING:
-                raise TypeError(f"dynamic_func() missing 1 required positional argument: '{self.arg_names[place]}'")
+        if _MISSING in map(id, values):
+            place = list(map(id, values)).index(_MISSING)
+            raise TypeError(f"dynamic_func() missing 1 required positional argument: '{self.arg_names[place]}'")
         return values
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
@@ -155,10 +156,11 @@ class JITFunction(KernelInterface[T]):
             hook(*args, **kwargs)
         values = self.bind(args, kwargs)
         device = driver.active.device_of(values)
-        key = (device, tuple([p.key(v) for p, v in zip(self.params, values, strict=True)]), *kwargs.items())
+        keys = tuple([key_of(value) for key_of, value in zip(self._key_of, values, strict=True)])
+        key = (device, keys, *kwargs.items()) if kwargs else (device, keys)
         kernel = self.kernels.get(key)
         if kernel is None:
-            kernel = self.kernels[key] = self._compile(key[1], kwargs, device)
+            kernel = self.kernels[key] = self._compile(keys, kwargs, device)
         if kernel.used_globals:
             kernel.check_globals()
         if not warmup:
@@ -185,6 +187,8 @@ def _names(given: Sequence[int | str], place: int, param: inspect.Parameter) -> 
 
 def _sizes(grid: Any) -> tuple[int, int, int]:
     """One to three numbers as three; ValueError for more."""
+    if type(grid) is tuple and len(grid) == 1 and type(grid[0]) is int and grid[0] >= 0:
+        return grid[0], 1, 1
     if not isinstance(grid, (tuple, list)):
         grid = (grid,)
     if not 1 <= len(grid) <= 3:

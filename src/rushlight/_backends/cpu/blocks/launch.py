@@ -106,6 +106,9 @@ class BlockLaunch:
             "rl_parallel_for", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, result=ctypes.c_int32
         )
         self._packers = [_packer(p) for p in kernel.params]
+        self._packed = _layout(kernel.params)
+        self._divisible = list(kernel.divisible.items())
+        self._blank = array("q", [0] * _WORDS)
 
     def emitted(self) -> VectorText:
         """The text, made anew."""
@@ -135,12 +138,17 @@ class BlockLaunch:
             return
         if len(arguments) != len(self._packers):
             raise TypeError(f"{self.kernel.name} takes {len(self._packers)} arguments, got {len(arguments)}")
-        for i, n in self.kernel.divisible.items():
+        for i, n in self._divisible:
             if arguments[i] % n:
                 raise ValueError(f"argument {i} of {self.kernel.name} is {arguments[i]}, which {n} does not divide")
-        params = array("q", [pack(a) for pack, a in zip(self._packers, arguments, strict=True)] or [0])
-        flat = [n for pair in ranges for n in pair]
-        report = array("q", [*[0] * (_WORDS - 1), len(ranges), *flat])
+        if self._packed is not None:
+            params = array("q", self._packed.pack(*arguments))
+        else:
+            params = array("q", [pack(a) for pack, a in zip(self._packers, arguments, strict=True)] or [0])
+        report = self._blank[:]
+        if ranges:
+            report[-1] = len(ranges)
+            report.extend(n for pair in ranges for n in pair)
         each = max(1, -(-total // (get_num_threads() * _PIECES)))
         words = array("q", [total, each, x | y << 32, z, report.buffer_info()[0]])
         pieces = -(-total // each)
@@ -160,6 +168,20 @@ class BlockLaunch:
         else:
             what = f"assert: {op.attributes.get('message', '')}"
         return BlockFault(f"{where}{what} (program {place})")
+
+
+# Codes of `struct` for arguments in words of eight bytes, by dtype.
+_CODES = {
+    "bool": "?7x", "float64": "d", "float32": "f4x", "float16": "e6x", "uint64": "Q",
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), "q"),
+}  # fmt: skip
+
+
+def _layout(params: Sequence[Value]) -> struct.Struct | None:
+    """What packs all arguments at once; None where there are none, or one that `struct` does not know."""
+    elements = [p.type.element for p in params]
+    codes = ["Q" if isinstance(e, Pointer) else _CODES.get(e.name) for e in elements]
+    return struct.Struct("<" + "".join(filter(None, codes))) if codes and all(codes) else None
 
 
 def _packer(param: Value) -> Callable[[Any], int]:
