@@ -193,9 +193,51 @@ class device_index:
 
 
 class Graph:
-    """A recorded piece of work on an accelerator.  RuntimeError without one, NotImplementedError where its backend
-    records none.
+    """A recorded piece of work on an accelerator: what the current stream is given within `with graph:` can be replayed.
+
+    RuntimeError without an accelerator, NotImplementedError where its backend records none.
     """
 
     def __init__(self, keep_graph: bool = False, *, pool: Any = None, capture_error_mode: str = "default") -> None:
-        raise _backend()._missing("recorded work (accelerator.Graph)")
+        self._graph = _backend().graph(keep_graph)
+        self._pool, self._mode = pool, "global" if capture_error_mode == "default" else capture_error_mode
+
+    def capture_begin(self) -> None:
+        """Let further work of the current stream become the graph."""
+        self._graph.begin(self._pool, self._mode)
+
+    def capture_end(self) -> None:
+        """The end of what becomes the graph."""
+        self._graph.end()
+
+    def instantiate(self) -> None:
+        """Make a kept graph one that can be launched."""
+        self._graph.instantiate()
+
+    def replay(self) -> None:
+        """Run the graph in the order of the current stream."""
+        self._graph.replay()
+
+    def reset(self) -> None:
+        """Forget the graph and its claim on memory."""
+        self._graph.reset()
+
+    def pool(self) -> Any:
+        """The identity of the graph's memory pool, for other graphs to share."""
+        return self._graph.pool
+
+    def enable_debug_mode(self) -> None:
+        """Keep what is captured, for `debug_dump`."""
+        self._graph.keep = True
+
+    def debug_dump(self, path: str) -> None:
+        """Write the kept graph to a file in the language of Graphviz."""
+        self._graph.dot(path)
+
+    def __enter__(self) -> Graph:
+        synchronize()
+        self.capture_begin()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.capture_end()

@@ -511,6 +511,10 @@ class Backend:
     def set_stream(self, stream: StreamHandle) -> None:
         """Let this thread's calls on the stream's device go to it."""
 
+    def graph(self, keep: bool = False) -> Any:
+        """Work that streams are given, to be recorded once and replayed; see `_backends.cuda.graphs.CapturedGraph`."""
+        raise self._missing("recorded work (accelerator.Graph)")
+
     # ***** statistics *****
 
     def memory_stats(self, device: Device) -> Mapping[str, int]:

@@ -25,6 +25,7 @@ from rushlight.cuda.graphs import *
 from rushlight.cuda.memory import *
 from rushlight.cuda.random import *
 from rushlight.cuda.runtime import *
+from rushlight.cuda.storages import *
 from rushlight.cuda.streams import *
 from rushlight.cuda.streams import (
     StreamContext,

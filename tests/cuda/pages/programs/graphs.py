@@ -125,3 +125,15 @@ def page_graphed_callables() -> None:
     assert model(torch.ones(1, 3, device="cuda")).shape == (1, 2)  # not as it was captured: the module itself
     with pytest.raises(TypeError, match="must contain only Tensors"):
         torch.cuda.make_graphed_callables(lambda n: n, (3,))
+
+
+def page_the_accelerators_graph() -> None:
+    x, stream, graph = torch.ones(4, device="cuda"), torch.cuda.Stream(), torch.accelerator.Graph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        with graph:
+            y = x + 1
+        x.fill_(5.0)
+        graph.replay()
+        assert y.tolist() == [6.0] * 4 and graph.pool() is not None
+    graph.reset()

@@ -139,6 +139,9 @@ def page_storages() -> None:
     storage.resize_(32)
     assert storage.nbytes() == 32 and x.tolist() == [0, 1, 2, 3]
     assert torch.ones(2).untyped_storage().cuda().is_cuda
+    older = torch.cuda.IntStorage([1, 2])
+    assert isinstance(older, torch.cuda.IntStorage) and older.is_cuda and older.cpu().tolist() == [1, 2]
+    assert not isinstance(torch.IntStorage([1]), torch.cuda.IntStorage) and len(torch.cuda.FloatStorage(3)) == 3
     clone = x.clone()
     x[2] = 9
     assert clone.tolist() == [0, 1, 2, 3] and x.tolist() == [0, 1, 9, 3]
