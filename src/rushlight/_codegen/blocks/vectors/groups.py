@@ -14,7 +14,8 @@ from typing import Any
 from rushlight._codegen.scalar import Val
 from rushlight._types.dtype import DType
 
-from ..ir import Op, Region, Value
+from ..commuting import commutes, single_primitive
+from ..ir import Op, Value
 from ..types import Element
 from .function import Found, Scope, splat_to
 from .memory import Buffer, element_bytes, register_type
@@ -382,18 +383,6 @@ class Groups:
         return width
 
 
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"})
-
-
-def _single(region: Region) -> str:
-    """The primitive that a region is, if it is a commutative one; else empty."""
-    if len(region.ops) != 2 or region.ops[0].kind != "pointwise" or len(region.params) != 2:
-        return ""
-    op = region.ops[0]
-    fits = op.operands in (region.params, region.params[::-1]) and region.yielded == op.results
-    return op.attributes["prim"] if fits and op.attributes["prim"] in _COMMUTATIVE else ""
-
-
 def _identity(prim: str, dtype: DType) -> Any:
     if prim in ("add", "bitwise_or", "bitwise_xor"):
         return -0.0 if dtype.kind in "fc" else 0
@@ -414,16 +403,17 @@ def _identity(prim: str, dtype: DType) -> Any:
 class _Reduction:
     """One reduction in a loop: what it carries from turn to turn.
 
-    A commutative primitive combines lane by lane and the lanes at last.  Any other region combines neighbours, so that
-    the order stays: over lanes each chunk is combined to one element first.
+    Where the order does not matter, lanes are combined one by one, and with each other at last.  Any other region
+    combines neighbours, so that the order stays: over lanes each chunk is combined to one element first.
     """
 
     def __init__(self, groups: Groups, op: Op, width: int, over_lanes: bool, turns: int) -> None:
         self.groups, self.op, self.over_lanes, self.turns = groups, op, over_lanes, turns
         self.region = op.regions[0]
-        self.prim = _single(self.region)
+        self.prim = single_primitive(self.region)
+        self.commutes = bool(self.prim) or commutes(self.region)
         self.lanes = width
-        self.width = 1 if over_lanes and not self.prim else width
+        self.width = 1 if over_lanes and not self.commutes else width
         self.elements = [v.type.element for v in op.operands]
 
     def carries(self) -> list[tuple[str, str]]:
