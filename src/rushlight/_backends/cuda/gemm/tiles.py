@@ -29,7 +29,7 @@ class TileShape(NamedTuple):
 
 # For operands of 1 or 2 bytes, which tensor cores multiply: from the largest to the smallest.
 _NARROW = (
-    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
+    (128, 128, 64, 8, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
     (32, 64, 64, 4, 4), (16, 64, 64, 2, 4), (64, 16, 64, 2, 4), (16, 16, 64, 1, 4),
 )  # fmt: skip
 _FLOAT32 = (
