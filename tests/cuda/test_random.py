@@ -151,6 +151,29 @@ except RuntimeError:
 else:
     raise AssertionError("a chance above 1 was taken")
 """,
+    "counts": """
+torch.manual_seed(2)
+def moments(x, mean, variance):
+    x = x.cpu().double()
+    n = x.numel()
+    assert abs(x.mean() - mean) < 5 * (variance / n) ** 0.5 and abs(x.var() / variance - 1) < 0.15, (x.mean(), x.var())
+for rate in (0.5, 4.0, 30.0, 1000.0):
+    moments(torch.poisson(torch.full((4000,), rate, device="cuda")), rate, rate)
+for shape in (0.3, 1.0, 7.5):
+    moments(torch._standard_gamma(torch.full((4000,), shape, device="cuda")), shape, shape)
+for n, p in ((5.0, 0.3), (40.0, 0.8), (1000.0, 0.4)):
+    drawn = torch.binomial(torch.full((4000,), n, device="cuda"), torch.full((4000,), p, device="cuda"))
+    moments(drawn, n * p, n * p * (1 - p))
+zeros = torch.zeros(3, device="cuda")
+assert torch.poisson(zeros).tolist() == [0.0] * 3 == torch.binomial(zeros + 4, zeros).tolist()
+assert torch.binomial(zeros + 4, zeros + 1).tolist() == [4.0] * 3
+try:
+    torch.poisson(zeros - 1)
+except RuntimeError:
+    pass
+else:
+    raise AssertionError("a negative rate was taken")
+""",
     "dropout": """
 x = torch.ones(5000, device="cuda")
 y = torch.nn.functional.dropout(x, 0.25)

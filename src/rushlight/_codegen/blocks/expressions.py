@@ -284,6 +284,19 @@ class TermBuilder(BlockBuilder):
         dtype = given[0].dtype if given else INT32
         return [(x if isinstance(x, Term) else self.number(x, dtype)).value for x in bounds]
 
+    def repeat(
+        self, carried: Sequence[Term], more: Callable[..., Term], body: Callable[..., Sequence[Term]]
+    ) -> list[Term]:
+        """`values = body(*values)` while the scalar `more(*values)` holds."""
+        types = [x.value.type for x in carried]
+        with self.region(types) as before:
+            condition = more(*(Term(self, v) for v in before.params))
+            self.emit("yield", condition.value, *before.params)
+        with self.region(types) as after:
+            self.emit("yield", *(x.value for x in body(*(Term(self, v) for v in after.params))))
+        found = self.emit("while", *(x.value for x in carried), regions=[before, after]).results
+        return [Term(self, v) for v in found]
+
     def when(self, condition: Term, then: Callable[[], None]) -> None:
         """Do something where a scalar condition holds."""
 

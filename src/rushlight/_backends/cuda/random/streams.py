@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.program.steps import Memory, Operand
-from rushlight._backends.cuda.random import choices
+from rushlight._backends.cuda.random import choices, rejection
 from rushlight._backends.cuda.random.fill import DISTRIBUTIONS, Drawn, each_launch, fill_launch
 from rushlight._backends.cuda.sort.radix import radix_steps
 from rushlight._host.random_state import OFFSET, SEED
@@ -117,6 +117,35 @@ def _leaks(kind: str, state: _State, address: int, count: int, x: int, low: floa
     return choices.leaks_launch(Placed(address), Placed(x), _KINDS[kind], count, low, high, state.seed, state.offset)
 
 
+def _gamma(kind: str, state: _State, address: int, count: int, shapes: int, smallest: float) -> Drawn | None:
+    if not count:
+        return None
+    places = Placed(address), _KINDS[kind], Placed(shapes)
+    return rejection.gamma_launch(*places, count, smallest, state.seed, state.offset)
+
+
+def _binomial(kind: str, state: _State, address: int, count: int, counts: int, chances: int) -> Drawn | None:
+    if not count:
+        return None
+    places = Placed(address), _KINDS[kind], Placed(counts), Placed(chances)
+    return rejection.binomial_launch(*places, count, state.seed, state.offset)
+
+
+def _make_poisson(backend: CudaBackend, device_of: Callable[[int], Device], kind: str) -> Callable[..., Any]:
+    status = _make_status(backend, device_of, "f64")
+
+    def poisson(state: int, address: int, count: int, rates: int) -> int:
+        if not count or status(rates, 1, count) == 1:
+            return int(count > 0)
+        given = _State(state)
+        drawn = rejection.poisson_launch(Placed(address), _KINDS[kind], Placed(rates), count, given.seed, given.offset)
+        Immediate(backend, device_of(address)).run([drawn.launch])
+        given.move(drawn.offset)
+        return 0
+
+    return poisson
+
+
 def _make_outside(backend: CudaBackend, device_of: Callable[[int], Device], kind: str) -> Callable[..., Any]:
     def outside(p: int, count: int) -> int:
         if not count:
@@ -194,4 +223,7 @@ _MAKERS: dict[str, Any] = {
     "multinomial": _checked(choices.multinomial_launch),
     "choice": _checked(choices.choice_launch),
     "permutation": _make_permutation,
+    "gamma": _drawing(_gamma),
+    "binomial": _drawing(_binomial),
+    "poisson": _make_poisson,
 }
