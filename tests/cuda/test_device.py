@@ -23,7 +23,7 @@ FIRST = sorted({key for key, _ in CASES if key not in ENGINE})
 
 
 class TestCuda(DeviceTests):
-    DEVICE = DEVICE
+    DEVICE, NUMBER, DRAWS_AS_CPU = DEVICE, 1, False
 
 
 def moved(value: Any) -> Any:

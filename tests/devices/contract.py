@@ -16,9 +16,14 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam",
 
 
 class DeviceTests:
-    """`DEVICE` is the type of the device, of which there are two."""
+    """`DEVICE` is the type of the device, of which there are two, and `NUMBER` that type's number in PyTorch.
+
+    `DRAWS_AS_CPU` says whether its random numbers are those of the CPU for the same seed.
+    """
 
     DEVICE: ClassVar[str]
+    NUMBER: ClassVar[int] = 20  # the place that PyTorch keeps for devices from outside
+    DRAWS_AS_CPU: ClassVar[bool] = True
 
     def pair(self, *shape: int, requires_grad: bool = False) -> tuple[Any, Any]:
         """The same random numbers on the host and on the device."""
@@ -129,7 +134,9 @@ class DeviceTests:
         generator = torch.Generator(self.DEVICE).manual_seed(5)
         drawn = torch.rand(3, device=self.DEVICE, generator=generator)
         generator.manual_seed(5)
-        assert drawn.cpu().equal(torch.rand(3, generator=torch.Generator().manual_seed(5)))
+        host = torch.rand(3, generator=torch.Generator().manual_seed(5))
+        again = torch.rand(3, device=self.DEVICE, generator=generator)
+        assert drawn.equal(again) and drawn.cpu().equal(host) is self.DRAWS_AS_CPU
         with pytest.raises(RuntimeError, match=f"Expected a '{self.DEVICE}' device type for generator but found 'cpu'"):
             torch.rand(3, device=self.DEVICE, generator=torch.Generator())
         assert sorted(torch.randperm(5, device=self.DEVICE).tolist()) == list(range(5))
@@ -203,11 +210,11 @@ class DeviceTests:
 
     def test_streams_are_the_backends(self) -> None:
         stream, event = torch.Stream(self.DEVICE), torch.Event(self.DEVICE, enable_timing=True)
-        assert stream.device == torch.device(self.DEVICE, 0) and stream.device_type == 20 and stream.device_index == 0
+        assert stream.device == torch.device(self.DEVICE, 0) and stream.device_type == self.NUMBER and stream.device_index == 0
         with stream:
             event.record()
             torch.ones(2, device=self.DEVICE).sum()
             after = stream.record_event(torch.Event(self.DEVICE, enable_timing=True))
-        assert stream.query() and event.query() and event.elapsed_time(after) >= 0
         torch.accelerator.synchronize()
+        assert stream.query() and event.query() and event.elapsed_time(after) >= 0
         assert torch.accelerator.current_stream() == stream and torch.Stream() != stream
