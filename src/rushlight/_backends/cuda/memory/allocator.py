@@ -48,6 +48,7 @@ class Allocator:
         self._capturing = 0
         self.caches = True  # whether freed segments are kept
         self._waiting: deque[tuple[CudaEvent, Chunk]] = deque()
+        self._ready: dict[tuple[int, int], list[Chunk]] = {}  # free, not yet joined: by stream and size
         self._late: list[Chunk] = []  # freed in a capture while other streams used them
         self._freed: deque[Chunk] = deque()
         self._lock = free_after_fork(threading.Lock())
@@ -67,8 +68,14 @@ class Allocator:
             if self._waiting and not self._capturing:
                 self._look_at_waiting()
             pool = pools.of(size)
-            chunk = self._find(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
-            self._cut(chunk, pool, size)
+            ready = self._ready.get((stream.id, size)) if pools is self.pools else None
+            if ready:
+                chunk = ready.pop()
+                chunk.waits = 0
+            else:
+                self._join_ready()
+                chunk = self._find(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
+                self._cut(chunk, pool, size)
             self._lend(chunk, pool, nbytes)
         if nbytes >= _NOTED or self.note_users:
             chunk.user = user_code(2)
@@ -98,12 +105,7 @@ class Allocator:
     def _lend(self, chunk: Chunk, pool: ChunkPool, nbytes: int) -> None:
         chunk.lent, chunk.requested = True, nbytes
         self._lent[chunk.address] = chunk
-        add, small = self.statistics.add, pool.small
-        add("allocation", small, 1)
-        add("allocated_bytes", small, chunk.nbytes)
-        add("active", small, 1)
-        add("active_bytes", small, chunk.nbytes)
-        add("requested_bytes", small, nbytes)
+        self.statistics.lend(pool.small, chunk.nbytes, nbytes)
         if chunk.nbytes >= self.settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", 1)
         marks = self.driver.marks
@@ -111,23 +113,43 @@ class Allocator:
             marks.lend(chunk.address, chunk.nbytes)
 
     def _give_back(self, chunk: Chunk) -> None:
-        small, add = chunk.segment.pool.small, self.statistics.add
+        pool, uses = chunk.segment.pool, chunk.uses
         chunk.lent, chunk.user = False, None
         self._lent.pop(chunk.address, None)
-        add("allocation", small, -1)
-        add("allocated_bytes", small, -chunk.nbytes)
-        add("requested_bytes", small, -chunk.requested)
+        self.statistics.take_back(pool.small, chunk.nbytes, chunk.requested, not uses)
         if chunk.nbytes >= self.settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", -1)
         marks = self.driver.marks
-        if marks is not None and not chunk.segment.pool.owner.is_private:
+        if marks is not None and not pool.owner.is_private:
             marks.take_back(chunk.address)
-        if not chunk.uses:
-            self._free(chunk)
+        if not uses:
+            self._set_ready(chunk)
         elif self._capturing:
             self._late.append(chunk)  # an event of a capture cannot be asked
         else:
             self._wait_for_uses(chunk)
+
+    def _set_ready(self, chunk: Chunk) -> None:
+        """Keep a freed chunk as it is for the next request of its size; it is joined when another size is wanted."""
+        pool = chunk.segment.pool
+        if pool.owner is not self.pools or not self.caches or self._capturing:
+            self._free(chunk)
+            return
+        chunk.waits = 1  # no neighbour joins it meanwhile
+        key = (chunk.segment.stream, chunk.nbytes)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = []
+        ready.append(chunk)
+
+    def _join_ready(self) -> None:
+        """Make chunks that were kept as they are free."""
+        if self._ready:
+            kept, self._ready = self._ready, {}
+            for chunks in kept.values():
+                for chunk in chunks:
+                    chunk.waits = 0
+                    self._free(chunk)
 
     def _wait_for_uses(self, chunk: Chunk) -> None:
         uses, chunk.uses = chunk.uses or set(), None
@@ -152,13 +174,14 @@ class Allocator:
     def _passed(self, chunk: Chunk) -> None:
         chunk.waits -= 1
         if not chunk.waits:
+            small = chunk.segment.pool.small
+            self.statistics.add("active", small, -1)
+            self.statistics.add("active_bytes", small, -chunk.nbytes)
             self._free(chunk)
 
     def _free(self, chunk: Chunk) -> None:
         """Make a chunk free, joined with its free neighbours."""
-        pool, small = chunk.segment.pool, chunk.segment.pool.small
-        self.statistics.add("active", small, -1)
-        self.statistics.add("active_bytes", small, -chunk.nbytes)
+        pool = chunk.segment.pool
         if chunk.after is not None and _is_free(chunk.after):
             self._count_split(chunk.after, pool, -1)
             pool.remove(chunk.after)
@@ -263,6 +286,7 @@ class Allocator:
         """Give segments of which nothing is lent back to the driver."""
         with self._lock:
             self._take_freed()
+            self._join_ready()
             if not self._capturing:
                 self._await_uses()
                 self._release_free(self._all_pools())
@@ -368,6 +392,7 @@ class Allocator:
         """The statistics, after what is freed was counted."""
         with self._lock:
             self._take_freed()
+            self._join_ready()
             if not self._capturing:
                 self._look_at_waiting()
         return self.statistics

@@ -43,6 +43,25 @@ class Statistics:
         self.num_alloc_retries = self.num_ooms = self.num_sync_all_streams = 0
         self.num_device_alloc = self.num_device_free = 0
         self.max_split_size = -1
+        lent = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
+        # What a chunk changes that comes or goes: of the small pool and all, of the large pool and all.
+        self._lent = [[self._stats[name][k] for k in (0, 2 - small) for name in lent] for small in (0, 1)]
+
+    def lend(self, small: bool, nbytes: int, requested: int) -> None:
+        """A chunk is lent."""
+        amounts = (1, 1, nbytes, nbytes, requested)
+        for stat, amount in zip(self._lent[small], amounts + amounts, strict=True):
+            current = stat.current = stat.current + amount
+            stat.allocated += amount
+            if current > stat.peak:
+                stat.peak = current
+
+    def take_back(self, small: bool, nbytes: int, requested: int, active: bool) -> None:
+        """A chunk is freed; one that streams still use stays `active`."""
+        amounts = (1, active, nbytes, nbytes if active else 0, requested)
+        for stat, amount in zip(self._lent[small], amounts + amounts, strict=True):
+            stat.current -= amount
+            stat.freed += amount
 
     def add(self, name: str, small: bool, amount: int) -> None:
         """Add to a statistic, of its pool and of all."""
