@@ -14,13 +14,13 @@ from rushlight._engine.core import creation
 from rushlight._engine.core.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
-from rushlight._engine.core.memory import empty_spec, has_memory, zeros_spec
+from rushlight._engine.core.memory import empty_spec, has_memory, pinned, zeros_spec
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, SYMBOLIC, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
 from rushlight._engine.dispatch.plans.bind import scalar
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, spoil
 from rushlight._engine.dispatch.plans.native_plans import fresh_plan
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
@@ -96,6 +96,12 @@ def _size(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> tuple[int, 
     return as_shape(_sizes(args if args or "size" not in kwargs else (kwargs.pop("size"),), name), name)
 
 
+def _pinned(made: Tensor) -> Tensor:
+    """A fresh tensor in pinned memory; a plan would forget that, so none is kept."""
+    spoil()
+    return pinned(made)
+
+
 def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     """A factory of the form `name(*size, dtype=None, ...)`."""
 
@@ -117,6 +123,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
                 return made
         if _sparse(kwargs.get("layout")):
             return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)
+        pins = kwargs.pop("pin_memory", False)
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
         shape = _size(size, kwargs, name)
@@ -126,6 +133,8 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
         spec = spec_for(shape, dtype, device)
         if memory_format is not None and str(memory_format) != "torch.contiguous_format":
             spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))  # type: ignore[arg-type]
+        if pins:
+            return _into(out, finish(_pinned(make(spec)), requires_grad))
         return _into(out, finish(_noted(make(spec), spec, make), requires_grad))
 
     factory.__name__ = factory.__qualname__ = name
@@ -192,6 +201,8 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
         spec = spec_for(
             tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
         )
+        if pin_memory:
+            return finish(_pinned(make(spec)), requires_grad)
         return finish(_noted(make(spec), spec, make), requires_grad)
 
     factory.__doc__ = (
@@ -235,8 +246,8 @@ def full_like(
     spec = spec_for(
         tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
     )
-    number = _filling("full_like", fill_value, spec.dtype)
-    return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
+    made = creation.full(tuple(spec.shape), _filling("full_like", fill_value, spec.dtype), spec)
+    return finish(_pinned(made) if pin_memory else made, requires_grad)
 
 
 def _filling(name: str, value: Any, dtype: DType) -> Any:
@@ -308,6 +319,8 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
             factory = SPARSE_FACTORIES[name.removeprefix("new_")]
             return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)
         spec = spec_for(shape, dtype or self.dtype, device or self.device)
+        if pin_memory:
+            return finish(_pinned(make(spec)), requires_grad)
         return finish(_noted(make(spec), spec, make), requires_grad)
 
     method.__name__ = name
@@ -344,8 +357,8 @@ def new_full(
 ) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
     spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
-    number = _filling("new_full", fill_value, spec.dtype)
-    return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
+    made = creation.full(tuple(spec.shape), _filling("new_full", fill_value, spec.dtype), spec)
+    return finish(_pinned(made) if pin_memory else made, requires_grad)
 
 
 COPIES = (
@@ -649,6 +662,8 @@ def tensor(
                 return seen
         if isinstance(data, Tensor):
             warn_user(COPIES.format("torch.tensor"))
+        if pin_memory:
+            return finish(_pinned(creation.tensor(data, dtype=dtype, device=device)), requires_grad)
         return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
     except BaseException as error:
         shorten(error)

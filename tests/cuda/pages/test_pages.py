@@ -17,8 +17,9 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 FILES = sorted(p for p in PROGRAMS.glob("*.py") if p.name != "run.py")
+SLOW = ("processes.py",)  # start further processes
 PAGES = [
-    (path.name, node.name)
+    pytest.param(path.name, node.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
     for path in FILES
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.FunctionDef) and node.name.startswith("page_")

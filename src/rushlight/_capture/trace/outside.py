@@ -25,8 +25,8 @@ from typing import Any, cast
 
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
-from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace import wrappers
+from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS

@@ -123,6 +123,18 @@ def page_pinned_memory() -> None:
     assert pinned.untyped_storage().is_pinned() and x.untyped_storage().pin_memory().is_pinned()
 
 
+def page_factories_pin() -> None:
+    for _ in range(3):  # whatever is kept of a call
+        for made in (
+            torch.empty(3, 2, pin_memory=True), torch.zeros(4, pin_memory=True), torch.tensor([1, 2], pin_memory=True), torch.ones_like(torch.ones(2), pin_memory=True),
+            torch.full_like(torch.ones(2), 3.0, pin_memory=True), torch.ones(2).new_zeros(2, pin_memory=True), torch.ones(1).new_full((2,), 1.0, pin_memory=True),
+        ):  # fmt: skip
+            assert made.is_pinned() and not made.requires_grad
+        assert not torch.zeros(4).is_pinned() and torch.zeros(4, pin_memory=True, requires_grad=True).requires_grad
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        torch.zeros(4, device="cuda", pin_memory=True)
+
+
 def page_a_loader_pins_its_batches() -> None:
     data = torch.utils.data.TensorDataset(torch.arange(10.0), torch.arange(10))
     for xs, ys in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True):
