@@ -369,6 +369,25 @@ def mma_int8() -> Case:
     return _one_product("mma_int8", INT8, INT32, (16, 8, 32))
 
 
+@unit("cp.async")
+def copies_ahead() -> Case:
+    """Products over a k that is no multiple of the tile's: copies of 8 and 16 bytes, of zeros, and waits for all but the last."""
+    b, (x, y, out, depth) = builder("copies_ahead", {"x": FLOAT16, "y": FLOAT16, "out": FLOAT32, "depth": [INT32]})
+    rows, across, steps = b.index(32), b.index(64), b.index(32)
+
+    def turn(i: Term, total: Term) -> list[Term]:
+        inside = steps + i < depth
+        left = (x + (rows * depth)[:, None] + (steps + i)).load(inside.spread((32, 32)), 0.0)
+        right = (y + ((steps + i) * 64)[:, None] + across).load(inside[:, None].spread((32, 64)), 0.0)
+        return [b.matrix_product(left, right, total)]
+
+    (total,) = b.loop(0, depth, 32, [b.number(0.0, FLOAT32, (32, 64))], turn)
+    (out + (rows * 64)[:, None] + across).store(total)
+    random = np.random.default_rng(5)
+    left, right = (random.integers(-4, 5, shape).astype(np.float16) for shape in ((32, 200), (200, 64)))
+    return Case(finish(b, 4, stages=3), (1,), [left, right, np.zeros((32, 64), np.float32), 200])
+
+
 @unit("shfl.sync.bfly")
 def shuffles() -> Case:
     """Sums and prefixes within a warp, of 4 and 8 bytes; each element is different."""

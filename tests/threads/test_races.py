@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from bench.cuda_kernels import UNITS
 from tests.blocks.random_kernels import draw
 from tests.threads.twins import TwinError, run_thread_kernel
 
@@ -88,6 +89,34 @@ def test_barriers_of_random_kernels_are_needed_or_harmless(seed: int) -> None:
             for a, b in zip(expected, given, strict=True):
                 if isinstance(a, np.ndarray):
                     np.testing.assert_array_equal(b, a)
+
+
+def test_copies_ahead_need_their_waits_and_barriers() -> None:
+    """The twin copies when a thread waits, no sooner: after a wait that is too weak others read what is yet to be copied."""
+    case = UNITS["copies_ahead"][0]()
+    types = [p.type.element for p in case.kernel.params]
+    expected = case.expected()[2]
+
+    def run_changed(change: Callable[[list[Instruction]], None]) -> np.ndarray:
+        made = lower(case.kernel)
+        (loop,) = [i for i in made.body.instructions if i.kind == "for"]
+        change(loop.bodies[0].instructions)
+        given = [a.copy() if isinstance(a, np.ndarray) else a for a in case.arguments]
+        run_thread_kernel(made, case.grid, given, types)
+        return given[2]
+
+    def weaker(instructions: list[Instruction]) -> None:
+        (wait,) = [i for i in instructions if i.kind == "copy_wait"]
+        assert wait.attributes["pending"] == 1
+        wait.attributes["pending"] = 2
+
+    def without_barrier(instructions: list[Instruction]) -> None:
+        instructions.remove(next(i for i in instructions if i.kind == "barrier"))
+
+    np.testing.assert_array_equal(run_changed(lambda instructions: None), expected)
+    for change in (weaker, without_barrier):
+        with pytest.raises(TwinError, match="touch byte"):
+            run_changed(change)
 
 
 def test_threads_that_write_one_place_are_reported() -> None:

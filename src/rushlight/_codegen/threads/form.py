@@ -28,7 +28,7 @@ from this one form.
 | for, while, if | as in the block IR |
 | assert | registers of bools[, mask]; `message` |
 | print | registers; `prefix`, `hex` |
-| copy_async | byte offset, address[, mask]; `buffer`, `bytes`, copies in the background; the offset counts in a buffer |
+| copy_async | byte offset, address[, mask]; `buffer`, `bytes`: copies in the background, zeros where the mask is false |
 | copy_commit, copy_wait | closes a group of copies; waits until at most `pending` groups of this thread are open |
 """
 

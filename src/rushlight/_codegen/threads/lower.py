@@ -7,6 +7,7 @@ or moved between threads (`exchange`).  A tile of one element is a uniform value
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region, Tile
 from rushlight._codegen.blocks import Value as TileValue
@@ -59,6 +60,7 @@ class Lowering:
         self.layouts = Layouts(kernel, capability)
         self.warps = kernel.warps
         self.values: list[dict[tuple[TileValue, Layout | None], Value]] = [{}]
+        self.staged: dict[TileValue, tuple[Any, Value]] = {}  # loads that lie in shared memory: see `pipeline`
 
     def kernel(self) -> ThreadKernel:
         kernel = self.source
@@ -130,6 +132,10 @@ class Lowering:
         if value.type.numel == 1:
             return self.uniform(value)
         found = self.find(value, layout)
+        if found is None and value in self.staged:
+            one, slot = self.staged[value]
+            found = one.read(self, slot, layout)
+            self.put(value, found, layout)
         if found is None:
             made = self.layouts.of.get(value)
             if made is None or made == layout:

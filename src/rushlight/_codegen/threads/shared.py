@@ -179,7 +179,7 @@ class _Barriers:
 
 def _access(instruction: Instruction) -> tuple[str, Span] | None:
     buffer = instruction.attributes.get("buffer")
-    if buffer is None:
+    if buffer is None or instruction.attributes.get("ring"):  # who stages tiles in a ring places barriers of its own
         return None
     span = (buffer.offset, buffer.offset + buffer.size)
     kind = instruction.kind

@@ -20,7 +20,7 @@ from . import twin_loops
 from .form import WARP, Body, Instruction, ThreadKernel, Value
 from .twin_matrix import mma_helper
 from .twin_plan import Step, plan
-from .twin_runtime import RUNTIME, constant_text
+from .twin_runtime import RUNTIME, constant_text, copy_helpers
 
 __all__ = ["Place", "TwinPrinter", "twin_text"]
 
@@ -64,6 +64,7 @@ class TwinPrinter:
         self.tables: dict[tuple[int, ...], str] = {}
         self.label, self.labels = "program", 0
         self.kept: set[Value] = set()
+        self.queue = ""
 
     # ***** the function *****
 
@@ -72,6 +73,10 @@ class TwinPrinter:
         self.kept = kept_values(steps, self.kernel.body)
         self._arguments()
         self.epoch()
+        if any(i.kind == "copy_async" for i in self.kernel.body.walk()):
+            for at in (0, 8, 16):  # head, tail, and the number of the open group
+                place = self.effect(f"getelementptr i8, ptr {self.copies()}, i64 {at}")
+                self.line(f"store i64 0, ptr {place}")
         self.steps(steps)
         body = "\n".join(self.lines)
         self.em.checks.clear()
@@ -136,6 +141,16 @@ class TwinPrinter:
         self.arrays.append((name, self.size))
         self.size += -(-size // 64) * 64
         return name
+
+    def copies(self) -> str:
+        """The queue of copies in the background; it has room for those of several groups."""
+        if not self.queue:
+            issued = [i for i in self.kernel.body.walk() if i.kind == "copy_async"]
+            entries = 8 * self.kernel.threads * sum(i.operands[0].count for i in issued)
+            capacity = 1 << (entries - 1).bit_length()
+            copy_helpers(self.module, capacity, self.races)
+            self.queue = self.reserve(64 + 48 * capacity)
+        return self.queue
 
     def array(self, dtype: DType, count: int) -> Place:
         """Memory for `count` registers of each warp."""
@@ -389,6 +404,17 @@ def _barrier(p: TwinPrinter, i: Instruction) -> None:
     p.epoch()
 
 
+def _copy_commit(p: TwinPrinter, i: Instruction) -> None:
+    """The open group is closed, and another is open."""
+    at = p.effect(f"getelementptr i8, ptr {p.copies()}, i64 16")
+    old = p.effect(f"load i64, ptr {at}", "i64")
+    p.line(f"store i64 {p.effect(f'add i64 {old}, 1', 'i64')}, ptr {at}")
+
+
+def _copy_wait(p: TwinPrinter, i: Instruction) -> None:
+    p.line(f"call void @rl.copy.wait(ptr %ctx, ptr {p.copies()}, ptr %shadow, i64 {i.attributes['pending']})")
+
+
 def _nothing(p: TwinPrinter, i: Instruction) -> None:
     """A barrier of a warp: its lanes run together anyway."""
 
@@ -396,7 +422,7 @@ def _nothing(p: TwinPrinter, i: Instruction) -> None:
 _BLOCK = {
     "number": _number, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
     "load": _load, "pick": _pick, "mma": _mma, "uniform": _uniform, "assert": _assert, "barrier": _barrier, "warp_barrier": _nothing,
-    "copy_commit": _nothing, "copy_wait": _nothing,
+    "copy_commit": _copy_commit, "copy_wait": _copy_wait,
 }  # fmt: skip
 
 

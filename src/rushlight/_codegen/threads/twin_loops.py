@@ -243,16 +243,13 @@ def _shared_store(run: Run, i: Instruction) -> None:
 
 
 def _copy_async(run: Run, i: Instruction) -> None:
-    """The bytes of a copy, in words; zeros where the mask is false."""
-    p, size = run.p, i.attributes["bytes"]
+    """Into the queue of copies; they are done when they are waited for."""
+    p = run.p
     offset, address, mask = _shared(run, i), run.of(i.operands[1]), _mask(run, i, 2)
-    every = p.em.const("i1", True)
-    for k in range(0, size, 4):
-        helper = load_helper(p.module, 32, "global", p.races)
-        text = f"call <32 x i32> {helper}({_call(p, i, 'global', address + k, mask, '0')}, <32 x i32> zeroinitializer)"
-        word = p.effect(text, "i32", wide=True)
-        store = store_helper(p.module, 32, "shared", p.races)
-        p.line(f"call void {store}({_call(p, i, 'shared', offset + k, every, run.thread)}, <32 x i32> {word})")
+    p.line(
+        f"call void @rl.copy.issue(ptr %ctx, ptr {p.copies()}, <32 x i64> {address}, i32 {_bits(p, mask)}, <32 x i64> {offset}, "
+        f"i64 {i.attributes['bytes']}, i64 {run.thread}, ptr {p.where(i)})"
+    )
 
 
 # ***** atomics *****

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
-__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "load_helper", "store_helper"]  # fmt: skip
+__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "copy_helpers", "load_helper", "store_helper"]  # fmt: skip
 
 # results of a twin: the numbers of the CUDA driver's errors
 ILLEGAL, ASSERT, MISALIGNED, RACE = 700, 710, 716, 719
@@ -391,3 +391,125 @@ def group_helper(module: ModuleText) -> str:
     """
     module.definitions.setdefault("@rl.group", _GROUP)
     return "@rl.group"
+
+
+# Copies in the background are done when they are waited for, as late as the hardware may do them: whoever reads before sees
+# what was there.  Entries: source (or -1 for zeros), offset in shared memory, bytes, thread, group, text of the place.
+_COPIES = """define internal void @rl.copy.issue(ptr %ctx, ptr %queue, <32 x i64> %addr, i32 %bits, <32 x i64> %to, i64 %size, i64 %thread,
+    ptr %where) noinline nounwind {{
+entry:
+  %abuf = alloca [32 x i64], align 64
+  %tbuf = alloca [32 x i64], align 64
+  %good = call i32 @rl.check.global(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 %size, ptr %where)
+  %fits = call i32 @rl.check.shared(ptr %ctx, <32 x i64> %to, i32 -1, i64 %size, ptr %where)
+  store <32 x i64> %addr, ptr %abuf, align 64
+  store <32 x i64> %to, ptr %tbuf, align 64
+  %tailp = getelementptr i8, ptr %queue, i64 8
+  %groupp = getelementptr i8, ptr %queue, i64 16
+  %group = load i64, ptr %groupp
+  %entries = getelementptr i8, ptr %queue, i64 64
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i1, %next]
+  %i32 = trunc i64 %i to i32
+  %fs = lshr i32 %fits, %i32
+  %f = trunc i32 %fs to i1
+  br i1 %f, label %do, label %next
+do:
+  %tail = load i64, ptr %tailp
+  %slot = and i64 %tail, {mask}
+  %e = getelementptr [6 x i64], ptr %entries, i64 %slot
+  %ap = getelementptr i64, ptr %abuf, i64 %i
+  %a = load i64, ptr %ap
+  %tp = getelementptr i64, ptr %tbuf, i64 %i
+  %t = load i64, ptr %tp
+  %gs = lshr i32 %good, %i32
+  %g = trunc i32 %gs to i1
+  %from = select i1 %g, i64 %a, i64 -1
+  store i64 %from, ptr %e
+  %e1 = getelementptr i64, ptr %e, i64 1
+  store i64 %t, ptr %e1
+  %e2 = getelementptr i64, ptr %e, i64 2
+  store i64 %size, ptr %e2
+  %e3 = getelementptr i64, ptr %e, i64 3
+  %who = add i64 %thread, %i
+  store i64 %who, ptr %e3
+  %e4 = getelementptr i64, ptr %e, i64 4
+  store i64 %group, ptr %e4
+  %e5 = getelementptr i64, ptr %e, i64 5
+  store ptr %where, ptr %e5
+  %tail1 = add i64 %tail, 1
+  store i64 %tail1, ptr %tailp
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 32
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+define internal void @rl.copy.wait(ptr %ctx, ptr %queue, ptr %shadow, i64 %pending) noinline nounwind {{
+entry:
+  %delta = load i64, ptr %ctx
+  %sp = getelementptr i8, ptr %ctx, i64 24
+  %shared = load ptr, ptr %sp
+  %tailp = getelementptr i8, ptr %queue, i64 8
+  %tail = load i64, ptr %tailp
+  %groupp = getelementptr i8, ptr %queue, i64 16
+  %group = load i64, ptr %groupp
+  %until = sub i64 %group, %pending
+  %entries = getelementptr i8, ptr %queue, i64 64
+  br label %loop
+loop:
+  %head = load i64, ptr %queue
+  %empty = icmp uge i64 %head, %tail
+  br i1 %empty, label %done, label %look
+look:
+  %slot = and i64 %head, {mask}
+  %e = getelementptr [6 x i64], ptr %entries, i64 %slot
+  %e4 = getelementptr i64, ptr %e, i64 4
+  %g = load i64, ptr %e4
+  %ready = icmp slt i64 %g, %until
+  br i1 %ready, label %copy, label %done
+copy:
+  %from = load i64, ptr %e
+  %e1 = getelementptr i64, ptr %e, i64 1
+  %to = load i64, ptr %e1
+  %e2 = getelementptr i64, ptr %e, i64 2
+  %size = load i64, ptr %e2
+  %e3 = getelementptr i64, ptr %e, i64 3
+  %who = load i64, ptr %e3
+  %e5 = getelementptr i64, ptr %e, i64 5
+  %where = load ptr, ptr %e5
+  %who32 = trunc i64 %who to i32
+{race}  %target = getelementptr i8, ptr %shared, i64 %to
+  %none = icmp eq i64 %from, -1
+  br i1 %none, label %zero, label %move
+zero:
+  call void @llvm.memset.p0.i64(ptr %target, i8 0, i64 %size, i1 false)
+  br label %next
+move:
+  %at = add i64 %from, %delta
+  %source = inttoptr i64 %at to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %source, i64 %size, i1 false)
+  br label %next
+next:
+  %head1 = add i64 %head, 1
+  store i64 %head1, ptr %queue
+  br label %loop
+done:
+  ret void
+}}
+"""
+
+
+def copy_helpers(module: ModuleText, capacity: int, races: bool) -> None:
+    """`@rl.copy.issue` and `@rl.copy.wait` on a queue of so many entries (a power of two) of 48 bytes, after 64 bytes."""
+    if "@rl.copy.issue" not in module.definitions:
+        _space(module, "global")
+        _space(module, "shared")
+        call = "  call void @rl.race(ptr %ctx, ptr %shadow, i64 %to, i64 %size, i32 %who32, i32 1, ptr %where)\n"
+        module.definitions["@rl.copy.issue"] = _COPIES.format(mask=capacity - 1, race=call if races else "")
+        module.declarations["@llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        module.declarations["@llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"

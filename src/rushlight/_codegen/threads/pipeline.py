@@ -1,0 +1,254 @@
+"""Loops whose matrix operands are copied to shared memory ahead of time, in the background.
+
+A load qualifies if it feeds a product, and if its addresses and mask can be computed without anything that the loop loads or
+multiplies.  Then the addresses of a later turn are computed from values carried along beside those of the loop, and a ring of
+`stages` tiles in shared memory holds what was copied.  Each turn waits for its tile, passes a barrier (all threads are done
+with the tile of the turn before, and see the copies of the others), and begins the copies of the turn `stages - 1` ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rushlight._codegen.blocks import Op, Region
+from rushlight._codegen.blocks import Value as TileValue
+from rushlight._types.dtype import BOOL, INT32
+
+from .choose import required
+from .exchange import Swizzle, access_width, best_swizzle, offsets
+from .form import Buffer, Registers, Value
+from .layout import Layout, bits_of
+from .lower import HANDLERS, PURE, Lowering
+from .matrix_layouts import form_of, operand_layouts
+
+__all__ = ["Staged", "pipelined", "staged_loads"]
+
+LEAST_CAPABILITY, MOST_SHARED = 80, 96 << 10
+_SPREAD = frozenset({"splat", "broadcast", "expand_dims"})
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A load whose tiles come through a ring in shared memory."""
+
+    load: Op
+    layout: Layout  # in which threads copy
+    vector: int
+    swizzle: Swizzle
+    buffer: Buffer
+    stages: int
+
+    @property
+    def slot_bytes(self) -> int:
+        return self.buffer.size // self.stages
+
+    def read(self, lo: Lowering, slot: Value, layout: Layout) -> Value:
+        """The tile of a slot, in a layout."""
+        dtype = self.load.result.dtype
+        place = offsets(lo.b, layout, self.swizzle, dtype.itemsize)
+        place = lo.b.pointwise("add", place, lo.b.pointwise("mul", slot, lo.b.number(self.slot_bytes, INT32)))
+        vector = min(access_width(layout, dtype.itemsize), 1 << self.swizzle.keep)
+        return lo.b.emit(
+            "shared_load",
+            [place],
+            [Registers(dtype, layout.size)],
+            buffer=self.buffer,
+            dtype=dtype,
+            vector=vector,
+            ring=True,
+        ).result
+
+
+# ***** which loads *****
+
+
+def staged_loads(lo: Lowering, op: Op) -> tuple[list[Staged], list[TileValue]]:
+    """The loads of a `for` that are copied ahead, and the carried values that their addresses need."""
+    (body,) = op.regions
+    stages = lo.source.stages
+    if stages < 2 or lo.layouts.capability < LEAST_CAPABILITY:
+        return [], []
+    found: list[tuple[Op, list[tuple[Layout, int]]]] = []
+    needed: set[TileValue] = set()
+    for load in body.ops:
+        if load.kind == "load" and load.result.type.numel > 1 and load.result.type.element is not BOOL:
+            reads = _reads(lo, body, load)
+            carried = _slice(lo, body, [*load.operands[:2]])
+            if reads and carried is not None and _copies(lo, load):
+                found.append((load, reads))
+                needed |= carried
+    ordered = [p for p in body.params[1:] if p in needed]
+    total = sum(load.result.type.numel * load.result.dtype.itemsize for load, _ in found)
+    while stages > 2 and stages * total > MOST_SHARED:
+        stages -= 1
+    if not found or stages * total > MOST_SHARED:
+        return [], []
+    return [_staged(lo, load, reads, stages) for load, reads in found], ordered
+
+
+def _copies(lo: Lowering, load: Op) -> bool:
+    """Whether threads can copy it: at least 4 bytes at once, zeros where the mask is false."""
+    layout = lo.layouts.access(load)
+    if lo.layouts.vector(load, layout) * load.result.dtype.itemsize < 4 or any(layout.idle()):
+        return False
+    if len(load.operands) < 3:
+        return True
+    other = load.operands[2]
+    while other.op is not None and (other.op.kind in _SPREAD or other.op.attributes.get("prim") == "convert"):
+        other = other.op.operands[0]
+    return other.op is not None and other.op.kind == "constant" and other.op.attributes["value"] == 0
+
+
+def _reads(lo: Lowering, body: Region, load: Op) -> list[tuple[Layout, int]]:
+    """How products read a load's tile, and by how many elements at once; none where it feeds no product by `mma`."""
+    itemsize, found = load.result.dtype.itemsize, []
+    for op in body.ops:
+        form = form_of(op, lo.layouts.capability) if op.kind == "dot" else None
+        if form is None:
+            continue
+        for operand, layout in zip(op.operands, operand_layouts(op, form, lo.warps), strict=False):
+            while operand.op is not None and operand.op.kind in ("permute", "reshape", "expand_dims"):
+                back = required(operand.op, layout)
+                assert back is not None
+                operand, layout = operand.op.operands[0], back
+            if operand is load.result:
+                found.append((layout, access_width(layout, itemsize)))
+    return found
+
+
+def _slice(lo: Lowering, body: Region, wanted: Sequence[TileValue]) -> set[TileValue] | None:
+    """The carried values that values of the body depend on; None where they depend on more than arithmetic."""
+    inside = {v for op in body.ops for v in op.results}
+    carried: set[TileValue] = set()
+    open_values, seen = list(wanted), set()
+    while open_values:
+        value = open_values.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in body.params[1:]:
+            carried.add(value)
+            open_values.append(body.yielded[body.params.index(value) - 1])
+        elif value in inside:
+            if value.op is None or value.op.kind not in PURE:
+                return None
+            open_values += value.op.operands
+    return carried
+
+
+def _staged(lo: Lowering, load: Op, reads: Sequence[tuple[Layout, int]], stages: int) -> Staged:
+    layout, itemsize = lo.layouts.access(load), load.result.dtype.itemsize
+    vector = lo.layouts.vector(load, layout)
+    # a copy moves a run of the last dim, which is the run of a tile in shared memory only where that dim is the fastest
+    run = min(vector, layout.run())
+    swizzle = best_swizzle([(layout, run), *reads], itemsize, bits_of(load.result.type.numel))
+    return Staged(load, layout, run, swizzle, Buffer(stages * load.result.type.numel * itemsize), stages)
+
+
+# ***** the loop *****
+
+
+def _issue(lo: Lowering, staged: Sequence[Staged], slot: Value, inside: Value) -> None:
+    """Begin the copies of a turn; `inside` says whether there is such a turn."""
+    b = lo.b
+    for one in staged:
+        itemsize = one.load.result.dtype.itemsize
+        first = range(0, one.layout.size, one.vector)
+        address = b.spread(lo.value(one.load.operands[0], one.layout), one.layout.size)
+        address = b.pick([address], [(0, r) for r in first])
+        mask: Value = inside
+        if len(one.load.operands) > 1:
+            own = b.spread(lo.value(one.load.operands[1], one.layout), one.layout.size)
+            both = b.both(b.pick([own], [(0, r) for r in first]), inside)
+            assert both is not None
+            mask = both
+        place = offsets(b, one.layout, one.swizzle, itemsize)
+        place = b.pick([place], [(0, r) for r in first])
+        place = b.pointwise("add", place, b.pointwise("mul", slot, b.number(one.slot_bytes, INT32)))
+        b.emit(
+            "copy_async",
+            [place, address, b.spread(mask, len(first))],
+            [],
+            buffer=one.buffer,
+            bytes=one.vector * itemsize,
+            ring=True,
+        )
+    b.emit("copy_commit", [], [])
+
+
+def _ahead(
+    lo: Lowering, region: Region, carried: Sequence[TileValue], values: Sequence[Value], index: Value, high: Value,
+    staged: Sequence[Staged], slot: Value,
+) -> list[Value]:  # fmt: skip
+    """Begin the copies of the turn with these carried values; gives the values of the turn after it."""
+    lo.values.append({})
+    lo.put(region.params[0], index)
+    for param, value in zip(carried, values, strict=True):
+        lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
+    _issue(lo, staged, slot, lo.b.pointwise("lt", index, high, dtype=BOOL))
+    following = [region.yielded[region.params.index(param) - 1] for param in carried]
+    made = lo.carried(following, carried)
+    lo.values.pop()
+    return made
+
+
+def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[TileValue]) -> None:
+    """A `for` whose loads are staged; its results are those of the loop as it was."""
+    (region,) = op.regions
+    b, params, stages = lo.b, region.params[1:], staged[0].stages
+    low, high, step = (lo.uniform(v) for v in op.operands[:3])
+    start = lo.carried(op.operands[3:], params)
+    held = [start[params.index(p)] for p in ahead]
+    b.emit("barrier", [], [])  # whoever used these bytes before is done with them
+    index = low
+    for slot in range(stages - 1):
+        held = _ahead(lo, region, ahead, held, index, high, staged, b.number(slot, INT32))
+        index = b.pointwise("add", index, step)
+    types = [lo._type(p) for p in (*region.params, *ahead)]
+    with b.body([*types, Registers(INT32, 1, True)]) as body:
+        lo.values.append({})
+        for param, value in zip(region.params, body.params, strict=False):
+            lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
+        slot = body.params[-1]
+        b.emit("copy_wait", [], [], pending=stages - 2)
+        b.emit("barrier", [], [])
+        index = b.pointwise("add", body.params[0], _times(lo, step, stages - 1))
+        behind = b.pointwise("eq", slot, b.number(0, INT32), dtype=BOOL)
+        last = b.pointwise("select", behind, b.number(stages - 1, INT32), _plus(lo, slot, -1), dtype=INT32)
+        given = body.params[1 + len(params) : -1]
+        following = _ahead(lo, region, ahead, given, index, high, staged, last)
+        for one in staged:
+            lo.staged[one.load.result] = (one, slot)
+        lo.ops(Region((), [o for o in region.ops[:-1] if o not in [one.load for one in staged]]))
+        carried = lo.carried(region.yielded, params)
+        wraps = b.pointwise("eq", slot, b.number(stages - 1, INT32), dtype=BOOL)
+        turned = b.pointwise("select", wraps, b.number(0, INT32), _plus(lo, slot, 1), dtype=INT32)
+        body.yielded = [*carried, *following, turned]
+        lo.values.pop()
+    operands = [low, high, step, *start, *held, b.number(0, INT32)]
+    made = b.emit("for", operands, [v.type for v in body.params[1:]], [body])
+    b.emit("copy_wait", [], [], pending=0)
+    b.emit("barrier", [], [])  # the ring's bytes are free
+    for value, result in zip(op.results, made.results, strict=False):
+        lo.put(value, result, lo.layouts.of[value] if value.type.numel > 1 else None)
+
+
+def _times(lo: Lowering, x: Value, by: int) -> Value:
+    return x if by == 1 else lo.b.pointwise("mul", x, lo.b.number(by, x.dtype))
+
+
+def _plus(lo: Lowering, x: Value, by: int) -> Value:
+    return lo.b.pointwise("add", x, lo.b.number(by, INT32))
+
+
+def _for(lo: Lowering, op: Op) -> None:
+    staged, ahead = staged_loads(lo, op)
+    if staged:
+        pipelined(lo, op, staged, ahead)
+    else:
+        _plain_for(lo, op)
+
+
+_plain_for = HANDLERS["for"]
+HANDLERS["for"] = _for
