@@ -29,6 +29,7 @@ from rushlight._base.digest import hasher
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule
 from rushlight._codegen.blocks import BlockFault, Kernel, Pointer, Value, kernel_text
+from rushlight._codegen.blocks.ir import Line
 from rushlight._codegen.blocks.vectors import BOUNDS, MEMORY, REPORT, Machine, VectorText, vector_text
 from rushlight._native import jit
 from rushlight._native.objectcode import obtain
@@ -51,7 +52,7 @@ CHECK_BOUNDS: Knob[bool] = Knob(
 
 _PIECES = 16  # for each thread, so that one that lost its core delays nobody
 _WORDS = len(REPORT)
-_LAUNCHES: dict[tuple[str, bool, Machine], BlockLaunch] = {}
+_LAUNCHES: dict[tuple[str, bool, Machine, tuple[Line | None, ...]], BlockLaunch] = {}
 
 # The piece of a launch: words are total, programs in a piece, the grid in two, the report.
 _PIECE = """
@@ -75,15 +76,22 @@ def compile_block(kernel: Kernel, *, checked: bool | None = None, machine: Machi
     """The kernel for this machine: known in this process, found on disk, or compiled now.
 
     `checked` (by default the knob `check_bounds`) makes every access be held against the ranges of memory that
-    `launch` is given.  `machine`: make code for a lesser one than this.  NotImplementedError that names an operation which has no form in vectors.
+    `launch` is given.  `machine`: make code for a lesser one than this.  NotImplementedError that names an operation
+    which has no form in vectors.
     """
     checked = CHECK_BOUNDS.get() if checked is None else checked
     machine = this_machine(kernel) if machine is None else machine
-    key = kernel_text(kernel), checked, machine
+    text = kernel_text(kernel)
+    key = text, checked, machine, _lines(kernel, checked)
     found = _LAUNCHES.get(key)
     if found is None:
-        found = _LAUNCHES[key] = BlockLaunch(kernel, *key)
+        found = _LAUNCHES[key] = BlockLaunch(kernel, text, checked, machine)
     return found
+
+
+def _lines(kernel: Kernel, checked: bool) -> tuple[Line | None, ...]:
+    """The lines that faults may name: kernels of equal text can come from different places."""
+    return tuple(op.line for op in kernel.body.walk() if checked or op.kind == "assert")
 
 
 def this_machine(kernel: Kernel) -> Machine:

@@ -364,6 +364,12 @@ class Groups:
         scores = [s - 8 if n < min(longest, 4) else s for s, n in zip(scores, shape, strict=True)]
         return scores.index(max(scores))
 
+    def near_dim(self, value: Value) -> int:
+        """The dim along which what a tile is computed from lies in memory."""
+        group = Group(value.shape)
+        group.keeps.append(Keep(value, Buffer("", value.type.element, (0,) * len(value.shape))))
+        return self.lane_dim(group)
+
     def lanes(self, group: Group, lane: int) -> int:
         """How many lanes a chunk has."""
         base = max(self.fn.machine.vector_bytes // 4, 4)

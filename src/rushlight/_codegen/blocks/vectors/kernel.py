@@ -214,7 +214,9 @@ class _KernelEmitter:
         if value in self.values.buffers:
             return
         group = self.join(value.shape, [value], None)
-        group.keeps.append(Keep(value, self.groups.allocate(value.type.element, value.shape)))
+        element, shape = value.type.element, value.shape
+        last = self.groups.near_dim(value)
+        group.keeps.append(Keep(value, self.groups.allocate(element, shape, last)))
         group.pending.add(value)
 
     def tile(self, value: Value) -> Buffer:
