@@ -2,6 +2,7 @@
 
 import enum
 import io
+import threading
 from typing import Any, Dict, Final, List, NamedTuple, Optional, Tuple, Union  # noqa: UP035
 
 import pytest
@@ -413,3 +414,62 @@ def test_no_grad_ends_where_its_block_ends() -> None:
     with pytest.raises(torch.jit.Error, match="three"):
         scripted(x, 3)
     assert torch.is_grad_enabled()
+
+
+TOGETHER = threading.Barrier(2)
+
+
+@torch.jit.ignore
+def meet(x: Tensor) -> Tensor:
+    TOGETHER.wait(20)  # both tasks must be here at once
+    return x + 1
+
+
+@torch.jit.ignore
+def grad_mode(x: Tensor) -> bool:
+    return torch.is_grad_enabled()
+
+
+def met(x):
+    return meet(x)
+
+
+def mode(x) -> bool:
+    return grad_mode(x)
+
+
+def many(x, n: int):
+    futures = torch.jit.annotate(list[torch.jit.Future[Tensor]], [])
+    for i in range(n):
+        y = x * i
+        futures.append(torch.jit.fork(torch.add, y, i))
+    total = torch.zeros_like(x)
+    for future in futures:
+        total = total + torch.jit.wait(future)
+    return total
+
+
+def failing(x):
+    future = torch.jit.fork(torch.cat, [x, x[:, :1]])
+    return x, torch.jit.wait(future)
+
+
+def test_tasks_run_beside_each_other() -> None:
+    def both(x):
+        future = torch.jit.fork(met, x)
+        return meet(x * 2) + torch.jit.wait(future)
+
+    def asked(x) -> bool:
+        return torch.jit.wait(torch.jit.fork(mode, x))
+
+    x = torch.ones(3)
+    assert torch.equal(torch.jit.script(both)(x), x * 5)
+    assert torch.equal(torch.jit.script(many)(x, 20), x * 190 + 190)  # each with the values of its turn
+    with pytest.raises(RuntimeError):
+        torch.jit.script(failing)(torch.ones(2, 3))
+    assert torch.jit.script(asked)(x)
+    with torch.no_grad():
+        assert not torch.jit.script(asked)(x)
+    given = torch.ones(3, requires_grad=True)
+    torch.jit.script(many)(given, 3).sum().backward()
+    assert torch.equal(given.grad, torch.full((3,), 3.0))

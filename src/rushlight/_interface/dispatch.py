@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rushlight._engine.core.convert import ITEMS
 from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.state import TRANSFORMS
 from rushlight._engine.core.tensor import dispatch_classes as DISPATCH_CLASSES
 from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
 from rushlight._engine.dispatch.override import disabled_torch_function, dispatch, has_override, plain_attribute
@@ -26,6 +27,7 @@ __all__ = [
     "observed_call",  # run a call of which observers are told
     "on_observers",  # a function that is called when the first observer comes and the last one goes
     "HOOKS",  # what the engine is given from elsewhere, `override` among it
+    "TRANSFORMS",  # who is given applications of functions before they run: transforms, an exporter
     # Automatic casts.
     "PLACES",  # device type -> dtype
     "place_of",  # the device type, checked

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from rushlight._engine.core.creation import as_shape, python_dtype
 from rushlight._engine.core.integers import as_flag, as_int, as_ints
-from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, OBSERVED, SAVED_HOOKS, STATE, inherit
+from rushlight._engine.core.state import (
+    AUTOCAST,
+    FUNCTION_MODE,
+    GRAD,
+    INFERENCE,
+    OBSERVED,
+    SAVED_HOOKS,
+    STATE,
+    beside,
+    inherit,
+)
 from rushlight._engine.core.tensor import alias, make
 from rushlight._engine.dispatch.modes import Decorating
 from rushlight._types.layout import contiguous_strides, is_dense, overlaps_itself, suggests_channels_last, wrap_dim
@@ -20,6 +30,7 @@ __all__ = [
     "FUNCTION_MODE",  # a `TorchFunctionMode` is on
     "OBSERVED",  # observers are told of calls
     "SAVED_HOOKS",  # saved tensors are packed
+    "beside",  # run a task in a thread that begins with the state
     "inherit",  # let threads of backward take over a thread-local object
     "Decorating",  # base of context managers that are decorators too
     # Tensors.

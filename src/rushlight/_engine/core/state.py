@@ -20,6 +20,7 @@ __all__ = [
     "FUNCTION_MODE",
     "GRAD",
     "INFERENCE",
+    "beside",
     "inherit",
     "LEARNING",
     "OBSERVED",
@@ -110,6 +111,24 @@ def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+def beside(task: Callable[[], None]) -> None:
+    """Run a task in a thread of its own that begins with this thread's state; here and now where a mode is active or
+    calls are written down, which follow one thread.
+    """
+    if STATE.recording is not None or STATE.function_modes or STATE.dispatch_modes or STATE.observers:
+        task()
+        return
+    held = [(local, {k: _copied(v) for k, v in local.__dict__.items()}) for local in _INHERITED]
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        for local, values in held:
+            local.__dict__.update(values)
+        context.run(task)
+
+    threading.Thread(target=run, name="rushlight-task", daemon=True).start()
 
 
 def saved_state() -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -6,8 +6,11 @@ user's program or of an archive gets into it.  What nodes refer to lies in the f
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
+from rushlight._interface.tensors import beside
 from rushlight.futures import Future
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Block, Graph, Node, Value
@@ -382,18 +385,29 @@ def _isinstance(w: _Writer, node: Node, depth: int) -> None:
 
 
 def _fork(w: _Writer, node: Node, depth: int) -> None:
-    """A task: it runs at once, and an error waits in its future."""
+    """A task in a thread of its own, with the values that names have now: a loop may give them others meanwhile."""
     future = w.name(node.outputs[0])
-    w.line(depth, f"{future} = {w.keep(_future)}()", node)
-    w.line(depth, "try:")
+    outer, head = set(w.names.values()), len(w.lines)
+    w.line(depth, "")
     w.block(node.blocks[0], depth + 1)
-    w.line(depth + 1, f"{future}.set_result({w.use(node.blocks[0].outputs[0])})")
-    w.line(depth, "except Exception as error:")
-    w.line(depth + 1, f"{future}.set_exception(error)")
+    w.line(depth + 1, f"return {w.use(node.blocks[0].outputs[0])}")
+    used = sorted(outer.intersection(re.findall(r"\bv\d+\b", "\n".join(w.lines[head:]))))
+    w.lines[head] = "    " * depth + f"def {future}_task({', '.join(f'{name}={name}' for name in used)}):"
+    w.line(depth, f"{future} = {w.keep(_started)}({future}_task)", node)
 
 
-def _future() -> Any:
-    return Future()
+def _started(task: Callable[[], Any]) -> Any:
+    """The future of a task; an error waits in it."""
+    future: Any = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(task())
+        except Exception as error:
+            future.set_exception(error)
+
+    beside(run)
+    return future
 
 
 def _python(w: _Writer, node: Node, depth: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.core.state import TRANSFORMS
+from rushlight._interface.dispatch import TRANSFORMS
 from rushlight.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
 from rushlight.onnx.errors import SymbolicValueError
 from rushlight.onnx.exporting import operators
