@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from . import compiler, language, runtime, testing, tools
+from . import backends, compiler, errors, knobs, language, runtime, testing, tools
 from ._semantics.constants import constexpr_function
 from .compiler import CompilationError, compile
 from .host import cdiv, next_power_of_2, set_allocator
@@ -34,6 +34,6 @@ __version__ = "3.6.0+rushlight"
 
 __all__ = [
     "CompilationError", "Config", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor", "OutOfResources", "TensorWrapper",
-    "TritonError", "autotune", "cdiv", "compile", "compiler", "constexpr_function", "heuristics", "jit", "language", "next_power_of_2",
+    "TritonError", "autotune", "backends", "cdiv", "compile", "compiler", "constexpr_function", "errors", "heuristics", "jit", "knobs", "language", "next_power_of_2",
     "reinterpret", "runtime", "set_allocator", "testing", "tools",
 ]  # fmt: skip

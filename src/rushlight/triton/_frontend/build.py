@@ -46,7 +46,7 @@ class KernelSource(NamedTuple):
     source: FunctionSource
     arguments: Mapping[str, Any]
     options: Any
-    rounds_float32: bool = False
+    target: Any
     allow_globals: bool = False
 
 
@@ -64,7 +64,8 @@ class _Building:
 
     def __init__(self, given: KernelSource) -> None:
         self.given, self.options, self.allow_globals = given, given.options, given.allow_globals
-        self.rounds_float32 = given.rounds_float32
+        self.target = given.target
+        self.rounds_float32 = given.target.warp_size > 1
         self.used_globals: dict[tuple[str, str], tuple[dict[str, Any], Any]] = {}
         self.frames: list[Frame] = []
         source, flat = given.source, list(_runtime(given.arguments))

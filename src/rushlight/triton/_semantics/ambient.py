@@ -20,6 +20,7 @@ class Compilation(Protocol):
 
     builder: BlockBuilder
     options: Any
+    target: Any
     rounds_float32: bool  # whether `dot` may round float32 operands to TF32
 
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -163,7 +163,7 @@ def compile_key(function: Any, keys: Sequence[Any], options: Options, target: GP
     """Compile a jit function for the keys of its arguments (`specialize.KernelParam.key`)."""
     arguments = {param.name: argument_of(key) for param, key in zip(function.params, keys, strict=True)}
     source = function.__jit_source__
-    given = KernelSource(source, arguments, options, target.warp_size > 1, function.allow_globals())
+    given = KernelSource(source, arguments, options, target, function.allow_globals())
     kernel, used = build_kernel(given)
     return CompiledKernel(kernel, keys, options, target, used, source, device)
 

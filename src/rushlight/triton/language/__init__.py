@@ -5,6 +5,8 @@ The functions here run within functions under `@triton.jit`, and take and give b
 
 from __future__ import annotations
 
+from typing import Any
+
 from .._semantics.arithmetic import PropagateNan, add, cast, clamp, maximum, minimum, mul, sub, where
 from .._semantics.constants import constexpr
 from .._semantics.dtypes import block_type, dtype, pointer_type
@@ -123,7 +125,7 @@ from .._semantics.shapes import (
     zeros_like,
 )
 from .._semantics.values import tensor, to_tensor
-from . import core, extra, math, random, standard
+from . import core, extra, math, random, standard, target_info
 from .types import (
     bfloat16,
     float8e4b8,
@@ -149,6 +151,31 @@ from .types import (
 )
 
 TRITON_MAX_TENSOR_NUMEL = 2**20
+
+# Names of former versions.
+_experimental_make_tensor_descriptor = make_tensor_descriptor
+
+
+def _experimental_descriptor_load(desc: Any, offsets: Any, shape: Any = None, dtype: Any = None) -> tensor:
+    """As `desc.load(offsets)`."""
+    return load_tensor_descriptor(_descriptor(desc), offsets)  # type: ignore[no-any-return]
+
+
+def _experimental_descriptor_store(desc: Any, value: Any, offsets: Any) -> None:
+    """As `desc.store(offsets, value)`."""
+    store_tensor_descriptor(_descriptor(desc), offsets, value)
+
+
+def _descriptor(desc: Any) -> Any:
+    if not isinstance(desc, tensor_descriptor):
+        raise NotImplementedError(
+            "descriptors that the host has encoded for a GPU: pass a TensorDescriptor, or make one by tl.make_tensor_descriptor"
+        )
+    return desc
+
+
+for _function in (_experimental_descriptor_load, _experimental_descriptor_store):
+    vars(_function)["__triton_builtin__"] = True
 
 __all__ = [
     "PropagateNan",
@@ -277,6 +304,7 @@ __all__ = [
     "sub",
     "sum",
     "swizzle2d",
+    "target_info",
     "tensor",
     "tensor_descriptor",
     "to_tensor",
