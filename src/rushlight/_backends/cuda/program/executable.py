@@ -131,7 +131,7 @@ class CudaExecutable:
 class Prepared:
     """A step with its arguments laid out: constants are in place, and addresses and numbers are filled in by each call."""
 
-    __slots__ = ("address_slots", "call", "grid", "kernel", "kernels", "number_slots", "other", "source", "words")
+    __slots__ = ("address_slots", "array", "call", "grid", "kernel", "kernels", "number_slots", "other", "source", "words")
 
     def __init__(self, step: Launch | Call, places: dict[Memory, tuple[int, int]], executable: CudaExecutable) -> None:
         self.address_slots: list[tuple[int, int, int, int]] = []
@@ -143,6 +143,7 @@ class Prepared:
         self.source: Kernel | None = step.kernel if isinstance(step, Launch) else None
         self.kernel = self.kernels.get(step.kernel) if isinstance(step, Launch) else None
         self.words: Any = empty_words(len(step.arguments)) if isinstance(step, Launch) else list(step.arguments)
+        self.array = type(self.words)
         for slot, argument in enumerate(step.arguments):
             element = step.kernel.params[slot].type.element if isinstance(step, Launch) else None
             if isinstance(argument, Operand | Memory):
@@ -158,7 +159,7 @@ class Prepared:
 
     def run(self, stream: int, table: Sequence[Any]) -> None:
         """Give the step to a stream."""
-        words, aligned = self.words, True
+        words, aligned = self.fresh(), True  # other threads may give the same step to a stream meanwhile
         for slot, number, offset, by in self.address_slots:
             at = words[slot] = table[number] + offset
             if at % by:
@@ -172,6 +173,10 @@ class Prepared:
             self.kernel.launch(stream, self.grid, words)
         else:
             self.unaligned().launch(stream, self.grid, words)
+
+    def fresh(self) -> Any:
+        """Room for the arguments of one call, constants in place."""
+        return list(self.words) if self.call is not None else self.array.from_buffer_copy(self.words)
 
     def unaligned(self) -> DeviceKernel:
         """The kernel for addresses that are aligned to their elements alone."""
