@@ -64,6 +64,14 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of rushlight's own among all: PyTorch's word for graphs of launches is one of them."""
+    found = {word: value for word, value in options.items() if word in OWN_OPTIONS}
+    if options.get("triton.cudagraphs"):
+        found.setdefault("launch_graph", True)
+    return found
+
+
 class CompileContext:
     """How functions are compiled: `context(function)` is the compiled one.  Contexts of equal settings are equal, and
     can be pickled.
@@ -125,7 +133,7 @@ class CompileContext:
             dynamic=self.dynamic,
             backend=backend,
             asked_backend=backend,
-            options={word: value for word, value in self.options.items() if word in OWN_OPTIONS},
+            options=own_options(self.options),
             name=self.name or "",
             recompile_limit=self.recompile_limit or settings("torch._dynamo.config").get("recompile_limit"),
             own_limit=self.recompile_limit is not None,

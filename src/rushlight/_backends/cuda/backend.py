@@ -158,7 +158,10 @@ class CudaBackend(ReferenceBackend):
             return StreamedReference(self, region, graph, in_layouts, out_layouts, device, aliases or {})
         compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
         program = compile_graph(graph, in_layouts, out_layouts, aliases=aliases, overlaps=overlaps)
-        return require("rushlight._backends.cuda.program.executable").CudaExecutable(program, self, device)
+        made = require("rushlight._backends.cuda.program.executable").CudaExecutable(program, self, device)
+        replayed = require("rushlight._backends.cuda.program.replayed")
+        wanted = (options or {}).get("launch_graph") and replayed.can_be_replayed(made)
+        return replayed.ReplayedExecutable(made) if wanted else made
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""
@@ -170,9 +173,10 @@ class CudaBackend(ReferenceBackend):
     def allocate(self, nbytes: int, device: Device) -> Any:
         """A storage over fresh memory."""
         block = self.memory.allocate(nbytes, device)
-        return self._storage(block.address, nbytes, block)
+        return self.shown(block.address, nbytes, block)
 
-    def _storage(self, address: int, nbytes: int, owner: Any) -> Any:
+    def shown(self, address: int, nbytes: int, owner: Any) -> Any:
+        """A storage over memory of an owner."""
         if self._from_owner is None:
             self._from_owner = require("rushlight._host.runtime").runtime().from_owner
         return self._from_owner(address, nbytes, owner)
@@ -193,7 +197,7 @@ class CudaBackend(ReferenceBackend):
     def allocate_pinned(self, nbytes: int) -> Any:
         """A storage of pinned memory of the host."""
         block = self.memory.pinned.allocate(nbytes)
-        return self._storage(block.address, nbytes, block)
+        return self.shown(block.address, nbytes, block)
 
     def is_pinned(self, address: int) -> bool:
         """Whether an address of the host is of pinned memory."""

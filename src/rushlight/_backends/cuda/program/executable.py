@@ -131,7 +131,18 @@ class CudaExecutable:
 class Prepared:
     """A step with its arguments laid out: constants are in place, and addresses and numbers are filled in by each call."""
 
-    __slots__ = ("address_slots", "array", "call", "grid", "kernel", "kernels", "number_slots", "other", "source", "words")
+    __slots__ = (
+        "address_slots",
+        "array",
+        "call",
+        "grid",
+        "kernel",
+        "kernels",
+        "number_slots",
+        "other",
+        "source",
+        "words",
+    )
 
     def __init__(self, step: Launch | Call, places: dict[Memory, tuple[int, int]], executable: CudaExecutable) -> None:
         self.address_slots: list[tuple[int, int, int, int]] = []
