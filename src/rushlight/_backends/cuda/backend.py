@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.devices import Devices
@@ -19,12 +18,14 @@ from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import Block, BlockLaunch, EventHandle, StreamHandle
-from rushlight._backends.reference.backend import ReferenceBackend
+from rushlight._backends.reference.backend import ReferenceBackend, load_elements
 from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
+from rushlight._prims.numbers import holder
 from rushlight._types.device import Device
+from rushlight._types.dtype import DType
 
 if TYPE_CHECKING:
     from rushlight._codegen.blocks import Kernel
@@ -362,7 +363,7 @@ class CudaBackend(ReferenceBackend):
         assert isinstance(stream, CudaStream)
         self.streams.set_current(stream)
 
-    # ***** what the host does in place of kernels, on emulated devices alone *****
+    # ***** elements, and what depends on data *****
 
     def _emulated(self, what: str) -> Any:
         """The memory of the emulated devices; NotImplementedError on real ones."""
@@ -370,16 +371,18 @@ class CudaBackend(ReferenceBackend):
             raise self._missing(f"{what} on real devices")
         return self.driver.region  # type: ignore[attr-defined]
 
-    @contextmanager
-    def opened(self, address: int, nbytes: int) -> Iterator[memoryview]:
-        """The bytes at an address of an emulated device, behind the work of the current stream."""
-        region = self._emulated("memory that the host can open")
-        if not nbytes:
-            yield memoryview(b"")
-            return
-        stream = self.enter(Device("cuda", region.device_of(address) or 0))
-        self.driver.cuStreamSynchronize(stream)
-        yield memoryview((ctypes.c_ubyte * nbytes).from_address(region.visible(address))).cast("B")
+    def reader(self, dtype: DType) -> Callable[[int], Any]:
+        """A function from the address of an element to a Python number; it waits for the current stream."""
+        if holder(dtype).startswith("uint") and not dtype.is_integer:
+            raise NotImplementedError(f"no element of dtype {dtype} can be read as a number")
+        size = dtype.itemsize
+
+        def read(address: int) -> Any:
+            data = ctypes.create_string_buffer(size)
+            self.copy_out(ctypes.addressof(data), address, size)
+            return load_elements(memoryview(data).cast("B"), dtype, (), ()).item()
+
+        return read
 
     def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
         """Kernels, and what the host reads of their counts."""
