@@ -115,7 +115,7 @@ test-distributed: $(VENV)/.dev
 SEEDS ?= 0
 test-cuda-emulated: $(VENV)/.dev
 	for seed in $(SEEDS); do RUSHLIGHT_CUDA=emulated RUSHLIGHT_EMULATED_CUDA_DEVICES=2 RUSHLIGHT_EMULATED_CUDA_SEED=$$seed \
-	  $(BIN)/python -m pytest -q -m "cuda and not slow" -n $(JOBS) --dist worksteal tests/cuda || exit 1; done
+	  $(BIN)/python -m pytest -q -m "cuda and not slow" -n $(JOBS) --dist worksteal tests/cuda tests/triton_language || exit 1; done
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py

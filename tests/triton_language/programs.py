@@ -48,12 +48,13 @@ def case(*inputs, out=SIZE, dtype="float32", grid=(1,), **constants):
     return register
 
 
-def run(name):
+def run(name, device="cpu"):
     """The output of a kernel as an array."""
     function, inputs, out, dtype, grid, constants = CASES[name]
-    tensors = [rushlight.tensor(x) if isinstance(x, np.ndarray) else x for x in inputs]
-    result = rushlight.zeros(out, dtype=getattr(rushlight, dtype))
+    tensors = [rushlight.tensor(x, device=device) if isinstance(x, np.ndarray) else x for x in inputs]
+    result = rushlight.zeros(out, dtype=getattr(rushlight, dtype), device=device)
     function[grid](*tensors, result, **constants)
+    result = result.cpu()
     return (result.float() if dtype in ("float16", "bfloat16") else result).numpy()
 
 
