@@ -5,23 +5,35 @@ from rushlight.cuda.device import device_of_object as _device_of_object
 from rushlight.cuda.memory import max_memory_reserved as _max_memory_reserved, memory_reserved as _memory_reserved, reset_peak_memory_stats as _reset_peak_memory_stats
 from typing import Any as _Any, NoReturn as _NoReturn
 
+from rushlight.cuda.storages import BFloat16Storage as BFloat16Storage
 class BFloat16Tensor: ...
+from rushlight.cuda.storages import BoolStorage as BoolStorage
 class BoolTensor: ...
+from rushlight.cuda.storages import ByteStorage as ByteStorage
 class ByteTensor: ...
 from rushlight.cuda.graphs import CUDAGraph as CUDAGraph
 class CUDAPluggableAllocator: ...
+from rushlight.cuda.storages import CharStorage as CharStorage
 class CharTensor: ...
+from rushlight.cuda.storages import ComplexDoubleStorage as ComplexDoubleStorage
+from rushlight.cuda.storages import ComplexFloatStorage as ComplexFloatStorage
 from rushlight.cuda.runtime import CudaError as CudaError
 from rushlight.cuda.runtime import DeferredCudaCallError as DeferredCudaCallError
+from rushlight.cuda.storages import DoubleStorage as DoubleStorage
 class DoubleTensor: ...
 from rushlight.cuda.streams import Event as Event
 from rushlight.cuda.streams import ExternalStream as ExternalStream
+from rushlight.cuda.storages import FloatStorage as FloatStorage
 class FloatTensor: ...
 from rushlight.cuda.runtime import GreenContext as GreenContext
+from rushlight.cuda.storages import HalfStorage as HalfStorage
 class HalfTensor: ...
+from rushlight.cuda.storages import IntStorage as IntStorage
 class IntTensor: ...
+from rushlight.cuda.storages import LongStorage as LongStorage
 class LongTensor: ...
 from rushlight.cuda.memory import MemPool as MemPool
+from rushlight.cuda.storages import ShortStorage as ShortStorage
 class ShortTensor: ...
 from rushlight.cuda.streams import Stream as Stream
 from rushlight.cuda.streams import StreamContext as StreamContext
@@ -114,6 +126,7 @@ from rushlight.cuda.random import set_rng_state_all as set_rng_state_all
 from rushlight.cuda.streams import set_stream as set_stream
 from rushlight.cuda.device import set_sync_debug_mode as set_sync_debug_mode
 from rushlight.cuda import sparse as sparse
+from rushlight.cuda import storages as storages
 from rushlight.cuda.streams import stream as stream
 from rushlight.cuda import streams as streams
 from rushlight.cuda import summary as summary

@@ -10,7 +10,8 @@ public packages.
 | `kinds` | dispatch types: subclasses that say what an operator does with them | `sparse`, `nested`, `masked` |
 | `dispatch` | overrides, observers of calls, regions of automatic casts | `library`, `profiler`, `amp`, `overrides` |
 | `functorch` | levels of function transforms | `autograd.functional`, `library`, `distributions` |
-| `devices` | backends, states of random generators | `random`, `serialization`, `utils.data` |
+| `devices` | backends, states of random generators | `random`, `serialization`, `utils.data`, `triton` |
+| `blocks` | the block IR of kernels, and dtypes | `triton` |
 | `memory` | storages, and tensors over them | `serialization`, `utils.data` |
 | `files` | pickled forms, quantized tensors, checksums | `serialization` |
 | `processes` | memory that processes share | `multiprocessing`, `utils.data` |
