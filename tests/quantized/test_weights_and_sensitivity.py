@@ -11,6 +11,7 @@ import rushlight as torch
 from rushlight.__main__ import main
 from rushlight.ao.ns.fx.utils import compute_sqnr
 from rushlight.ao.ns.sensitivity import layer_sensitivity, plot_sensitivity
+from rushlight.ao.quantization.kv_cache import QuantizedKVCache
 from rushlight.ao.quantization.weight_only import WeightOnlyLinear, quantize_weights
 
 
@@ -63,3 +64,33 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert all(way in printed for way in ("int8 static", "int8 dynamic", "int4 weights", "accuracy")) and out.exists()
     assert main(["quantize", f"{program}:absent", "--shape", "2,64"]) == 1
     assert "has no absent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_shards_hold_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
+    model, other = quantize_weights(_net(), bits, 32), quantize_weights(_net(), bits, 32)
+    torch.serialization.sharded.save_sharded(model.state_dict(), tmp_path, max_shard_size=4000)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    other.load_state_dict(torch.serialization.sharded.load_sharded(tmp_path))
+    for name, held in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], held) and other.state_dict()[name].dtype is held.dtype
+
+
+def test_a_cache_of_bytes_attends_as_one_of_floats() -> None:
+    torch.manual_seed(0)
+    cache = QuantizedKVCache(2, 3, 40, 16)
+    q, k, v = (torch.randn(2, 3, 40, 16) * torch.rand(2, 3, 40, 1) for _ in range(3))
+    cache.update(0, k[:, :, :30], v[:, :, :30])
+    for at in range(30, 40):
+        keys, values = cache.update(at, k[:, :, at : at + 1], v[:, :, at : at + 1])
+        assert keys.shape == (2, 3, at + 1, 16)
+        found = torch.nn.functional.scaled_dot_product_attention(q[:, :, at : at + 1], keys, values)
+        exact = torch.nn.functional.scaled_dot_product_attention(
+            q[:, :, at : at + 1], k[:, :, : at + 1], v[:, :, : at + 1]
+        )
+        assert compute_sqnr(exact, found) > 38
+    assert sum(b.numel() * b.itemsize for b in cache.buffers()) < 0.4 * 2 * k.numel() * 4
+    with pytest.raises(RuntimeError, match="room for 40"):
+        cache.update(40, k[:, :, :1], v[:, :, :1])
+    with pytest.raises(RuntimeError, match="must be"):
+        cache.update(0, k[:, :2], v[:, :2])

@@ -62,8 +62,8 @@ class ProductTypes(NamedTuple):
 class Fusion(NamedTuple):
     """The work fused with a product: an `epilogue` on its sums, and `prologues` that compute A and B.
 
-    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call; `pinned`: the operand (0 A, 1 B, -1 none) that may stay packed from
-    call to call.
+    `sizes`: bytes of the outputs of the epilogue; `more`: further arrays of the call; `pinned`: the operand (0 A, 1 B, -1 none)
+    that may stay packed from call to call.
     """
 
     sizes: Sequence[int] = ()
