@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
+from .large_angles import define_angle_function
+
 __all__ = ["define_library"]
 
 # x = q y + r with the sign of x, one bit of q after the other: exact, as each step is
@@ -38,9 +40,17 @@ start:
   %ny = icmp ne i{n} %ey0, 0
   %hx = select i1 %nx, i{n} {hidden}, i{n} 0
   %hy = select i1 %ny, i{n} {hidden}, i{n} 0
-  %mx = or i{n} %fx, %hx
-  %my = or i{n} %fy, %hy
-  %steps = sub i{n} %ex, %ey
+  %mx0 = or i{n} %fx, %hx
+  %my0 = or i{n} %fy, %hy
+  %cx = call i{n} @llvm.ctlz.i{n}(i{n} %mx0, i1 false)
+  %cy = call i{n} @llvm.ctlz.i{n}(i{n} %my0, i1 false)
+  %kx = sub i{n} %cx, {lead}
+  %ky = sub i{n} %cy, {lead}
+  %mx = shl i{n} %mx0, %kx
+  %my = shl i{n} %my0, %ky
+  %enx = sub i{n} %ex, %kx
+  %eny = sub i{n} %ey, %ky
+  %steps = sub i{n} %enx, %eny
   br label %loop
 loop:
   %r = phi i{n} [%mx, %start], [%r3, %next]
@@ -62,16 +72,16 @@ nothing:
   ret {t} %sz
 pack:
   %lead = call i{n} @llvm.ctlz.i{n}(i{n} %r2, i1 false)
-  %want = sub i{n} %lead, {lead}
-  %room = sub i{n} %ey, 1
-  %shift = call i{n} @llvm.umin.i{n}(i{n} %want, i{n} %room)
+  %shift = sub i{n} %lead, {lead}
   %moved = shl i{n} %r2, %shift
-  %exponent = sub i{n} %ey, %shift
-  %normal = icmp uge i{n} %moved, {hidden}
-  %e2 = select i1 %normal, i{n} %exponent, i{n} 0
+  %e2 = sub i{n} %eny, %shift
+  %normal = icmp sgt i{n} %e2, 0
   %e3 = shl i{n} %e2, {m}
   %f2 = and i{n} %moved, {fraction}
-  %v = or i{n} %e3, %f2
+  %vn = or i{n} %e3, %f2
+  %back = sub i{n} 1, %e2
+  %vs = lshr i{n} %moved, %back
+  %v = select i1 %normal, i{n} %vn, i{n} %vs
   %w = or i{n} %v, %sign
   %out = bitcast i{n} %w to {t}
   ret {t} %out
@@ -94,11 +104,15 @@ _DEFINED = {"@fmodf": lambda: _fmod("fmodf", 32, 23), "@fmod": lambda: _fmod("fm
 def define_library(module: ModuleText) -> None:
     """Replace declarations of C functions by definitions; NotImplementedError for a function that is not known here."""
     for name in [n for n in module.declarations if not n.startswith(("@llvm.", "@__assertfail", "@vprintf"))]:
+        if name in ("@sin", "@cos", "@tan"):
+            del module.declarations[name]
+            define_angle_function(module, name[1:])
+            continue
         if name not in _DEFINED:
             raise NotImplementedError(f"the C function {name[1:]} has no form for the GPU")
         module.definitions[name] = _DEFINED[name]()
         del module.declarations[name]
         bits = 32 if name == "@fmodf" else 64
-        for intrinsic, tail in (("umax", f"i{bits}, i{bits}"), ("umin", f"i{bits}, i{bits}"), ("ctlz", f"i{bits}, i1")):
+        for intrinsic, tail in (("umax", f"i{bits}, i{bits}"), ("ctlz", f"i{bits}, i1")):
             full = f"@llvm.{intrinsic}.i{bits}"
             module.declarations.setdefault(full, f"declare i{bits} {full}({tail})")
