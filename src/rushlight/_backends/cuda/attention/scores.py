@@ -75,9 +75,9 @@ def block_sizes(dtype: DType, width: int, queries: int, backward: bool = False) 
     elif dtype.itemsize == 4:
         found = _Sizes(64, 32, 4, 1) if width <= 64 else _Sizes(32, 32, 4, 1)
     elif width <= 64:
-        found = _Sizes(64, 64, 4, 2) if backward else _Sizes(128, 64, 4, 3)
-    elif width <= 128:
         found = _Sizes(64, 64, 8, 2) if backward else _Sizes(128, 64, 8, 2)
+    elif width <= 128:
+        found = _Sizes(64, 32, 8, 2) if backward else _Sizes(128, 32, 8, 2)
     else:
         found = _Sizes(32, 32, 8, 1) if backward else _Sizes(64, 32, 8, 2)
     return found._replace(queries=min(found.queries, padded(queries)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rushlight._backends.cuda.arguments import as_reals, dense_operand, merged
 from rushlight._backends.cuda.externs import ExternCall, extern
+from rushlight._backends.cuda.gemm.choice import chosen
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
@@ -21,7 +22,9 @@ __all__ = ["product_steps"]
 @extern("dot", form=CallForm(strided=True, strided_results=True))
 def dot(call: ExternCall) -> list[Step]:
     a, b = call.inputs
-    return product_steps(call, a, b, call.outputs[0])
+    a, b, out = merged(2, a, b, call.outputs[0])
+    ours = product_steps(call, a, b, out)
+    return chosen(call, a, b, out, out.dtype.wide.name, ours) if ours else []
 
 
 def product_steps(

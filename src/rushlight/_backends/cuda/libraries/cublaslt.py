@@ -1,0 +1,187 @@
+"""Matrix products by cuBLASLt.
+
+The numbers of attributes and types are those of NVIDIA's documentation of version 12; they have not met a card yet.  So
+`gemm.choice` takes a product from the library only where its result agrees with our kernel's on the card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+from typing import Any, NamedTuple
+
+from rushlight._backends.cuda.program.steps import Operand
+from rushlight._base.knobs import Knob
+from rushlight._types.layout import numel
+
+__all__ = ["LIBRARY", "CublasLt", "LtProduct", "cublaslt", "fits"]
+
+LIBRARY: Knob[str] = Knob(
+    "cublaslt_library", env="RUSHLIGHT_CUBLASLT_LIBRARY", kind=str, default="",
+    doc="The path of cuBLASLt; empty: that of NVIDIA's wheel, else none.",
+)  # fmt: skip
+
+WORKSPACE = 32 << 20
+_P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasLtCreate": (_P,),
+    "cublasLtMatmulDescCreate": (_P, _I, _I),
+    "cublasLtMatmulDescSetAttribute": (_P, _I, _P, _N),
+    "cublasLtMatrixLayoutCreate": (_P, _I, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64),
+    "cublasLtMatrixLayoutSetAttribute": (_P, _I, _P, _N),
+    "cublasLtMatmulPreferenceCreate": (_P,),
+    "cublasLtMatmulPreferenceSetAttribute": (_P, _I, _P, _N),
+    "cublasLtMatmulAlgoGetHeuristic": (_P, _P, _P, _P, _P, _P, _P, _I, _P, _P),
+    "cublasLtMatmul": (_P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _N, _P),
+}
+_TYPES = {
+    "float32": 0,
+    "float64": 1,
+    "float16": 2,
+    "int8": 3,
+    "int32": 10,
+    "bfloat16": 14,
+    "float8_e4m3fn": 28,
+    "float8_e5m2": 29,
+}
+_COMPUTE = {"float32": 68, "float64": 70, "int32": 72, "tf32": 77}
+_TRANSPOSE_A, _TRANSPOSE_B, _BATCH, _BATCH_STRIDE, _MOST_WORKSPACE = 3, 4, 5, 6, 1
+
+
+class Heuristic(ctypes.Structure):
+    """`cublasLtMatmulHeuristicResult_t`: an algorithm, and what it needs."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+def find_library() -> str | None:
+    """The file of the knob, or of NVIDIA's wheel; None where there is none."""
+    if LIBRARY.get():
+        return LIBRARY.get()
+    for folder in sys.path:
+        for pattern in ("nvidia/cublas/lib/libcublasLt.so.*", "nvidia/cu*/lib/libcublasLt.so.*"):
+            found = sorted(glob.glob(os.path.join(folder or ".", pattern)))
+            if found:
+                return found[-1]
+    return None
+
+
+class CublasLt:
+    """The library: a function for each call, which raises RuntimeError where C returns an error."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        for name, arguments in _SIGNATURES.items():
+            getattr(library, name).argtypes = arguments
+        self.handle = self.made("cublasLtCreate")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise RuntimeError(f"{name} failed with status {status}")
+
+    def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """The handle that a call makes."""
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle
+
+    def set(self, name: str, handle: Any, attribute: int, value: Any) -> None:
+        self.call(name, handle, attribute, ctypes.byref(value), ctypes.sizeof(value))
+
+
+_loaded: list[CublasLt | None] = []
+
+
+def cublaslt() -> CublasLt | None:
+    """The library, loaded by the first use; None where it is not installed."""
+    if not _loaded:
+        path = find_library()
+        _loaded.append(None if path is None else CublasLt(ctypes.CDLL(path)))
+    return _loaded[0]
+
+
+class _Matrix(NamedTuple):
+    """A matrix as the library sees it: column-major, `turned` where it is the transpose of what is multiplied."""
+
+    rows: int
+    columns: int
+    lead: int
+    turned: bool
+
+
+def _matrix(x: Operand) -> _Matrix | None:
+    """The transpose of the last two dims, column-major: that is the matrix, row-major.  None for other strides."""
+    (rows, columns), (down, across) = x.shape[-2:], x.strides[-2:]
+    if across == 1 and (down >= columns or rows == 1):
+        return _Matrix(columns, rows, max(down, columns), False)
+    if down == 1 and (across >= rows or columns == 1):
+        return _Matrix(rows, columns, max(across, rows), True)
+    return None
+
+
+def fits(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
+    """Whether the library has such a product: types, strides, at most one dim of batch."""
+    known = all(x.dtype.name in _TYPES for x in (a, b, out)) and sums in _COMPUTE
+    target = _matrix(out)
+    laid = target is not None and not target.turned and all(_matrix(x) is not None for x in (a, b))
+    return known and laid and len(out.shape) <= 3 and numel(out.shape) > 0 and a.shape[-1] > 0
+
+
+class LtProduct:
+    """out = a b: called with a stream and the addresses of a, b, out and the workspace."""
+
+    def __init__(self, library: CublasLt, a: Operand, b: Operand, out: Operand, sums: str, tf32: bool = False) -> None:
+        self.library = library
+        scale = _TYPES["float32" if sums == "tf32" else sums]
+        self.scalars = ctypes.c_double if sums == "float64" else ctypes.c_int32 if sums == "int32" else ctypes.c_float
+        self.one, self.zero = self.scalars(1), self.scalars(0)
+        compute = _COMPUTE["tf32" if tf32 and sums == "float32" else sums]
+        self.description = library.made("cublasLtMatmulDescCreate", compute, scale)
+        # Column-major, the result's transpose is the product of the transposes in the other order.
+        for attribute, x in ((_TRANSPOSE_A, b), (_TRANSPOSE_B, a)):
+            seen = _matrix(x)
+            assert seen is not None
+            library.set("cublasLtMatmulDescSetAttribute", self.description, attribute, ctypes.c_int32(int(seen.turned)))
+        self.layouts = [self._layout(x) for x in (b, a, out)]
+        self.algorithm = self._algorithm()
+
+    def _layout(self, x: Operand) -> ctypes.c_void_p:
+        seen = _matrix(x)
+        assert seen is not None
+        made = self.library.made("cublasLtMatrixLayoutCreate", _TYPES[x.dtype.name], *seen[:3])
+        if len(x.shape) == 3:
+            name = "cublasLtMatrixLayoutSetAttribute"
+            self.library.set(name, made, _BATCH, ctypes.c_int32(x.shape[0]))
+            self.library.set(name, made, _BATCH_STRIDE, ctypes.c_int64(x.strides[0]))
+        return made
+
+    def _algorithm(self) -> Heuristic:
+        preference = self.library.made("cublasLtMatmulPreferenceCreate")
+        self.library.set(
+            "cublasLtMatmulPreferenceSetAttribute", preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE)
+        )
+        found, count = Heuristic(), ctypes.c_int()
+        b, a, out = self.layouts
+        self.library.call(
+            "cublasLtMatmulAlgoGetHeuristic", self.library.handle, self.description, b, a, out, out, preference, 1,
+            ctypes.byref(found), ctypes.byref(count),
+        )  # fmt: skip
+        if count.value < 1:
+            raise RuntimeError("cuBLASLt has no algorithm for this product")
+        return found
+
+    def __call__(self, stream: int, a: int, b: int, out: int, workspace: int) -> None:
+        of_b, of_a, of_out = self.layouts
+        self.library.call(
+            "cublasLtMatmul", self.library.handle, self.description, ctypes.byref(self.one), b, of_b, a, of_a,
+            ctypes.byref(self.zero), out, of_out, out, of_out, ctypes.byref(self.algorithm), workspace, WORKSPACE, stream,
+        )  # fmt: skip

@@ -1,0 +1,107 @@
+"""The binding of cuBLASLt against a library of the test's own, which multiplies column-major matrices of the host."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rushlight._backends.cuda.externs import ExternCall
+from rushlight._backends.cuda.gemm.choice import WHO, chosen
+from rushlight._backends.cuda.libraries import cublaslt
+from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
+from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._types.dtype import FLOAT32
+
+
+class Function:
+    """A function with `argtypes`, which are remembered."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.argtypes = run, ()
+
+    def __call__(self, *arguments: Any) -> int:
+        assert len(arguments) == len(self.argtypes)
+        return int(self.run(*arguments) or 0)
+
+
+class Library:
+    """Handles are numbers, attributes are kept by them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[int, dict[Any, Any]] = {}
+        names = ("MatmulDesc", "MatrixLayout", "MatmulPreference")
+        self.cublasLtCreate = Function(lambda to: self.new(to))
+        for name in names:
+            setattr(self, f"cublasLt{name}Create", Function(lambda to, *values: self.new(to, create=values)))
+            setattr(self, f"cublasLt{name}SetAttribute", Function(self.set))
+        self.cublasLtMatmulAlgoGetHeuristic = Function(self.heuristic)
+        self.cublasLtMatmul = Function(self.matmul)
+
+    def new(self, to: Any, **values: Any) -> None:
+        to._obj.value = len(self.objects) + 1
+        self.objects[len(self.objects) + 1] = dict(values)
+
+    def set(self, handle: Any, attribute: int, value: Any, size: int) -> None:
+        assert size == ctypes.sizeof(value._obj)
+        self.objects[handle.value][attribute] = value._obj.value
+
+    def heuristic(self, *arguments: Any) -> None:
+        arguments[-1]._obj.value = 1
+
+    def matrix(self, address: int, layout: Any, turned: bool) -> Any:
+        """[batch, rows, columns] of column-major memory."""
+        kept = self.objects[layout.value]
+        _, rows, columns, lead = kept["create"]
+        step, count = kept.get(6, 0), kept.get(5, 1)
+        data = np.ctypeslib.as_array(
+            (ctypes.c_float * (step * (count - 1) + lead * (columns - 1) + rows)).from_address(address)
+        )
+        found = np.lib.stride_tricks.as_strided(data, (count, rows, columns), (4 * step, 4, 4 * lead))
+        return found.swapaxes(1, 2) if turned else found
+
+    def matmul(self, *given: Any) -> None:
+        description = self.objects[given[1].value]
+        first = self.matrix(given[3], given[4], bool(description.get(3)))
+        second = self.matrix(given[5], given[6], bool(description.get(4)))
+        self.matrix(given[10], given[11], False)[...] = first @ second
+
+
+def operand(x: Any) -> Operand:
+    return Operand(Memory(x.nbytes), FLOAT32, x.shape, tuple(s // 4 for s in x.strides))
+
+
+@pytest.mark.parametrize("turned_a", [False, True])
+@pytest.mark.parametrize("turned_b", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_row_major_products(turned_a: bool, turned_b: bool, batch: tuple[int, ...]) -> None:
+    """All ways in which operands lie."""
+    random = np.random.default_rng(0)
+    a = random.normal(size=(*batch, *((5, 4) if turned_a else (4, 5)))).astype(np.float32)
+    b = random.normal(size=(*batch, *((6, 5) if turned_b else (5, 6)))).astype(np.float32)
+    out = np.zeros((*batch, 4, 6), np.float32)
+    x, y = (v.swapaxes(-1, -2) if turned else v for v, turned in ((a, turned_a), (b, turned_b)))
+    assert fits(operand(x), operand(y), operand(out), "float32")
+    product = LtProduct(CublasLt(Library()), operand(x), operand(y), operand(out), "float32")
+    product(0, a.ctypes.data, b.ctypes.data, out.ctypes.data, 0)
+    np.testing.assert_allclose(out, x @ y, rtol=1e-5, atol=1e-6)
+
+
+def test_products_that_do_not_fit() -> None:
+    x = np.zeros((8, 8), np.float32)
+    spread = np.zeros((8, 16), np.float32)[:, ::2]
+    assert not fits(operand(spread), operand(x), operand(x), "float32")
+    assert not fits(operand(x), operand(x), operand(x.T), "float32")
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours are taken; asking for the library alone says what is missing."""
+    monkeypatch.setattr("rushlight._backends.cuda.gemm.choice.find_library", lambda: None)
+    x = operand(np.zeros((512, 512), np.float32))
+    call = ExternCall("dot", [x, x], [x], {})
+    assert chosen(call, x, x, x, "float32", []) == []
+    with WHO.scoped("library"), pytest.raises(RuntimeError, match="pip install nvidia-cublas"):
+        chosen(call, x, x, x, "float32", [])
+    assert cublaslt.LIBRARY.get() == ""
