@@ -122,8 +122,6 @@ class Scheduler:
             work.run()
         except CudaError as error:
             self._stop(stream.device, error)
-        except NotImplementedError:
-            raise
         if stream.device in self.errors:
             raise self.errors[stream.device]
 
@@ -138,10 +136,6 @@ class Scheduler:
                         reach.reach()
                 self._waiting -= len(stream.waiting)
                 stream.waiting.clear()
-
-    def is_idle(self, stream: Stream) -> bool:
-        """Whether a stream has no work left."""
-        return not stream.waiting
 
     def shuffled(self, count: int) -> list[tuple[int, int]]:
         """The numbers up to `count` as a few stretches in random order: how the blocks of a kernel run."""
