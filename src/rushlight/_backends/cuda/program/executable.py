@@ -154,7 +154,7 @@ class Prepared:
         self.source: Kernel | None = step.kernel if isinstance(step, Launch) else None
         self.kernel = self.kernels.get(step.kernel) if isinstance(step, Launch) else None
         self.words: Any = empty_words(len(step.arguments)) if isinstance(step, Launch) else list(step.arguments)
-        self.array = type(self.words)
+        self.array: Any = type(self.words)
         for slot, argument in enumerate(step.arguments):
             element = step.kernel.params[slot].type.element if isinstance(step, Launch) else None
             if isinstance(argument, Operand | Memory):
