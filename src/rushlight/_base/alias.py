@@ -23,6 +23,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from rushlight._base.knobs import Knob
 from rushlight._base.naming import absent_module, no_name
 from rushlight._base.tracebacks import shorten
 
@@ -30,6 +31,18 @@ __all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch"]
 
 OURS, THEIRS = "rushlight", "torch"
 TRITON = "triton"
+
+
+def _choice(text: str) -> str:
+    if text not in ("absent", "own", "real"):
+        raise ValueError("expected absent, own or real")
+    return text
+
+
+CHOICE = Knob(
+    "triton", env="RUSHLIGHT_TRITON", kind=_choice, default="absent",
+    doc="When `import triton` gives `rushlight.triton` under the name torch: where the real one is `absent`, always (`own`), or never (`real`).",
+)  # fmt: skip
 # The PyTorch version whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use; ours have the same path.
@@ -235,7 +248,7 @@ class _Finder(MetaPathFinder):
 def _triton_is_ours(rest: str) -> bool:
     """Whether `triton` (or a page of it) is answered before the installed packages are asked."""
     if not rest:
-        return os.environ.get("RUSHLIGHT_TRITON") == "own"
+        return CHOICE.get() == "own"
     return sys.modules.get(TRITON) is sys.modules.get(f"{OURS}.{TRITON}", sys)
 
 
@@ -264,7 +277,7 @@ class _Absent(MetaPathFinder):
         root, _, rest = fullname.partition(".")
         if root in (THEIRS, "functorch") and rest and _is_import():
             raise ModuleNotFoundError(absent_module(fullname, rest if root == THEIRS else fullname), name=fullname)
-        if fullname == TRITON and os.environ.get("RUSHLIGHT_TRITON") != "real":
+        if fullname == TRITON and CHOICE.get() != "real":
             return _triton_page(fullname, _is_import())
         return None
 
