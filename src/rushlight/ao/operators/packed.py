@@ -180,10 +180,11 @@ class ConvPackedParams(_Packed):
             ins, outs, *kernel = ints.shape
             ints = ints.reshape(self.groups, ins // self.groups, outs, *kernel).transpose(1, 2)
             ints = ints.reshape(self.groups * outs, ins // self.groups, *kernel).flip(tuple(range(2, n + 2)))
+        n = ints.dim() - 2
+        if ints.shape[1] == 1:  # a kernel for each channel: channels lie side by side, as in the image
+            return ints.permute((*range(2, n + 2), 1, 0)).contiguous().permute((n + 1, n, *range(n)))
         # channels last in memory: the rows of its matrix as they lie
-        order = (0, *range(2, ints.dim()), 1)
-        back = (0, ints.dim() - 1, *range(1, ints.dim() - 1))
-        return ints.permute(order).contiguous().permute(back)
+        return ints.permute((0, *range(2, n + 2), 1)).contiguous().permute((0, n + 1, *range(1, n + 1)))
 
     def _arguments(self) -> tuple[Any, ...]:
         return (
