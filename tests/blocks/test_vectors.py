@@ -224,7 +224,7 @@ def test_tiles_of_tiles() -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_products(a: DType, machine: str) -> None:
     sums = INT32 if a.is_integer else FLOAT64 if a is FLOAT64 else FLOAT32
-    for m, n, k in ((16, 64, 32), (32, 16, 64), (2, 8, 16), (64, 32, 16), (12, 20, 5)):
+    for m, n, k in ((16, 64, 32), (48, 16, 64), (2, 8, 16), (64, 32, 128), (12, 20, 5)):
         one = One([small(m, k), small(n, k, seed=1), small(m, n, seed=2)], [a, a, sums], 2)
         x, y, c = one.tiles
         one.store(one.b.dot(x, one.b.permute(y, (1, 0)), c))

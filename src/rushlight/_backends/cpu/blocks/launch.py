@@ -33,7 +33,7 @@ from rushlight._codegen.blocks.ir import Line
 from rushlight._codegen.blocks.vectors import BOUNDS, MEMORY, REPORT, Machine, VectorText, vector_text
 from rushlight._native import jit
 from rushlight._native.objectcode import obtain
-from rushlight._types.dtype import BFLOAT16
+from rushlight._types.dtype import BFLOAT16, INT8
 
 if TYPE_CHECKING:
     import ctypes
@@ -97,8 +97,9 @@ def _lines(kernel: Kernel, checked: bool) -> tuple[Line | None, ...]:
 def this_machine(kernel: Kernel) -> Machine:
     """The machine that a kernel is compiled for; matrix tiles are asked for where it has products that take them."""
     target = host()
-    products = any(op.kind == "dot" and op.operands[0].type.element is BFLOAT16 for op in kernel.body.walk())
-    return Machine(target.vector_bytes, target.fma, products and amx_works("amx_bf16"))
+    dtypes = {op.operands[0].type.element for op in kernel.body.walk() if op.kind == "dot"}
+    tiles = [dtype in dtypes and amx_works(kind) for dtype, kind in ((BFLOAT16, "amx_bf16"), (INT8, "amx_i8"))]
+    return Machine(target.vector_bytes, target.fma, *tiles)
 
 
 class BlockLaunch:

@@ -17,11 +17,14 @@ __all__ = ["Found", "Machine", "Scope", "VectorFunction"]
 
 
 class Machine(NamedTuple):
-    """What the emitter asks of a machine: the bytes of a vector, and whether it multiplies and adds in one instruction."""
+    """What the emitter asks of a machine: the bytes of a vector, whether it multiplies and adds in one instruction, and which
+    matrix tiles it has.
+    """
 
     vector_bytes: int = 64
     fma: bool = True
     amx_bf16: bool = False
+    amx_i8: bool = False
 
 
 class Found(NamedTuple):

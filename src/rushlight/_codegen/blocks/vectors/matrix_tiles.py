@@ -1,12 +1,14 @@
-"""Products by matrix tiles (Intel AMX): 32 x 32 sums in four tile registers, in bfloat16 pairs.
+"""Products by matrix tiles (Intel AMX): 32 x 32 sums in four tile registers.
 
-One instruction multiplies 16 rows of A, of 32 elements each, with 16 columns of B, and adds to 16 x 16 sums in float32;
-subnormal numbers count as zero.  A lies in rows, B in pairs along k (see `packing`).
+One instruction multiplies 16 rows of A, of 64 bytes each, with 16 columns of B, and adds to 16 x 16 sums: bfloat16 in
+float32, where subnormal numbers count as zero, or int8 in int32.  A lies in rows, B in words along k (see `packing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from rushlight._types.dtype import BFLOAT16, DType
 
 from .function import VectorFunction
 from .memory import Buffer
@@ -17,12 +19,13 @@ _SIDE = 16
 
 
 class MatrixTiles:
-    def __init__(self, fn: VectorFunction) -> None:
-        self.fn = fn
+    def __init__(self, fn: VectorFunction, dtype: DType) -> None:
+        self.fn, self.size, self.count = fn, dtype.itemsize, 4 // dtype.itemsize
+        self.multiply = "tdpbf16ps" if dtype is BFLOAT16 else "tdpbssd"
         tile = "i8"
         for name, types in (
             ("ldtilecfg", ("ptr",)), ("tilerelease", ()), ("tileloadd64", (tile, "ptr", "i64")), ("tilestored64", (tile, "ptr", "i64")),
-            ("tdpbf16ps", (tile, tile, tile)),
+            (self.multiply, (tile, tile, tile)),
         ):  # fmt: skip
             immediates = [f"{t} immarg" if t == tile else t for t in types]
             fn.intrinsic(f"llvm.x86.{name}", "void", *immediates)
@@ -32,17 +35,17 @@ class MatrixTiles:
 
     def configure(self, depth: int) -> None:
         """Tiles for steps of `depth` elements along k: 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B."""
-        widths = [64] * 4 + [2 * depth] * 2 + [64] * 2
-        rows = [_SIDE] * 6 + [depth // 2] * 2
+        widths = [64] * 4 + [self.size * depth] * 2 + [64] * 2
+        rows = [_SIDE] * 6 + [depth // self.count] * 2
         config = [1, *[0] * 15, *(v for w in widths for v in (w, 0)), *[0] * 16, *rows, *[0] * 8]
-        name = f"@rl_tiles_{depth}"
+        name = f"@rl_tiles_{self.size}_{depth}"
         data = ", ".join(f"i8 {v}" for v in config)
         self.fn.module.definitions[name] = f"{name} = private unnamed_addr constant [64 x i8] [{data}], align 64"
         self.call("ldtilecfg", f"ptr {name}")
 
     def product(self, buffers: Sequence[Buffer], m: int, n: int, k: int) -> None:
         """Sums of m x n, a multiple of 16 each, over k."""
-        fn, depth = self.fn, min(k, 32)
+        fn, depth = self.fn, min(k, 64 // self.size)
         self.configure(depth)
         for i0, rows in ((0, 2), (m // 32 * 32, 1)):
             for j0, columns in ((0, 2), (n // 32 * 32, 1)):
@@ -82,7 +85,7 @@ class MatrixTiles:
         self, buffers: Sequence[Buffer], i: str | int, j: str | int, rows: int, columns: int, k: int, depth: int
     ) -> None:
         fn, (a, b, c) = self.fn, buffers
-        pitch_a, pitch_b, pitch_c = 2 * a.strides[0], 2 * 2 * b.strides[0], 4 * c.strides[0]
+        pitch_a, pitch_b, pitch_c = self.size * a.strides[0], 4 * b.strides[0], 4 * c.strides[0]
         tiles = [(r, q) for r in range(rows) for q in range(columns)]
         sums = [self.place(c.pointer, (i, pitch_c), (j, 4), (_SIDE * r, pitch_c), (64 * q, 1)) for r, q in tiles]
         for t, place in enumerate(sums):
@@ -91,13 +94,13 @@ class MatrixTiles:
         def turn(at: str | int, _: list[str]) -> list[str]:
             with fn.isolated():
                 for r in range(rows):
-                    place = self.place(a.pointer, (i, pitch_a), (at, 2), (_SIDE * r, pitch_a))
+                    place = self.place(a.pointer, (i, pitch_a), (at, self.size), (_SIDE * r, pitch_a))
                     self.call("tileloadd64", f"i8 {4 + r}, ptr {place}, i64 {pitch_a}")
                 for q in range(columns):
-                    place = self.place(b.pointer, (at, pitch_b // 2), (j, 4), (64 * q, 1))
+                    place = self.place(b.pointer, (at, pitch_b // self.count), (j, 4), (64 * q, 1))
                     self.call("tileloadd64", f"i8 {6 + q}, ptr {place}, i64 {pitch_b}")
                 for t, (r, q) in enumerate(tiles):
-                    self.call("tdpbf16ps", f"i8 {t}, i8 {4 + r}, i8 {6 + q}")
+                    self.call(self.multiply, f"i8 {t}, i8 {4 + r}, i8 {6 + q}")
             return []
 
         fn.loop(0, k, depth, (), turn)

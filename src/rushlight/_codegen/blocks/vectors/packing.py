@@ -1,7 +1,7 @@
-"""Operands of matrix products, packed: rows of a dtype, or pairs along k as matrix tiles take them.
+"""Operands of matrix products, packed: rows of a dtype, or words along k as matrix tiles take them.
 
-    rows    [k][n]            elements of the sums' dtype
-    pairs   [k / 2][n][2]     bfloat16, for Intel's AMX
+    rows    [k][n]                    elements of the sums' dtype
+    words   [k / count][n][count]     of 32 bits: pairs of bfloat16, fours of int8, for Intel's AMX
 
 An operand whose neighbours in memory lie along k is read along k, and transposed in registers, block by block.
 """
@@ -30,16 +30,16 @@ class Packing:
 
     def __init__(self, values: Values, groups: Groups) -> None:
         self.values, self.groups, self.fn = values, groups, values.fn
-        self.packed: dict[tuple[Value, DType, bool], Buffer] = {}
+        self.packed: dict[tuple[Value, DType, int], Buffer] = {}
 
-    def pack(self, value: Value, dtype: DType, pairs: bool = False) -> Buffer:
-        """The tile as rows of a dtype, or as pairs of them."""
-        found = self.packed.get((value, dtype, pairs))
+    def pack(self, value: Value, dtype: DType, count: int = 1) -> Buffer:
+        """The tile as rows of a dtype, or as words of `count` elements."""
+        found = self.packed.get((value, dtype, count))
         if found is not None:
             return found
         buffer = self.values.buffers.get(value)
         rows = buffer is not None and value.dtype is dtype and buffer.strides[-1] == 1
-        if buffer is not None and rows and not pairs:
+        if buffer is not None and rows and count == 1:
             return buffer
         made = self.groups.allocate(dtype, value.shape)
         group = Group(value.shape)
@@ -48,19 +48,19 @@ class Packing:
         *_, k, n = value.shape
         along_k = self.groups.lane_dim(group) == len(value.shape) - 2
         block = max(self.fn.machine.vector_bytes // 4, 4)
-        if along_k and dtype.itemsize * (1 + pairs) == 4 and k % (block * (1 + pairs)) == 0 and n % block == 0:
-            self.over(value.shape[:-2], partial(self.transposed, value, made, convert, pairs, block))
-        elif pairs:
+        if along_k and dtype.itemsize * count == 4 and k % (block * count) == 0 and n % block == 0:
+            self.over(value.shape[:-2], partial(self.transposed, value, made, convert, count, block))
+        elif count > 1:
             width = self.groups.within_runs(group, len(value.shape) - 1, 2 * block)
-            self.over(value.shape[:-2], partial(self.interleaved, value, made, convert, width))
+            self.over(value.shape[:-2], partial(self.interleaved, value, made, convert, count, width))
         else:
             self.groups.write(group)
         return made
 
-    def ahead(self, value: Value, dtype: DType, pairs: bool) -> None:
+    def ahead(self, value: Value, dtype: DType, count: int) -> None:
         """Pack a tile now, for all later products with it."""
-        if (value, dtype, pairs) not in self.packed:
-            self.packed[value, dtype, pairs] = self.pack(value, dtype, pairs)
+        if (value, dtype, count) not in self.packed:
+            self.packed[value, dtype, count] = self.pack(value, dtype, count)
 
     def converted(self, source: DType, target: DType, found: Found) -> Found:
         """Elements as another dtype."""
@@ -87,12 +87,12 @@ class Packing:
         values.memo.clear()
 
     def transposed(
-        self, value: Value, made: Buffer, convert: Callable[[Found], Found], pairs: bool, block: int, batch: Index
+        self, value: Value, made: Buffer, convert: Callable[[Found], Found], count: int, block: int, batch: Index
     ) -> None:
         """Blocks read along k, and written along n."""
         fn, values = self.fn, self.values
         *_, k, n = value.shape
-        each = block * (1 + pairs)
+        each = block * count
         values.width = each
 
         def column(n0: str | int, _: list[str]) -> list[str]:
@@ -103,11 +103,11 @@ class Packing:
                 words = []
                 for t in range(block):
                     found = convert(values.at(value, (*batch, along, Dim(fn.add(n0, t, depth_n), depth_n))))
-                    words.append(self.words(splat_to(fn, found, each), block, pairs))
-                line = fn.divided(k0, 2, fn.here)[0] if pairs else k0
+                    words.append(self.words(splat_to(fn, found, each), block, count))
+                line = fn.divided(k0, count, fn.here)[0]
                 for t, word in enumerate(self.turned(words)):
                     at = Dim(fn.add(line, t, fn.here), fn.here)
-                    self.put(made, (*batch, at, Dim(n0, depth_n)), word, pairs)
+                    self.put(made, (*batch, at, Dim(n0, depth_n)), word, count)
                 return []
 
             fn.loop(0, k, each, (), row)
@@ -115,9 +115,9 @@ class Packing:
 
         fn.loop(0, n, block, (), column)
 
-    def words(self, x: Val, block: int, pairs: bool) -> Val:
+    def words(self, x: Val, block: int, count: int) -> Val:
         """Lanes as words of 32 bits."""
-        if not pairs:
+        if count == 1:
             return x
         em = x.em.at(block)
         return self.fn.write(self.fn.here, lambda: em.emit(f"bitcast {x.vt} {x} to <{block} x i32>", "i32"))
@@ -143,43 +143,48 @@ class Packing:
         text = f"shufflevector {a.vt} {a}, {b.vt} {b}, {lane_mask(lanes)}"
         return self.fn.write(self.fn.here, lambda: em.emit(text, a.type))
 
-    def put(self, made: Buffer, index: Index, word: Val, pairs: bool) -> None:
-        """Write words: a line of pairs is as long as two lines of elements."""
-        strides = made.strides if not pairs else (*(s // 2 for s in made.strides[:-2]), *made.strides[-2:])
+    def put(self, made: Buffer, index: Index, word: Val, count: int) -> None:
+        """Write words: a line of them is as long as `count` lines of elements."""
+        strides = (*(s // count for s in made.strides[:-2]), *made.strides[-2:])
         place = self.values.linear(index, strides)
         fn = self.fn
 
         def emit() -> None:
-            pointer = self.values.moved(made.pointer, place, 4 if pairs else made.element.itemsize)  # type: ignore[union-attr]
+            pointer = self.values.moved(made.pointer, place, count * made.element.itemsize)  # type: ignore[union-attr]
             fn.body.lines.append(f"  store {word.vt} {word}, ptr {pointer}, align 4")
 
         fn.write(fn.here, emit)
 
     def interleaved(
-        self, value: Value, made: Buffer, convert: Callable[[Found], Found], width: int, batch: Index
+        self, value: Value, made: Buffer, convert: Callable[[Found], Found], count: int, width: int, batch: Index
     ) -> None:
-        """Two lines of a tile, element by element side by side."""
+        """Lines of a tile, element by element side by side."""
         fn, values = self.fn, self.values
         *_, k, n = value.shape
         values.width = width
 
-        def row(pair: str | int, _: list[str]) -> list[str]:
+        def row(word: str | int, _: list[str]) -> list[str]:
             depth = fn.here
-            first = fn.times(pair, 2, depth)
+            first = fn.times(word, count, depth)
 
             def column(n0: str | int, _: list[str]) -> list[str]:
                 along = Dim(n0, fn.here, width > 1)
-                both: list[Any] = []
-                for t in (0, 1):
+                lines: list[Any] = []
+                for t in range(count):
                     found = convert(values.at(value, (*batch, Dim(fn.add(first, t, depth), depth), along)))
-                    both.append(splat_to(fn, found, width))
-                order = [lane for t in range(width) for lane in (t, width + t)]
-                self.put(
-                    made, (*batch, Dim(pair, depth), Dim(n0, fn.here)), self.shuffled(both[0], both[1], order), True
-                )
+                    lines.append(splat_to(fn, found, width))
+                self.put(made, (*batch, Dim(word, depth), Dim(n0, fn.here)), self.side_by_side(lines), count)
                 return []
 
             fn.loop(0, n, width, (), column)
             return []
 
-        fn.loop(0, k // 2, 1, (), row)
+        fn.loop(0, k // count, 1, (), row)
+
+    def side_by_side(self, lines: list[Val]) -> Val:
+        """The first elements of all lines, then the second ones, and so on."""
+        if len(lines) == 1:
+            return lines[0]
+        a, b = (self.side_by_side(lines[start::2]) for start in (0, 1))
+        width = a.em.width
+        return self.shuffled(a, b, [lane for t in range(width) for lane in (t, width + t)])

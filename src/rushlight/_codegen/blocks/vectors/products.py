@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rushlight._codegen.scalar import Val, mem_type, reg_type
-from rushlight._types.dtype import BFLOAT16, FLOAT32, DType
+from rushlight._types.dtype import BFLOAT16, FLOAT32, INT8, INT32, DType
 
 from ..ir import Op, Value
 from .function import VectorFunction
@@ -31,21 +31,26 @@ class Products:
         self.values, self.groups, self.fn = values, groups, values.fn
         self.packing = Packing(values, groups)
 
-    def forms(self, op: Op) -> tuple[DType, bool]:
-        """The dtype that operands are packed as, and whether the right one is packed as pairs for matrix tiles."""
+    def forms(self, op: Op) -> tuple[DType, int]:
+        """The dtype that operands are packed as, and how many of the right one make a word: more than 1 for matrix tiles."""
         a, b, _ = op.operands
-        k, fits = a.shape[-1], a.shape[-2] % 16 == b.shape[-1] % 16 == 0
-        tiles = self.fn.machine.amx_bf16 and fits and (k % 32 == 0 or k == 16) and op.result.dtype is FLOAT32
-        if tiles and a.dtype is BFLOAT16 and b.dtype is BFLOAT16:
-            return BFLOAT16, True
-        return op.result.dtype.wide, False
+        dtype, machine = a.dtype, self.fn.machine
+        allowed = (dtype, op.result.dtype) in (
+            *([(BFLOAT16, FLOAT32)] if machine.amx_bf16 else []),
+            *([(INT8, INT32)] if machine.amx_i8 else []),
+        )
+        k, whole = a.shape[-1], 64 // dtype.itemsize
+        fits = a.shape[-2] % 16 == b.shape[-1] % 16 == 0 and (k % whole == 0 or (k % 16 == 0 and k < whole))
+        if allowed and fits and b.dtype is dtype:
+            return dtype, 4 // dtype.itemsize
+        return op.result.dtype.wide, 1
 
     def ahead(self, op: Op, inside: set[Value]) -> None:
         """Pack the operands of a product that the loop around it, which makes the values `inside`, does not make."""
-        dtype, pairs = self.forms(op)
-        for value, paired in zip(op.operands[:2], (False, pairs), strict=True):
+        dtype, count = self.forms(op)
+        for value, each in zip(op.operands[:2], (1, count), strict=True):
             if value not in inside:
-                self.packing.ahead(value, dtype, paired)
+                self.packing.ahead(value, dtype, each)
 
     # ***** products *****
 
@@ -53,15 +58,15 @@ class Products:
         """c + a b, in `target` where that is given: then the tile c is, or becomes, what lies there."""
         a, b, c = op.operands
         dtype = op.result.dtype.wide
-        form, pairs = self.forms(op)
-        left, right = self.packing.pack(a, form), self.packing.pack(b, form, pairs)
+        form, count = self.forms(op)
+        left, right = self.packing.pack(a, form), self.packing.pack(b, form, count)
         narrow = op.result.dtype is not dtype
         sums = self.groups.allocate(dtype, c.shape) if target is None or narrow else target
         if self.values.buffers.get(c) != sums:
             self.convert(c, sums, c.dtype, dtype)
         *batch, m, n = c.shape
-        if pairs:
-            tiles = MatrixTiles(self.fn)
+        if count > 1:
+            tiles = MatrixTiles(self.fn, form)
             self.batches(batch, [left, right, sums], lambda at: tiles.product(at, m, n, a.shape[-1]))
         else:
             self.batches(batch, [left, right, sums], lambda at: self.product(at, m, n, a.shape[-1], dtype))
