@@ -316,6 +316,41 @@ def test_a_load_behind_a_store_sees_it() -> None:
     check(Case(b.finish(), (1,), [np.arange(64, dtype=np.int32)]))
 
 
+def test_scalars_with_masks() -> None:
+    """Loads and stores of single elements, where the mask is true and where it is not."""
+    b = BlockBuilder("k", [Tile(Pointer(FLOAT32)), Tile(Pointer(FLOAT32)), Tile(INT32)])
+    x, out, n = b.params
+    at = b.program_id()
+    inside = b.pointwise("lt", at, n)
+    far = b.pointwise("mul", at, b.pointwise("convert", inside, dtype=INT32))
+    value = b.load(b.offset(x, far), inside, b.constant(7.0, FLOAT32))
+    b.store(b.offset(out, at), value)
+    b.store(b.offset(out, b.pointwise("add", at, b.constant(8, INT32))), value, inside)
+    check(Case(b.finish(), (8,), [np.arange(8, dtype=np.float32), np.zeros(16, np.float32), 5]))
+
+
+def test_scalars_come_and_go_in_tiles() -> None:
+    one = One([small(2), small(1)], [INT32, INT32], 4)
+    (pair, single), b = one.tiles, one.b
+    left, right = b.emit("split", pair).results
+    scalar = b.reshape(single, ())
+    one.store(b.value("join", b.pointwise("add", left, scalar), right))
+    one.store(b.splat(b.pointwise("sub", left, right), (4,)))
+    one.store(b.reshape(left, (1, 1)))
+    one.store(scalar)
+    one.close()
+
+
+def test_counts_where_a_mask_is_true() -> None:
+    one = One([small(64, low=-2, high=20)], [INT32], 2)
+    (x,), b = one.tiles, one.b
+    one.store(b.value("histogram", x, b.pointwise("lt", x, b.constant(9, INT32, (64,))), bins=16))
+    index = b.pointwise("bitwise_xor", b.reshape(b.arange(0, 64), (8, 8)), b.constant(8, INT32, (8, 8)))
+    row = b.pointwise("div_trunc", index, b.constant(8, INT32, (8, 8)))
+    one.store(b.value("gather", b.reshape(x, (8, 8)), b.convert(row, INT16), axis=0))
+    one.close()
+
+
 def test_large_tiles_are_allocated() -> None:
     n = 1 << 17
     one = One([small(n)], [FLOAT64], 2)

@@ -108,7 +108,7 @@ class BlockLaunch:
     def __init__(self, kernel: Kernel, text: str, checked: bool, machine: Machine) -> None:
         self.kernel, self.checked, self.machine = kernel, checked, machine
         self.name = f"rl_block_{hasher(text.encode()).hexdigest()[:16]}"
-        data = obtain(OPT, self.llvm, "block", generator_digest(), text, repr((self.machine, checked)))
+        data = obtain(OPT, self.llvm, "block", generator_digest(), _PIECE, text, repr((machine, checked)))
         self._loaded = jit.load(data, [f"{self.name}.piece"], runtime().symbols)
         self._piece = self._loaded[f"{self.name}.piece"]
         self._run = runtime().plain(

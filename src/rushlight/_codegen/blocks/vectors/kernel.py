@@ -33,7 +33,7 @@ from .memory import Buffer, memory_type, register_type
 from .others import Others
 from .plan import LAZY, Plan, plan_of
 from .products import Products
-from .values import ZERO, Values
+from .values import ZERO, Dim, Values
 
 __all__ = ["ASSERTION", "BOUNDS", "MEMORY", "REPORT", "VectorText", "vector_text"]
 
@@ -152,6 +152,9 @@ class _KernelEmitter:
             if all(not v.shape for v in op.results) and op.kind not in ("join", "split", "arange"):
                 self.scalar(op)
                 return
+            if op.kind == "split" and not op.results[0].shape:
+                self.halves(op)
+                return
             if op.kind == "load" and self.group is not None and self.group.stores:
                 self.after.add(op)
             for value in op.results:
@@ -190,6 +193,16 @@ class _KernelEmitter:
             found = values.scalar(op) if not buffers else values.stored(buffers[0], (ZERO,) * len(buffers[0].strides))
         values.floor = floor
         values.scalars[op.result] = Found(found.value, fn.here)
+
+    def halves(self, op: Op) -> None:
+        """The two elements of a tile as scalars."""
+        buffer, floor = self.tile(op.operands[0]), self.values.floor
+        with self.fn.isolated():
+            self.values.floor = self.fn.here
+            found = [self.values.stored(buffer, (Dim(k),)) for k in (0, 1)]
+        self.values.floor = floor
+        for result, half in zip(op.results, found, strict=True):
+            self.values.scalars[result] = Found(half.value, self.fn.here)
 
     def settle(self, operands: Sequence[Value]) -> None:
         """Write the open group if it is to make one of these."""
