@@ -214,3 +214,21 @@ def test_failed_assertions_are_reported_with_their_message() -> None:
     with pytest.raises(TwinError, match=r"user\.py:3: all below 2") as found:
         run_twin(kernel, (1,), [np.full(64, 2, np.float32)])
     assert found.value.code == 710
+
+
+def test_prints(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each element once, whatever the number of threads that hold it."""
+    b = TermBuilder("k", [Tile(Pointer(FLOAT32))])
+    tile = (b.terms[0] + b.index(4).reshape(2, 2)).load()
+    b.emit("print", tile.value, prefix="x 100%")
+    b.emit("print", (b.program() + 20).value, prefix="n", hex=True)
+    b.emit("print", prefix="done")
+    run_twin(b.finish(warps=2), (1,), [np.array([1, 2.5, -3, 4], np.float32)])
+    lines = sorted(capfd.readouterr().out.splitlines())
+    expected = ["pid (0, 0, 0) done", "pid (0, 0, 0) idx (0, 0) x 100% 1", "pid (0, 0, 0) idx (0, 1) x 100% 2.5"]
+    assert lines == [
+        *expected,
+        "pid (0, 0, 0) idx (1, 0) x 100% -3",
+        "pid (0, 0, 0) idx (1, 1) x 100% 4",
+        "pid (0, 0, 0) n 0x14",
+    ]

@@ -11,9 +11,12 @@ from bench.cuda_kernels import FLAGSHIPS, UNITS, Case, wide
 from tests.threads import stored
 from tests.threads.twins import run_twin
 
+from rushlight._codegen.blocks import Pointer, Tile
+from rushlight._codegen.blocks.expressions import TermBuilder
 from rushlight._codegen.threads import lower, nvptx_text
 from rushlight._native.nvptx import ptx_of
 from rushlight._native.ptxas import assemble, disassemble, find_tool
+from rushlight._types.dtype import FLOAT32
 
 # what LLVM makes of arithmetic on registers: the twin runs the same LLVM instructions on x86
 PLAIN = (
@@ -136,3 +139,12 @@ def test_an_unknown_architecture_is_refused() -> None:
         ptx_of("", "sm_60")
     with pytest.raises(ValueError, match="an architecture is named like 'sm_90a', not 'hopper'"):
         lower(FLAGSHIPS["add"](True).kernel, "hopper")
+
+
+def test_messages_are_the_drivers() -> None:
+    b = TermBuilder("says", [Tile(Pointer(FLOAT32))], line=("user.py", 8))
+    tile = (b.terms[0] + b.index(4)).load()
+    b.emit("print", tile.value, prefix="x")
+    b.emit("assert", (tile < 3.0).value, message="below three")
+    ptx = ptx_of(nvptx_text(lower(b.finish(warps=1))), "sm_80")
+    assert "vprintf, (" in ptx and "__assertfail, (" in ptx

@@ -27,7 +27,7 @@ from this one form.
 | uniform | one register, equal in all threads -> uniform |
 | for, while, if | as in the block IR |
 | assert | registers of bools[, mask]; `message` |
-| print | registers; `prefix`, `hex` |
+| print | mask, indices..., number (int64 or float64); `prefix`, `form`: f, d, x, or nothing without a number |
 | copy_async | byte offset, address[, mask]; `buffer`, `bytes`: copies in the background, zeros where the mask is false |
 | copy_commit, copy_wait | closes a group of copies; waits until at most `pending` groups of this thread are open |
 """
@@ -41,7 +41,17 @@ from typing import Any
 
 from rushlight._types.dtype import BOOL, INT32, INT64, DType
 
-__all__ = ["WARP", "Body", "Buffer", "Instruction", "Registers", "ThreadBuilder", "ThreadKernel", "Value"]
+__all__ = [
+    "WARP",
+    "Body",
+    "Buffer",
+    "Instruction",
+    "Registers",
+    "ThreadBuilder",
+    "ThreadKernel",
+    "Value",
+    "print_format",
+]
 
 WARP = 32
 Line = tuple[str, int]
@@ -265,3 +275,11 @@ class ThreadBuilder:
     def wide(self, x: Value) -> Value:
         """An integer as int64."""
         return x if x.dtype is INT64 else self.pointwise("convert", x, dtype=INT64, params={"dtype": INT64})
+
+
+def print_format(instruction: Instruction) -> str:
+    """What `printf` is given for a `print`: the program's place, the indices, the number."""
+    indices = len(instruction.operands) - 2 if instruction.attributes["form"] else 0
+    places = f" idx ({', '.join(['%d'] * indices)})" if indices else ""
+    number = {"f": " %g", "d": " %lld", "x": " 0x%llx", "": ""}[instruction.attributes["form"]]
+    return "pid (%d, %d, %d)" + places + " " + instruction.attributes["prefix"].replace("%", "%%") + number + "\n"

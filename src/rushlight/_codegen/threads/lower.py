@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region, Tile
 from rushlight._codegen.blocks import Value as TileValue
-from rushlight._types.dtype import INT32, INT64, DType
+from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 
 from .choose import SAME_SHAPE, Layouts, moved, required
 from .exchange import exchange
@@ -321,10 +321,35 @@ def _assert(lo: Lowering, op: Op) -> None:
 
 
 def _print(lo: Lowering, op: Op) -> None:
-    made = []
-    for value in op.operands:
-        made.append(lo.value(value, lo.layouts.anchor([value])) if value.type.numel > 1 else lo.uniform(value))
-    lo.b.emit("print", made, [], **op.attributes)
+    """Each element by the first thread that holds it: its indices, then the number as int64 or float64."""
+    for n, value in enumerate(op.operands):
+        operand = f" (operand {n})" if len(op.operands) > 1 else ""
+        _print_tile(lo, value, op.attributes.get("prefix", "") + operand, bool(op.attributes.get("hex")))
+    if not op.operands:
+        mask = lo.b.only_where_zero(31, lo.warps - 1)
+        assert mask is not None
+        lo.b.emit("print", [mask], [], prefix=op.attributes.get("prefix", ""), form="")
+
+
+def _print_tile(lo: Lowering, value: TileValue, prefix: str, in_hex: bool) -> None:
+    b, element = lo.b, value.type.element
+    layout = lo.layouts.anchor([value]) if value.type.numel > 1 else Layout((), (-1,) * 5, (-1,) * bits_of(lo.warps))
+    made = b.spread(lo.value(value, layout), layout.size)
+    real = not isinstance(element, Pointer) and element.kind == "f"
+    wide = FLOAT64 if real else INT64
+    if made.dtype is not wide:
+        made = b.pointwise("convert", made, dtype=wide, params={"dtype": wide})
+    lanes, warps = layout.bases()
+    flat = b.index(layout.table(), lanes, warps)
+    places, low = [], bits_of(value.type.numel)
+    for size in value.shape:
+        low -= bits_of(size)
+        part = b.pointwise("shift_right", flat, b.number(low, INT32))
+        places.append(b.pointwise("bitwise_and", part, b.number(size - 1, INT32)))
+    mask = b.only_where_zero(*layout.idle())
+    every = b.spread(b.number(True, BOOL) if mask is None else mask, layout.size)
+    form = "f" if real else "x" if in_hex or isinstance(element, Pointer) else "d"
+    b.emit("print", [every, *places, made], [], prefix=prefix, form=form)
 
 
 def _barrier(lo: Lowering, op: Op) -> None:

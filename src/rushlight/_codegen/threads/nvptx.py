@@ -36,10 +36,10 @@ class NvptxPrinter:
         self.values: dict[Value, list[Parts]] = {}
         self.label = "entry"
         self.labels = 0
+        self.entry: list[str] = []  # what the function begins with
 
     def text(self) -> str:
         params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params)]
-        self.em.lines.append("entry:")
         for i, param in enumerate(self.kernel.params):
             self.values[param] = [self._argument(i, param.dtype)]
         self.body(self.kernel.body)
@@ -53,6 +53,8 @@ class NvptxPrinter:
                 "@shared = external addrspace(3) global [0 x i8], align 128" if self.kernel.shared else "",
                 str(self.module),
                 f'define ptx_kernel void @{self.kernel.name}({", ".join(params)}) "nvvm.reqntid"="{threads}" {{',
+                "entry:",
+                *self.entry,
                 *self.em.lines,
                 "}",
                 "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._codegen.scalar import Val
 from rushlight._codegen.scalar.writer import BITS
 
-from .form import Instruction
+from .form import Instruction, print_format
 from .matrix_layouts import FORMS
 
 if TYPE_CHECKING:
@@ -139,6 +139,32 @@ def _assert(p: NvptxPrinter, i: Instruction) -> None:
     p.begin(after)
 
 
+def _print(p: NvptxPrinter, i: Instruction) -> None:
+    """`vprintf`, which the driver prints when the program waits; its arguments lie in memory of the thread."""
+    count = max(x.count for x in i.operands)
+    operands = [p.of(x, count) for x in i.operands]
+    ids = []
+    for axis in "xyz":
+        name = p.declare(f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}", "i32()")
+        ids.append(p.em.emit(f"call i32 {name}()", "i32"))
+    name, form = p.declare("vprintf", "i32(ptr, ptr)"), _text_constant(p, print_format(i))
+    for r in range(count):
+        fields = [*ids, *(o[r] for o in operands[1:])]
+        do, after = p.new_label("print"), p.new_label("printed")
+        p.line(f"br i1 {operands[0][r]}, label %{do}, label %{after}")
+        p.begin(do)
+        type = "{" + ", ".join(f.type for f in fields) + "}"
+        at = p.em.fresh()
+        p.entry.append(f"  {at} = alloca {type}, align 8")
+        for k, field in enumerate(fields):
+            slot = p.effect(f"getelementptr {type}, ptr {at}, i32 0, i32 {k}")
+            p.line(f"store {field.type} {field}, ptr {slot}")
+        p.effect(f"call i32 {name}({form}, ptr {at})")
+        p.jump(after)
+        p.begin(after)
+
+
 HANDLERS: dict[str, Callable[[Any, Instruction], None]] = {
     "barrier": _barrier, "warp_barrier": _warp_barrier, "shuffle": _shuffle, "shuffle_index": _shuffle_index, "mma": _mma, "assert": _assert,
+    "print": _print,
 }  # fmt: skip

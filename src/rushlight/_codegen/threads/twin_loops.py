@@ -10,9 +10,9 @@ from rushlight._codegen.scalar import Emitter, Val, mem_lanes, reg_type
 from rushlight._codegen.scalar.writer import BITS, lane_mask
 from rushlight._types.dtype import BOOL, DType
 
-from .form import WARP, Instruction, Value
+from .form import WARP, Instruction, Value, print_format
 from .twin_plan import Step
-from .twin_runtime import atomic_helper, cas_helper, group_helper, load_helper, store_helper
+from .twin_runtime import atomic_helper, cas_helper, constant_text, group_helper, load_helper, store_helper
 
 if TYPE_CHECKING:
     from .twin import TwinPrinter
@@ -135,6 +135,27 @@ def _multiply_high(run: Run, i: Instruction) -> Val:
 def _assert(run: Run, i: Instruction) -> None:
     good = run.p.em.all_lanes(run.of(i.operands[0]))
     run.p.fail_unless(good, i, 710, "assert")
+
+
+def _print(run: Run, i: Instruction) -> None:
+    """Lane by lane, by the C library."""
+    p = run.p
+    mask, *fields = (run.of(x) for x in i.operands)
+    name = f"@print{len(p.module.definitions)}"
+    p.module.definitions[name] = constant_text(name, print_format(i))
+    p.module.declarations["@printf"] = "declare i32 @printf(ptr, ...)"
+    p.module.declarations["@fflush"] = "declare i32 @fflush(ptr)"
+    with loop(p, WARP) as lane, p.em.scope():
+        says, after = p.new_label("print"), p.new_label("printed")
+        here = p.one.emit(f"extractelement {mask.vt} {mask}, i64 {lane}", "i1")
+        p.line(f"br i1 {here}, label %{says}, label %{after}")
+        p.begin(says)
+        given = [p.effect(f"extractelement {f.vt} {f}, i64 {lane}", f.type) for f in fields]
+        listed = "".join(f", {g.type} {g}" for g in given)
+        p.effect(f"call i32 (ptr, ...) @printf(ptr {name}, i32 %id.0, i32 %id.1, i32 %id.2{listed})")
+        p.jump(after)
+        p.begin(after)
+    p.effect("call i32 @fflush(ptr null)")
 
 
 # ***** memory *****
@@ -331,5 +352,5 @@ def _shuffle_index(run: Run, i: Instruction) -> Val:
 _LOOPED: dict[str, Callable[[Run, Instruction], Any]] = {
     "index": _index, "pointwise": _pointwise, "multiply_high": _multiply_high, "load": _load, "store": _store, "atomic": _atomic,
     "atomic_cas": _atomic_cas, "shared_load": _shared_load, "shared_store": _shared_store, "shared_add": _shared_add, "shuffle": _shuffle,
-    "shuffle_index": _shuffle_index, "assert": _assert, "copy_async": _copy_async,
+    "shuffle_index": _shuffle_index, "assert": _assert, "copy_async": _copy_async, "print": _print,
 }  # fmt: skip

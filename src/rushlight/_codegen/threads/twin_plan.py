@@ -26,7 +26,7 @@ _LOOPED = frozenset(
         "shared_store",
         "shared_add",
     }
-    | {"shuffle", "shuffle_index", "assert", "copy_async"}
+    | {"shuffle", "shuffle_index", "assert", "copy_async", "print"}
 )
 _EFFECTS = {
     "load": "load", "store": "store", "atomic": "store", "atomic_cas": "store", "shared_load": "shared load", "shared_store": "shared store",
