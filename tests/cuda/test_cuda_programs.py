@@ -68,6 +68,15 @@ for p, q in zip(ours, theirs):
     "compiled": """
 same(torch.compile(lambda x: (torch.softmax(x * 2 + 1, -1) @ x.T).sum(0)), torch.randn(20, 30))
 """,
+    "a gradient of another device": """
+x = torch.randn(3).cuda().requires_grad_()
+try:
+    (x * 2).backward(torch.ones(3))
+except RuntimeError as error:
+    assert "expected device cuda:0 but got cpu" in str(error), error
+else:
+    raise AssertionError("a gradient on the host was taken")
+""",
     "replayed": """
 from rushlight._backends.cuda.graphs import CapturedGraph
 replays, replay = [], CapturedGraph.replay

@@ -54,6 +54,10 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{len(found)}] has a shape of {gradient.shape!r} and output[{len(found)}] has a shape of {out.shape!r}."
             )
+        elif gradient._spec.device != out._spec.device:
+            raise RuntimeError(
+                f"invalid gradient at index {len(found)} - expected device {out.device} but got {gradient.device}"
+            )
         elif gradient._spec.dtype.is_complex != out._spec.dtype.is_complex:
             raise RuntimeError(
                 f"For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output["
