@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from rushlight._backends.cuda import library  # noqa: F401  (fills the table of routines)
 from rushlight._backends.cuda.externs import EXTERNS
+from rushlight._backends.cuda.linalg.lapack import HOST_PARTS
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.record import Primitive
 
@@ -36,6 +37,8 @@ def way_of(primitive: Primitive) -> str:
     place = "" if routine is None else routine.build.__module__.removeprefix("rushlight.").replace(".", "/") + ".py"
     if routine is not None:
         rest = "; else its decomposition" if primitive.decompose is not None else ""
+        if primitive.name in HOST_PARTS:
+            rest = f"; by the host's LAPACK: {HOST_PARTS[primitive.name]}{rest}"
         return f"routine: `{place}`{rest}"
     if primitive.decompose is not None:
         return "decomposition"

@@ -27,10 +27,18 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._graph.core import Node
 
-__all__ = ["BY_HOST"]
+__all__ = ["BY_HOST", "HOST_PARTS"]
 
 BY_HOST = ("eigh", "eig", "svd", "ldl", "ldl_solve", "least_squares", "qr", "reflections")
 _LONGEST_ORDER = 4096
+# What the host's LAPACK computes of each, as a step that `explain` names.
+HOST_PARTS = {
+    **dict.fromkeys(BY_HOST, "all"),
+    "cholesky": "complex matrices",
+    "triangular_solve": "complex matrices",
+    "lu": f"complex matrices, and those of more than {LARGEST} rows or columns",
+    "permutation": f"more than {_LONGEST_ORDER} rows",
+}
 
 
 def has_elements(node: Node) -> bool:
