@@ -125,14 +125,20 @@ def test_modules_over_a_mesh_compile_to_what_they_are(four: Ranks) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [c if c == "perceptron" else pytest.param(c, marks=pytest.mark.slow) for c in tensors.CASES]
+    "case", [c if "perceptron" in c else pytest.param(c, marks=pytest.mark.slow) for c in tensors.CASES]
 )
 def test_training_steps_over_a_mesh_are_one_graph(four: Ranks, case: str) -> None:
     for segments in four.run(tensors.parallel_steps, case, timeout=200.0):
         assert len(segments) == 2
         for launches in segments:
             collectives = [name for name in launches if name in ("start", "start_there", "run", "run_there")]
-            assert len(collectives) >= (2 if case == "perceptron" else 8), launches
+            assert len(collectives) >= (2 if "perceptron" in case else 6), launches
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", tensors.SETTINGS)
+def test_settings_of_sharded_modules(four: Ranks, name: str) -> None:
+    four.run(tensors.sharded_settings, [name], timeout=200.0)
 
 
 def test_programs_know_how_their_tensors_lie(four: Ranks) -> None:

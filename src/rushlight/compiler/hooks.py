@@ -138,6 +138,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.world = _world
     HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
+    for name in ("before", "after"):
+        HOOKS.handled["rushlight.distributed.fsdp.states", name] = f"shard_{name}"
     HOOKS.wrappers["rushlight.distributed.tensor._api", "DTensor"] = ("_mesh", "_placed")
     HOOKS.values.add("rushlight.distributed.tensor.placement_types")
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")

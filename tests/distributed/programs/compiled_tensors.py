@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import rushlight as torch
 import rushlight.nn as nn
 import rushlight.nn.functional as F
 from rushlight.distributed.device_mesh import init_device_mesh
+from rushlight.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from rushlight.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -104,10 +106,19 @@ def sequence_parallel(net: Any, mesh: Any) -> Any:
     })  # fmt: skip
 
 
+def sharded(net: Any, mesh: Any, **settings: Any) -> Any:
+    """Each part by itself, and the rest."""
+    for part in net.blocks if isinstance(net, GPT) else net.children():
+        fully_shard(part, mesh=mesh, **settings)
+    return fully_shard(net, mesh=mesh, **settings)
+
+
 CASES: dict[str, tuple[Any, Any, Any]] = {
     "perceptron": (Perceptron, tensor_parallel, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "sharded perceptron": (Perceptron, sharded, lambda p: torch.optim.AdamW(p, lr=0.01)),
     "gpt": (GPT, tensor_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
     "sequence": (GPT, sequence_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
+    "sharded gpt": (GPT, sharded, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
 }
 
 
@@ -136,6 +147,8 @@ def trained(case: str, mesh: Any, compiles: bool) -> tuple[list[Any], Any]:
     if compiles:
         step = torch.compile(step, fullgraph=True)
     given = torch.randn(4, 6) if make is Perceptron else torch.randint(0, WORDS, (3, LENGTH + 1))
+    if divide is sharded:  # each process has a batch of its own
+        given = given.roll(mesh.get_rank(), 1)
     losses = [step(given) for _ in range(3)]
     kept = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor)]
     tensors = [*net.parameters(), *[p.grad for p in net.parameters()], *kept]
@@ -180,3 +193,71 @@ def guarded(rank: int, size: int) -> None:
     step()
     assert torch.equal(weight.grad.full_tensor(), 2 * whole)
     assert weight.grad.placements == (Shard(0),) and len(step._compiled.entry.segments) == 2
+
+
+class Settings(nn.Module):
+    """Three layers, of which the second may be called twice, or print."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.name = nn.Linear(5, 7), nn.Linear(7, 7), nn.Linear(7, 3), name
+
+    def forward(self, x: Any) -> Any:
+        x = self.b(torch.relu(self.a(x))).tanh()
+        if self.name == "twice":
+            x = self.b(x).sin()
+        if self.name == "break":
+            torch._dynamo.graph_break()
+        return self.c(x)
+
+
+SETTINGS = {
+    "frozen": {}, "twice": {}, "accumulated": {}, "clipped": {}, "break": {}, "module": {}, "kept": {"reshard_after_forward": False},
+    "halves": {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)}, "replicas": {},
+    "neighbours": {"reshard_after_forward": 2},
+}  # fmt: skip
+BROKEN = ("break", "module", "neighbours")
+
+
+def sharded_run(rank: int, size: int, name: str, compiles: bool) -> tuple[list[Any], list[bool]]:
+    """Losses, evaluations, parameters and gradients, and which segments end with their function."""
+    torch.manual_seed(0)
+    net: Any = Settings(name)
+    net.b.weight.requires_grad_(name != "frozen")
+    mesh = init_device_mesh("cpu", (size // 2, 2) if name == "replicas" else (size,))
+    sharded(net, mesh, **SETTINGS[name])
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+    call = torch.compile(net) if compiles and name == "module" else net
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        for turn in range(2 if name == "accumulated" else 1):
+            loss = call(x + turn).square().sum()
+            loss.backward()
+        if name == "clipped":
+            loss = loss + nn.utils.clip_grad_norm_(net.parameters(), 0.5).full_tensor()
+        optimizer.step()
+        return loss.detach()
+
+    def evaluated(x: Any) -> Any:
+        with torch.no_grad():
+            return call(x)
+
+    functions = [step, evaluated]
+    if compiles and name != "module":
+        functions = [torch.compile(f, fullgraph=name not in BROKEN) for f in functions]
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(rank))
+    found = [f(x) for _ in range(3) for f in functions]
+    found += [*map(plain, net.parameters()), *[plain(p.grad) for p in net.parameters() if p.grad is not None]]
+    whole = [s.finished for f in functions if hasattr(f, "_compiled") for s in f._compiled.entry.segments]
+    return found, whole
+
+
+def sharded_settings(rank: int, size: int, names: Sequence[str] = tuple(SETTINGS)) -> None:
+    """Settings of `fully_shard`, in one graph where it is followed, and with eager's bits where it is not."""
+    for name in names:
+        (eager, _), (compiled, whole) = sharded_run(rank, size, name, False), sharded_run(rank, size, name, True)
+        assert len(eager) == len(compiled), name
+        for k, (a, b) in enumerate(zip(eager, compiled, strict=True)):
+            assert torch.equal(a, b), (name, k, a, b)
+        assert all(whole) or name in BROKEN, (name, whole)

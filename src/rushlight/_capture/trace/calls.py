@@ -33,6 +33,7 @@ from rushlight._capture.trace import (
     library,
     process_groups,
     schedules,
+    sharded,
 )
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.outside import (
@@ -967,7 +968,7 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
 _HANDLED: dict[str, Callable[..., Any]] = {
     "check": element_checks.check, "check_with": element_checks.check_with, "check_is_size": element_checks.check_is_size,
     "cond": control_flow.cond, "while_loop": higher_order.while_loop, "scheduler_step": schedules.scheduler_step,
-    "scan": higher_order.scan, "map": higher_order.map_slices, "associative_scan": higher_order.associative_scan,
+    "shard_before": sharded.before, "shard_after": sharded.after, "scan": higher_order.scan, "map": higher_order.map_slices, "associative_scan": higher_order.associative_scan,
 }  # fmt: skip
 _CHECKS = frozenset(("check", "check_with", "check_is_size"))
 _IN_DOCUMENTS = frozenset(("associative_scan", "cond", "map", "scan", "while_loop"))  # of graphs for other backends

@@ -430,6 +430,8 @@ class Outside:
             made = self.stand_in(value, layout=layout)
         else:
             self.spread()
+            if autograd_facts(value):
+                raise Break(f"a {type(value).__name__} with hooks, or made in inference mode")
             made = wrappers.stand_in(self, value, source, facts, grad_condition(value))
         self.kept.append(made)
         self.tensors[id(made)] = (value, source)

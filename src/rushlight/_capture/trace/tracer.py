@@ -42,6 +42,7 @@ from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.failures import TracerError, is_own
 from rushlight._capture.trace.reports.warned import Listening
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.sharded import Sharded
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
@@ -100,6 +101,7 @@ class Tracer(Undocumented, Operations):
         self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}
         self.made_classes: dict[int, type] = {}
+        self.sharded = Sharded()
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
         self.budget = settings.budget
         self.resumed = False  # whether the trace goes on with frames behind an instruction that ran as it is

@@ -110,6 +110,25 @@ class Group:
         sent.append(message)
         return got
 
+    def whole_of(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The whole parameters from what each process has of them."""
+        with rushlight.no_grad():
+            memory = parts[0].new_empty(self.total, dtype=self.dtype)
+            table: Any = None
+            apart = self._apart()
+            for m, start, part in zip(self.managed, self.starts, parts, strict=True):
+                if m in apart:
+                    sent = self._cast(m.pieces(part)[0])
+                    dist.all_gather_into_tensor(memory[start : start + m.numel], sent, group=self.axes.group)
+            packed = [m for m in self.managed if m not in apart]
+            if packed:
+                pieces = [x for m, part in zip(self.managed, parts, strict=True) if m in packed for x in m.pieces(part)]
+                message = self._cast(rushlight.cat(pieces) if len(pieces) > 1 else pieces[0])
+                table = message.new_empty(self.axes.part.size * sum(m.count for m in packed))
+                dist.all_gather_into_tensor(table, message, group=self.axes.group)
+                self._spread(memory, packed, table.view(self.axes.part.size, -1), False)
+            return [m._view(memory, start) for m, start in zip(self.managed, self.starts, strict=True)]
+
     def _apart(self) -> set[Managed]:
         """Parameters that are gathered each by itself."""
         return set() if self.near is not None or self.gatherer is not None else self.big

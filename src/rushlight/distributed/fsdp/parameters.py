@@ -65,17 +65,17 @@ class Managed:
 
     def rows(self) -> list[Tensor]:
         """What this process sends: its elements, the divided dim first, and zeros up to the length that all send."""
-        if self.dim:
-            pieces = [self.local.movedim(self.dim, 0).reshape(-1)]
-        elif self._rows:
-            return self._rows
-        else:
-            pieces = [self.local.view(-1)]
-        missing = self.count - pieces[0].numel()
+        if self.dim or not self._rows:
+            self._rows = self.pieces(self.local)
+        return self._rows
+
+    def pieces(self, local: Tensor) -> list[Tensor]:
+        """`rows` of a part."""
+        found = [local.movedim(self.dim, 0).reshape(-1) if self.dim else local.view(-1)]
+        missing = self.count - found[0].numel()
         if missing:
-            pieces.append(self.local.new_zeros(missing))
-        self._rows = pieces
-        return pieces
+            found.append(local.new_zeros(missing))
+        return found
 
     # ***** the whole *****
 
@@ -152,11 +152,7 @@ class Managed:
     def receive(self, reduced: Tensor) -> None:
         """Add this process's part of the reduced gradient to the sharded parameter's."""
         p = self.sharded
-        rest = [n for d, n in enumerate(self.shape) if d != self.dim]
-        rows = reduced[: self.length * self.rest].view(self.length, *rest)
-        local = rows.movedim(0, self.dim).contiguous() if self.dim else rows
-        if local.dtype is not p.dtype:
-            local = local.to(p.dtype)
+        local = self.own(reduced, p.dtype)
         grad = DTensor(local, p._mesh, p._placed, p.shape, p.stride())
         if p.grad is None:
             p.grad = grad
@@ -165,6 +161,13 @@ class Managed:
         else:
             p.grad = p.grad + grad
         run_post_hooks(p)
+
+    def own(self, reduced: Tensor, dtype: Any) -> Tensor:
+        """This process's part from its row of a message, in a dtype."""
+        rest = [n for d, n in enumerate(self.shape) if d != self.dim]
+        rows = reduced[: self.length * self.rest].view(self.length, *rest)
+        local = rows.movedim(0, self.dim).contiguous() if self.dim else rows
+        return local if local.dtype is dtype else local.to(dtype)
 
 
 def run_post_hooks(parameter: Any) -> None:

@@ -61,7 +61,7 @@ class Reduction:
     @property
     def device(self) -> Any:
         """Where the whole parameters are, and their gradients."""
-        return self.group.managed[0].elements.device
+        return self.group.managed[0].sharded._local_tensor.device
 
     def launch(self, ahead: bool) -> bool:
         """Begin to reduce the gradients that there are; False where they only are summed."""
@@ -188,16 +188,33 @@ class Reduction:
 
     def _share_out(self, mine: list[Tensor], packed: list[int], apart: list[int]) -> None:
         wanting = self.wanting
-        *small, flags = mine[0].split([*(wanting[k].count for k in packed), len(wanting)])
-        used = flags.tolist()
+        used = mine[0][-len(wanting) :].tolist()
+        for m, part, there in zip(wanting, self._divided(wanting, mine, packed, apart), used, strict=True):
+            if there:
+                m.receive(part)
+
+    def _divided(self, wanting: list[Any], mine: list[Tensor], packed: list[int], apart: list[int]) -> list[Tensor]:
+        """This process's part of each parameter's mean gradient, from sums, which are divided in place."""
+        small = mine[0].split([*(wanting[k].count for k in packed), len(wanting)])[:-1]
         divisor = self._divisor() / (self._before() if mine[0].dtype is rushlight.float16 else 1.0)
         if divisor != 1.0:
             for x in mine:
                 x /= divisor
         parts = dict(zip([*packed, *apart], [*small, *mine[1:]], strict=True))
-        for k, m in enumerate(wanting):
-            if used[k]:
-                m.receive(parts[k])
+        return [parts[k] for k in range(len(wanting))]
+
+    def parts_of(self, wanting: list[Any], grads: list[Tensor]) -> list[Tensor]:
+        """This process's parts of the mean gradients of some parameters, all of which have one: `launch` and `finish`
+        without anything kept.
+        """
+        apart = self._apart(wanting)
+        packed = [k for k in range(len(wanting)) if k not in apart]
+        message = self._message([wanting[k] for k in packed], [grads[k] for k in packed], [True] * len(wanting))
+        mine = [self._scatter(x, False)[1] for x in (message, *[self._alone(wanting[k], grads[k]) for k in apart])]
+        if self.group.axes.replicas > 1:
+            for x in mine:
+                dist.all_reduce(x, group=self.group.axes.replica_group)
+        return self._divided(wanting, mine, packed, apart)
 
     def forget(self) -> None:
         """Drop what was summed and what runs."""

@@ -12,6 +12,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import queue_callback
+from rushlight.distributed.fsdp import recorded
 from rushlight.distributed.fsdp.groups import Group
 from rushlight.distributed.fsdp.policies import MixedPrecisionPolicy
 from rushlight.nn import Module
@@ -180,6 +181,28 @@ class State:
         assert context is not None
         context.ready(group)
 
+    # ***** in compiled functions *****
+
+    def form(self) -> tuple[Any, ...]:
+        """See `recorded.form`."""
+        return recorded.form(self)
+
+    def gathered(self, number: int, sharded: Sequence[Any]) -> tuple[Tensor, ...]:
+        """The whole parameters of a group, as functions of the parts."""
+        return recorded.gathered(self.groups[number], sharded)
+
+    def cast_inputs(self, args: Any, kwargs: Any) -> Any:
+        """The arguments of a module in the dtype that its policy says; None where that says nothing."""
+        dtype = self.policy.param_dtype
+        if dtype is None or not self.policy.cast_forward_inputs:
+            return None
+        return tree_map(lambda x: _cast(x, dtype), (args, kwargs))
+
+    def cast_outputs(self, outputs: Any) -> Any:
+        """Its results in the dtype that the policy says."""
+        dtype = self.policy.output_dtype
+        return outputs if dtype is None else tree_map(lambda x: _cast(x, dtype), outputs)
+
     # ***** forward *****
 
     def enter(self, module: Module) -> None:
@@ -214,17 +237,12 @@ class State:
     def before(self, module: Module, args: Any, kwargs: Any) -> Any:
         """What runs before a module's forward."""
         self.enter(module)
-        dtype = self.policy.param_dtype
-        if dtype is None or not self.policy.cast_forward_inputs:
-            return None
-        return tree_map(lambda x: _cast(x, dtype), (args, kwargs))
+        return self.cast_inputs(args, kwargs)
 
     def after(self, module: Module, args: Any, outputs: Any) -> Any:
         """What runs after it, whatever happened."""
         self.leave()
-        dtype = self.policy.output_dtype
-        if dtype is not None:
-            outputs = tree_map(lambda x: _cast(x, dtype), outputs)
+        outputs = self.cast_outputs(outputs)
         if rushlight.is_grad_enabled():
             self.watch(outputs)
         return outputs

@@ -321,6 +321,7 @@ def _finish(
     passed: Passed,
 ) -> tuple[Written, Any]:
     rebuild = Rebuild(tracer)
+    tracer.sharded.check_closed()
     if interpreter.finished:
         result = rebuild.value(interpreter.result)
     else:
