@@ -224,16 +224,18 @@ class CudaBackend(ReferenceBackend):
         self.memory.record(address, device, stream)
 
     def copy_in(self, address: int, source: int, nbytes: int, wait: bool = True) -> None:
-        """Copy from the host, in the order of the current stream.
+        """Copy from the host, in the order of the current stream; other streams may use it when this returns.
 
-        Without `wait` pinned memory is read later; pageable memory was read when this returns, in any case.
+        Without `wait` pinned memory is read later, and pageable memory may arrive later.
         """
         index = self.memory.device_at(address)
         self.devices.enter(index)
         stream = self.streams.current(index)
         self.driver.cuMemcpyHtoDAsync(address, source, nbytes, stream.id)
-        if self.memory.pinned.record(source, stream) and wait:
+        if wait:
             self._wait(stream)
+        else:
+            self.memory.pinned.record(source, stream)
 
     def copy_out(self, address: int, source: int, nbytes: int, wait: bool = True) -> None:
         """Copy to the host, in the order of the current stream; without `wait` pinned memory is written later."""

@@ -1,10 +1,12 @@
 """Devices, streams and events."""
 
+import contextlib
 import threading
 
 import pytest
 
 import rushlight as torch
+from rushlight._backends.cuda.kernels import CompiledKernel
 
 
 def page_devices() -> None:
@@ -125,6 +127,13 @@ def page_a_stream_that_does_not_wait_is_found() -> None:
     assert kept.sum().item() == 8192.0
 
 
+def page_a_copy_has_arrived_for_all_streams() -> None:
+    for _ in range(8):
+        x = torch.arange(64.0).cuda()
+        with torch.cuda.stream(torch.cuda.Stream()):  # waits for nothing
+            assert (x + 0).sum().item() == 2016.0
+
+
 def page_events() -> None:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     assert "uninitialized" in repr(begin)
@@ -215,3 +224,28 @@ def page_what_is_not_there_says_so() -> None:
     torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
     with pytest.raises(torch.cuda.CudaError, match="713"):
         torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(12345))
+
+
+def page_threads_start_the_same_program() -> None:
+    """Between filling in the arguments of a program and its launch no other thread fills in its own."""
+    barrier, plain = threading.Barrier(2), CompiledKernel.launch
+    given = [torch.full((100,), float(n), device="cuda") for n in (1, 2)]
+    (given[0] * 2 + 1).sum()  # compiled
+    torch.cuda.synchronize()
+
+    def launch(self, stream, grid, words) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            barrier.wait(0.5)  # until both threads are here, if they can be
+        plain(self, stream, grid, words)
+
+    found: dict[int, float] = {}
+    CompiledKernel.launch = launch  # type: ignore[method-assign]
+    try:
+        threads = [threading.Thread(target=lambda n=n: found.setdefault(n, given[n] * 2 + 1)) for n in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        CompiledKernel.launch = plain  # type: ignore[method-assign]
+    assert [found[n].tolist()[0] for n in (0, 1)] == [3.0, 5.0]

@@ -84,6 +84,15 @@ class EmulatedWork(Driver):
             fail("CUDA_ERROR_INVALID_HANDLE", call, f"{handle:#x} is no {kind.__name__.lower()}")
         return found
 
+    @property
+    def launch(self) -> Any:
+        """Who starts this thread's next kernel."""
+        return getattr(self._thread, "launch", None)
+
+    @launch.setter
+    def launch(self, note: Any) -> None:
+        self._thread.launch = note
+
     # ***** the driver and its devices *****
 
     def cuInit(self) -> None:
