@@ -16,7 +16,8 @@ import numpy as np
 
 from rushlight._codegen.blocks import BlockMemory, Kernel, Pointer, Tile, interpret
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, INT64, DType
+from rushlight._codegen.blocks.memory import bits_of
+from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, INT64, DType
 
 __all__ = ["FLAGSHIPS", "UNITS", "Case"]
 
@@ -338,6 +339,15 @@ def attention(small: bool = True) -> Case:
 # ***** one kernel for each instruction that the twin replaces by what we say it means *****
 
 
+def _small(numbers: Any, dtype: DType) -> Any:
+    """Whole numbers up to 8 as they lie in memory; halves of them for formats of 8 bits."""
+    if dtype.itemsize == 1 and dtype.kind == "f":
+        return bits_of(numbers / 2, dtype)
+    if dtype is BFLOAT16:
+        return bf16(numbers)
+    return numbers.astype({FLOAT16: np.float16, FLOAT32: np.float32, INT8: np.int8}[dtype])
+
+
 def _one_product(name: str, dtype: DType, result: DType, sizes: tuple[int, int, int], precision: str = "ieee") -> Case:
     m, n, k = sizes
     b, (x, y, out) = builder(name, {"x": dtype, "y": dtype, "out": result})
@@ -345,7 +355,7 @@ def _one_product(name: str, dtype: DType, result: DType, sizes: tuple[int, int, 
     (out + b.index(m * n).reshape(m, n)).store(b.matrix_product(left, right, b.number(0, result, (m, n)), precision))
     random = np.random.default_rng(3)
     factors = [random.integers(-8, 9, shape) for shape in ((m, k), (k, n))]
-    made = [bf16(f) if dtype is BFLOAT16 else f.astype({FLOAT16: np.float16, FLOAT32: np.float32, INT8: np.int8}[dtype]) for f in factors]  # fmt: skip
+    made = [_small(f, dtype) for f in factors]
     return Case(finish(b, 1), (1,), [*made, np.zeros((m, n), np.int32 if result is INT32 else np.float32)])
 
 
@@ -367,6 +377,16 @@ def mma_tf32() -> Case:
 @unit("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 def mma_int8() -> Case:
     return _one_product("mma_int8", INT8, INT32, (16, 8, 32))
+
+
+@unit("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
+def mma_e4m3() -> Case:
+    return _one_product("mma_e4m3", BY_NAME["float8_e4m3fn"], FLOAT32, (16, 8, 32))
+
+
+@unit("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32")
+def mma_e5m2() -> Case:
+    return _one_product("mma_e5m2", BY_NAME["float8_e5m2"], FLOAT32, (16, 8, 32))
 
 
 @unit("cp.async")

@@ -87,7 +87,7 @@ def _word(number: Any, dtype: Any) -> int:
 def run_twin(kernel: Kernel, grid: Sequence[int], arguments: Sequence[Any]) -> None:
     """Run the twin of a block kernel; arrays are changed in place."""
     verify(kernel)
-    run_thread_kernel(lower(kernel), grid, arguments, [p.type.element for p in kernel.params])
+    run_thread_kernel(lower(kernel, "sm_90a"), grid, arguments, [p.type.element for p in kernel.params])
 
 
 def compare(kernel: Kernel, grid: Sequence[int], arguments: Sequence[Any], **close: Any) -> list[Any]:

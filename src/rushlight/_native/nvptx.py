@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -13,11 +14,17 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100"
 
 
 @cache
-def _machine(architecture: str) -> Any:
+def _machine(architecture: str, features: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
-    return target.create_target_machine(cpu=architecture, features="", opt=3)
+    return target.create_target_machine(cpu=architecture, features=features, opt=3)
+
+
+def _features(text: str, architecture: str) -> str:
+    """LLVM writes the first version of PTX that has an architecture (8.6 for sm_100); a text may need a newer one."""
+    needs = re.match(r"; needs PTX (\d+)\.(\d)\n", text)
+    return f"+ptx{needs[1]}{needs[2]}" if needs and len(architecture.rstrip("a")) < len("sm_100") else ""
 
 
 def ptx_of(text: str, architecture: str) -> str:
@@ -27,7 +34,7 @@ def ptx_of(text: str, architecture: str) -> str:
     """
     if architecture not in ARCHITECTURES:
         raise ValueError(f"no code is made for {architecture!r}; known architectures: {', '.join(ARCHITECTURES)}")
-    machine = _machine(architecture)
+    machine = _machine(architecture, _features(text, architecture))
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)

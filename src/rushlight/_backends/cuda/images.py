@@ -53,10 +53,10 @@ def architecture_of(properties: Mapping[str, Any], known: tuple[str, ...]) -> st
 
 def image_of(kernel: Kernel, text: str, emulated: bool, properties: Mapping[str, Any]) -> Image:
     """The image of a kernel with this text, from disk or made now."""
-    if emulated:
-        return _kept(("twin", *jit.processor()), text, lambda: _twin(kernel))
     native = require("rushlight._native.nvptx")
     architecture = architecture_of(properties, native.ARCHITECTURES)
+    if emulated:
+        return _kept(("twin", architecture, *jit.processor()), text, lambda: _twin(kernel, architecture))
     return _kept(("ptx", architecture), text, lambda: _ptx(kernel, architecture))
 
 
@@ -73,9 +73,9 @@ def _kept(kind: tuple[str, ...], text: str, make: Callable[[], Image]) -> Image:
     return made
 
 
-def _twin(kernel: Kernel) -> Image:
+def _twin(kernel: Kernel, architecture: str) -> Image:
     threads = require("rushlight._codegen.threads")
-    form = threads.lower(kernel)
+    form = threads.lower(kernel, architecture)
     text = threads.twin_text(form, fma=host_target().has("fma"))
     return Image(jit.compile_object(text, _OPT), form.threads, form.shared)
 

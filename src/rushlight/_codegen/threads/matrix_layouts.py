@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rushlight._codegen.blocks import Op
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, DType
+from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
 from .layout import NONE, Layout, bits_of
 
@@ -39,6 +39,7 @@ class MatrixForm(NamedTuple):
     b: Fragment
     c: Fragment
     least: int = 80  # the compute capability that has it
+    ptx: int = 70  # the version of PTX that has it, times ten
 
 
 _C = Fragment(((C, 0), (R, 3)), ((C, 1), (C, 2), (R, 0), (R, 1), (R, 2)))
@@ -56,9 +57,11 @@ FORMS: dict[str, MatrixForm] = {
         MatrixForm("m16n8k16.bf16", 16, 8, 16, BFLOAT16, FLOAT32, _A16, _B16, _C),
         MatrixForm("m16n8k8.tf32", 16, 8, 8, FLOAT32, FLOAT32, _A32, _B32, _C),
         MatrixForm("m16n8k32.s8", 16, 8, 32, INT8, INT32, _A8, _B8, _C),
+        MatrixForm("m16n8k32.e4m3", 16, 8, 32, BY_NAME["float8_e4m3fn"], FLOAT32, _A8, _B8, _C, 89, 84),
+        MatrixForm("m16n8k32.e5m2", 16, 8, 32, BY_NAME["float8_e5m2"], FLOAT32, _A8, _B8, _C, 89, 84),
     )
 }
-_BY_DTYPE = {FLOAT16: "m16n8k16.f16", BFLOAT16: "m16n8k16.bf16", INT8: "m16n8k32.s8"}
+_BY_DTYPE = {form.operands: form.name for form in FORMS.values() if form.operands is not FLOAT32}
 
 
 def form_of(op: Op, capability: int) -> MatrixForm | None:

@@ -37,6 +37,7 @@ class NvptxPrinter:
         self.label = "entry"
         self.labels = 0
         self.entry: list[str] = []  # what the function begins with
+        self.ptx = 0  # the version of PTX that it needs, times ten, where it is newer than the architecture's first
 
     def text(self) -> str:
         params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params)]
@@ -49,6 +50,7 @@ class NvptxPrinter:
         threads = self.kernel.threads
         return "\n".join(
             [
+                *([f"; needs PTX {self.ptx / 10}"] if self.ptx > 80 else []),
                 'target triple = "nvptx64-nvidia-cuda"',
                 "@shared = external addrspace(3) global [0 x i8], align 128" if self.kernel.shared else "",
                 str(self.module),

@@ -79,6 +79,8 @@ _INTRINSIC = {
     "m16n8k16.bf16": ("llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"),
     "m16n8k8.tf32": ("llvm.nvvm.mma.m16n8k8.row.col.tf32", "i32"),
     "m16n8k32.s8": ("llvm.nvvm.mma.m16n8k32.row.col.s8", "i32"),
+    "m16n8k32.e4m3": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", "i32"),
+    "m16n8k32.e5m2": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e5m2.f32", "i32"),
 }
 
 
@@ -101,6 +103,7 @@ def _packed(p: NvptxPrinter, registers: list[Val], type: str) -> list[Val]:
 def _mma(p: NvptxPrinter, i: Instruction) -> None:
     form = FORMS[i.attributes["form"]]
     intrinsic, type = _INTRINSIC[form.name]
+    p.ptx = max(p.ptx, form.ptx)
     a, b = (_packed(p, p.of(x, x.count), type) for x in i.operands[:2])
     c = p.of(i.operands[2], i.result.count)
     number = c[0].type
