@@ -169,7 +169,7 @@ def main() -> None:
         first = time.process_time() - start
         one = [best(f, time.process_time) for f in (call, formula)]
         torch.set_num_threads(2)
-        two = [best(f, time.perf_counter) for f in (call, formula)]
+        two = [best(f, time.perf_counter, 1.0) for f in (call, formula)]
         torch.set_num_threads(1)
         cold = 1e3 * (first - one[0])
         line = f"{name:17}{cold:6.0f}ms{1e3 * one[0]:8.3f}ms{1e3 * one[1]:8.3f}ms{one[0] / one[1]:7.2f}"
