@@ -174,6 +174,17 @@ except RuntimeError:
 else:
     raise AssertionError("a negative rate was taken")
 """,
+    "capture": """
+x = torch.zeros(4, device="cuda")
+graph = torch.cuda.CUDAGraph()
+try:
+    with torch.cuda.graph(graph):
+        x.uniform_()
+except NotImplementedError as error:
+    assert "every replay" in str(error)
+else:
+    raise AssertionError("a draw was captured")
+""",
     "dropout": """
 x = torch.ones(5000, device="cuda")
 y = torch.nn.functional.dropout(x, 0.25)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.immediate import Immediate, Placed
-from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._backends.cuda.program.steps import Memory, Operand, Step
 from rushlight._backends.cuda.random import choices, rejection
 from rushlight._backends.cuda.random.fill import DISTRIBUTIONS, Drawn, each_launch, fill_launch
 from rushlight._backends.cuda.sort.radix import radix_steps
@@ -72,6 +72,19 @@ def random_kernel(backend: CudaBackend, device_of: Callable[[int], Device], name
     return maker(backend, device_of, kind)
 
 
+def _give(backend: CudaBackend, device: Device, state: _State, drawn: Drawn, more: Sequence[Step] = ()) -> None:
+    """Launch a draw, and move the stream on.  NotImplementedError while a graph is captured: the seed and the offset are
+    numbers of the launch, so every replay would draw the same.
+    """
+    if backend.is_capturing(backend.current_stream(device)):
+        raise NotImplementedError(
+            "random numbers are not drawn while a CUDA graph is captured: every replay would give the same ones; draw "
+            "before the capture, into a tensor that the graph reads"
+        )
+    Immediate(backend, device).run([drawn.launch, *more])
+    state.move(drawn.offset)
+
+
 def _drawing(draw: Callable[..., Drawn | None]) -> Any:
     """A kernel of one launch: `draw(kind, state, address, ...)`."""
 
@@ -80,8 +93,7 @@ def _drawing(draw: Callable[..., Drawn | None]) -> Any:
             given = _State(state)
             drawn = draw(kind, given, address, *arguments)
             if drawn is not None:
-                Immediate(backend, device_of(address)).run([drawn.launch])
-                given.move(drawn.offset)
+                _give(backend, device_of(address), given, drawn)
             return 0
 
         return run
@@ -139,8 +151,7 @@ def _make_poisson(backend: CudaBackend, device_of: Callable[[int], Device], kind
             return int(count > 0)
         given = _State(state)
         drawn = rejection.poisson_launch(Placed(address), _KINDS[kind], Placed(rates), count, given.seed, given.offset)
-        Immediate(backend, device_of(address)).run([drawn.launch])
-        given.move(drawn.offset)
+        _give(backend, device_of(address), given, drawn)
         return 0
 
     return poisson
@@ -187,8 +198,7 @@ def _checked(launch: Callable[..., Drawn]) -> Any:
                 return int(found)
             given, places = _State(state), (Placed(address), Placed(p))
             drawn = launch(*places, _KINDS[kind], rows, categories, *samples, given.seed, given.offset)
-            Immediate(backend, device_of(address)).run([drawn.launch])
-            given.move(drawn.offset)
+            _give(backend, device_of(address), given, drawn)
             return 0
 
         return run
@@ -208,8 +218,7 @@ def _make_permutation(backend: CudaBackend, device_of: Callable[[int], Device], 
             Operand(Placed(address), _KINDS[kind], (count,), (1,)),
         )
         steps = radix_steps(ExternCall("permutation", [source], [], {}), source, *results, 0, False)
-        Immediate(backend, device_of(address)).run([drawn.launch, *steps])
-        given.move(drawn.offset)
+        _give(backend, device_of(address), given, drawn, steps)
         return 0
 
     return permutation
