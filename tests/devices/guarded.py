@@ -13,6 +13,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 from rushlight._backends.protocol import Block
@@ -21,7 +22,6 @@ from rushlight._backends.registry import backends, host, unregister
 from rushlight._backends.registry import register as register_backend
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._engine.core.tensor import from_owner
-from rushlight._engine.random.random import _BY_DEVICE
 from rushlight._types.device import Device
 
 PAGE = mmap.PAGESIZE
@@ -182,7 +182,13 @@ def _weak(block: GuardedBlock) -> Any:
 def register() -> None:
     """Make the device type known, once."""
     if GuardedBackend.type not in backends():
-        register_backend(GuardedBackend.type, GuardedBackend)
+        register_backend(GuardedBackend.type, _the_backend)
+
+
+@cache
+def _the_backend() -> GuardedBackend:
+    """One for the process: plans of an earlier registration know it."""
+    return GuardedBackend()
 
 
 @contextmanager
@@ -193,5 +199,3 @@ def registered() -> Iterator[None]:
         yield
     finally:
         unregister(GuardedBackend.type)
-        for device in [d for d in _BY_DEVICE if d.type == GuardedBackend.type]:
-            del _BY_DEVICE[device]  # its kernels are of the backend that is gone

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once, warn_user
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core import convert
@@ -19,7 +20,7 @@ from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unlearnt
 from rushlight._engine.dispatch.plans.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
@@ -303,7 +304,7 @@ def _beside(x: Tensor, index: Any) -> Any:
         there = index._spec.device
         if there is device or not index._spec.ndim or there.type == "meta" or device.type == "meta":
             return index
-        if there.real is not CPU:
+        if not backend_of(there.real).host_readable:
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({device})"
             )
