@@ -334,3 +334,7 @@ def test_modules_that_are_computed_again(alone: Any) -> None:
     assert torch.equal(one(x, scale=2.0), 2.0 * one(x)) and one.in_features == 3
     with pytest.raises(NotImplementedError, match="use_reentrant"):
         checkpoint(Part(1, 1), use_reentrant=True)
+
+
+def test_an_optimizer_may_be_made_before_wrapping(four: Ranks) -> None:
+    four.run(programs.made_before, timeout=150.0)

@@ -430,3 +430,32 @@ def main() -> None:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     main()
+
+
+def made_before(rank: int, size: int) -> None:
+    """An optimizer that was made before wrapping trains as one that was made after it."""
+    import rushlight as torch
+    from rushlight.distributed.fsdp import FullyShardedDataParallel
+    from rushlight.distributed.tensor import DTensor
+
+    found = []
+    for before in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+        net[0].weight.note = "kept"
+        held = list(net.parameters())
+        optimizer = torch.optim.AdamW(held, lr=0.1) if before else None
+        model = FullyShardedDataParallel(net, use_orig_params=True)
+        assert all(a is b for a, b in zip(model.parameters(), held, strict=True))
+        assert all(isinstance(p, DTensor) for p in held) and held[0].note == "kept"
+        optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=0.1)
+        x, losses = torch.arange(20.0).reshape(4, 5) / 10 + rank, []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert len(set(losses)) == 3, losses
+        found.append([*losses, *[p.full_tensor().tolist() for p in held]])
+    assert found[0] == found[1]

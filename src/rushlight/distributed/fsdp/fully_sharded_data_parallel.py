@@ -57,7 +57,8 @@ class FullyShardedDataParallel(Module):
     """A module whose parameters are divided among processes, as a wrapper (`fully_shard` changes a module itself).
 
     `auto_wrap_policy` says which parts are wrapped by themselves first.  Parameters are `DTensor`s of their own shapes,
-    with and without `use_orig_params`.  `sync_module_states` sends the first process's values to the others;
+    with and without `use_orig_params`; with it they are the same objects as before, so that an optimizer made before
+    wrapping trains them.  `sync_module_states` sends the first process's values to the others;
     `param_init_fn(module)` gives memory and values to parts on the meta device (by default `to_empty` and
     `reset_parameters`).  `device_id`, `limit_all_gathers` and `cpu_offload` change nothing on a CPU.
 
@@ -142,7 +143,10 @@ class FullyShardedDataParallel(Module):
                 raise ValueError(
                     f"FSDP doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to 1."
                 )
-            kinds.setdefault(p.dtype, []).append(Managed(places, name, 0, axes))
+            made = Managed(places, name, 0, axes)
+            kinds.setdefault(made.sharded.dtype, []).append(made)
+            if self._use_orig_params:
+                made.keep(p)
         reshards = False if self.sharding_strategy in _KEPT else None
         state = State([self], [Group(managed, axes, policy) for managed in kinds.values()], policy, reshards)
         if self.backward_prefetch is not BackwardPrefetch.BACKWARD_PRE:

@@ -12,6 +12,7 @@ from rushlight._interface.autograd import meta_of
 from rushlight.distributed.fsdp.meshes import Axes
 from rushlight.distributed.tensor import DTensor
 from rushlight.nn import Module, Parameter
+from rushlight.utils.swapping import swap_tensors
 
 __all__ = ["Managed"]
 
@@ -48,6 +49,17 @@ class Managed:
         self.whole: Any = None
         self.local: Any = None
         self._rows: list[Tensor] = []
+
+    def keep(self, given: Any) -> None:
+        """Let the object that was the parameter be the sharded one: whoever holds it, as an optimizer does, trains that."""
+        held = self.sharded
+        made: Any = DTensor(held._local_tensor, held._mesh, held._placed, held.shape, held.stride())
+        made.requires_grad_(held.requires_grad)
+        made.__dict__.update({**given.__dict__, **made.__dict__, "_is_param": True})
+        swap_tensors(given, made)
+        self.sharded = given
+        for part, place in self.places:
+            part._parameters[place] = given
 
     def refresh(self) -> None:
         """Look at the parameter that is in the module now: `to_empty` and `load_state_dict(assign=True)` put new ones."""
