@@ -158,7 +158,7 @@ _experimental_make_tensor_descriptor = make_tensor_descriptor
 
 def _experimental_descriptor_load(desc: Any, offsets: Any, shape: Any = None, dtype: Any = None) -> tensor:
     """As `desc.load(offsets)`."""
-    return load_tensor_descriptor(_descriptor(desc), offsets)  # type: ignore[no-any-return]
+    return load_tensor_descriptor(_descriptor(desc), offsets)
 
 
 def _experimental_descriptor_store(desc: Any, value: Any, offsets: Any) -> None:
