@@ -93,7 +93,7 @@ class Spec:
             known = Spec()
             known.dtype, known.shape, known.strides = dtype, Size(shape), strides
             # A device with an index is canonical; while a program is recorded `as_device` gives what stands for it.
-            canonical = device is CPU or type(device) is not str and device.index is not None
+            canonical = device is CPU or isinstance(device, Device) and device.index is not None
             known.device = device if canonical else as_device(device)
             known.ndim, known.numel = len(shape), count
             known.nbytes = known.numel * dtype.itemsize
