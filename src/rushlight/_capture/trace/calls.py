@@ -922,6 +922,11 @@ def _exc_info(tracer: Tracer) -> Any:
     return found
 
 
+def _exception(tracer: Tracer) -> Any:
+    """`sys.exception()`: the second of `sys.exc_info()`."""
+    return _exc_info(tracer)[1]
+
+
 def _next(tracer: Tracer, iterator: Any, *default: Any) -> Any:
     try:
         return tracer.advance(iterator)
@@ -975,5 +980,5 @@ _IN_DOCUMENTS = frozenset(("associative_scan", "cond", "map", "scan", "while_loo
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
     id: _id, len: length, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
-    sys.exc_info: _exc_info,
+    sys.exc_info: _exc_info, sys.exception: _exception,
 }  # fmt: skip

@@ -648,13 +648,23 @@ class Tracer(Undocumented, Operations):
             return self.slot(obj, name)
         getter = type_attribute(type(raw), "__get__")
         if isinstance(getter, types.FunctionType):
-            return Enter(getter, (self.wrap_constant(raw), obj, type(obj)), {})
+            held = self.wrap_constant(raw)
+            if isinstance(raw, functools.singledispatchmethod):
+                held = self.without_memory(held)
+            return Enter(getter, (held, obj, type(obj)), {})
         if isinstance(raw, (staticmethod, classmethod)):
             value = raw.__get__(obj, type(obj))
             return value if isinstance(value, types.MethodType) else self.adopt(value)
         if getter is not ABSENT:
             return raw.__get__(obj, type(obj))
         return self.outside.wrap(raw, self.reads.source(f"{{}}.{name}", self.reads.constant(type(obj))))
+
+    def without_memory(self, method: Any) -> Any:
+        """A generic method that does not keep what it made for an object, as CPython 3.13 does."""
+        made = object.__new__(functools.singledispatchmethod)
+        for name in method.__dict__:
+            made.__dict__[name] = None if name == "_method_cache" else self.real(self.load_attr(method, name))
+        return made
 
     def slot(self, obj: Any, name: str) -> Any:
         if not self.outside.is_outside(obj):
