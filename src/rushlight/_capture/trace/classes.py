@@ -11,6 +11,7 @@ import abc
 import collections
 import dataclasses
 import enum
+import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from rushlight._capture.trace.reports.events import Break
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["HANDLERS", "build", "by_type", "is_made", "open_cells"]
+__all__ = ["HANDLERS", "build", "by_type", "is_made", "open_cells", "without_memory"]
 
 _PACKAGE = __name__.partition(".")[0]
 # Of an enumeration's namespace: what its metaclass calls.
@@ -161,3 +162,11 @@ def _data_class(tracer: Tracer, kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 _PROCESS: Callable[..., Any] = dataclasses._process_class  # type: ignore[attr-defined]
 HANDLERS: dict[Any, Callable[..., Any]] = {collections.namedtuple: _namedtuple, _PROCESS: _data_class}
+
+
+def without_memory(tracer: Tracer, method: Any) -> Any:
+    """A generic method that does not keep what it made for an object, as CPython 3.13 does."""
+    made = object.__new__(functools.singledispatchmethod)
+    for name in method.__dict__:
+        made.__dict__[name] = None if name == "_method_cache" else tracer.real(tracer.load_attr(method, name))
+    return made

@@ -650,7 +650,7 @@ class Tracer(Undocumented, Operations):
         if isinstance(getter, types.FunctionType):
             held = self.wrap_constant(raw)
             if isinstance(raw, functools.singledispatchmethod):
-                held = self.without_memory(held)
+                held = classes.without_memory(self, held)
             return Enter(getter, (held, obj, type(obj)), {})
         if isinstance(raw, (staticmethod, classmethod)):
             value = raw.__get__(obj, type(obj))
@@ -658,13 +658,6 @@ class Tracer(Undocumented, Operations):
         if getter is not ABSENT:
             return raw.__get__(obj, type(obj))
         return self.outside.wrap(raw, self.reads.source(f"{{}}.{name}", self.reads.constant(type(obj))))
-
-    def without_memory(self, method: Any) -> Any:
-        """A generic method that does not keep what it made for an object, as CPython 3.13 does."""
-        made = object.__new__(functools.singledispatchmethod)
-        for name in method.__dict__:
-            made.__dict__[name] = None if name == "_method_cache" else self.real(self.load_attr(method, name))
-        return made
 
     def slot(self, obj: Any, name: str) -> Any:
         if not self.outside.is_outside(obj):
