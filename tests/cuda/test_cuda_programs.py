@@ -42,6 +42,8 @@ backend = backend_of(x.device)
 graph = trace(lambda v: prim.sum(v * v, dims=(1,)), [((4, 8), FLOAT32)])
 made = backend.compile(graph, [(8, 1)], [(1,)], x.device)
 assert [s.name for s in made.steps()] == ["rows"] and "reduce" in made.explain()
+((name, text),) = made.assembly()
+assert name == "rows" and ".visible .entry rows" in text and "threads a block" in text
 result, seconds = made.timed([x.data_ptr()], iter([0.0, 2.5]).__next__)
 assert seconds == [2.5] and result.nbytes == 16
 """,

@@ -171,6 +171,14 @@ class Kernels:
             found = self.known[text] = self._made(kernel, text)
         return found
 
+    def report(self, kernel: Kernel) -> str:
+        """What a kernel is on the device's architecture, whatever runs it: see `KernelReport.text`."""
+        images, native = require("rushlight._backends.cuda.images"), require("rushlight._native.nvptx")
+        properties = self.backend.devices.properties(self.index)
+        architecture = images.architecture_of(properties, native.ARCHITECTURES)
+        report: str = require("rushlight._backends.cuda.inspection").inspect_kernel(kernel, architecture).text(asm=True)
+        return report
+
     def _made(self, kernel: Kernel, text: str) -> DeviceKernel:
         driver = self.backend.driver
         if driver.emulated and KERNELS.get() == "interpreted":

@@ -109,8 +109,8 @@ class CudaExecutable:
         return [(step.name, kernel_text(step.kernel)) for step in self._launches()]
 
     def assembly(self) -> list[tuple[str, str]]:
-        """The name and the assembly of each kernel."""
-        return [(step.name, self.kernels.get(step.kernel).assembly()) for step in self._launches()]
+        """The name of each kernel; its registers, occupancy, PTX, and machine code where NVIDIA's tools are installed."""
+        return [(step.name, self.kernels.report(step.kernel)) for step in self._launches()]
 
     def explain(self, asm: bool = False) -> str:
         """The graph, what was fused, and the steps with their block kernels; with `asm` their assembly, too."""
@@ -123,7 +123,7 @@ class CudaExecutable:
             parts.append(f"step {k}: {step.name}  grid {step.grid}, about {moved} bytes")
             parts += [f"  {line}" for line in kernel_text(step.kernel).splitlines()]
             if asm:
-                parts += [f"  {line}" for line in self.kernels.get(step.kernel).assembly().splitlines()]
+                parts += [f"  {line}" for line in self.kernels.report(step.kernel).splitlines()]
         parts.append(f"temporaries: {self.arena_bytes} bytes")
         return "\n".join(parts)
 
