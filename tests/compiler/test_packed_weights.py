@@ -179,3 +179,13 @@ def test_it_is_asked_for():
     frozen = torch.compile(run, options={"freezing": True})
     plain(x), tuned(x), frozen(x)
     assert not pins(plain, x) and len(pins(tuned, x)) == len(pins(frozen, x)) == 2
+
+
+@pytest.mark.parametrize("rows", [5, 128, 200, 300])
+def test_bfloat16_products_add_up_as_eager_ones_whatever_tiles_their_pieces_use(rows: int) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(1100, 270).bfloat16(), torch.randn(rows, 1100).bfloat16()
+    with torch.no_grad():
+        packed = torch.compile(lambda x: layer(x), options={"packed_weights": True})
+        packed(x)
+        assert packed(x).equal(layer(x))

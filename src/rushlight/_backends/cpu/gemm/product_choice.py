@@ -130,13 +130,15 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
         return False
     if not side and n > PINNED_COLUMNS or least and m < LEAST_ROWS:
         return False
-    if not order or _is_large(shape) or kind not in CHOSEN:
+    if not order or _is_large(shape):
         return True
-    ints = gemm_ints(kind, shape)
+    ints = gemm_ints(kind or "f32", shape, itemsize=types.result.itemsize, at_once=forms[0].tile.group)
     sides = [
         (min(tile, side), side % tile or min(tile, side))
         for tile, side in zip(ints[TILE_M : TILE_M + 2], (m, n), strict=True)
     ]
+    if kind not in CHOSEN:  # matrix tiles add up in another order than register tiles, which pieces of few rows may use
+        return {_fitting(forms, rows).tile.kind for rows in sides[0]} == {_fitting(forms, m).tile.kind}
     return not any(is_declined(rows, columns, k, least) for rows in sides[0] for columns in sides[1])
 
 
