@@ -184,8 +184,9 @@ def test_it_is_asked_for():
 @pytest.mark.parametrize("rows", [5, 128, 200, 300])
 def test_bfloat16_products_add_up_as_eager_ones_whatever_tiles_their_pieces_use(rows: int) -> None:
     torch.manual_seed(0)
-    layer, x = torch.nn.Linear(1100, 270).bfloat16(), torch.randn(rows, 1100).bfloat16()
+    layer = torch.nn.Linear(1100, 270).bfloat16()
     with torch.no_grad():
         packed = torch.compile(lambda x: layer(x), options={"packed_weights": True})
-        packed(x)
-        assert packed(x).equal(layer(x))
+        for _ in range(6):  # few elements differ where the order of sums does
+            x = torch.randn(rows, 1100).bfloat16()
+            assert packed(x).equal(layer(x))

@@ -138,7 +138,8 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
         for tile, side in zip(ints[TILE_M : TILE_M + 2], (m, n), strict=True)
     ]
     if kind not in CHOSEN:  # matrix tiles add up in another order than register tiles, which pieces of few rows may use
-        return {_fitting(forms, rows).tile.kind for rows in sides[0]} == {_fitting(forms, m).tile.kind}
+        kinds = {_fitting(forms, rows).tile.kind for rows in (*sides[0], *sides[1])}  # columns, where it is transposed
+        return kinds == {_fitting(forms, m).tile.kind}
     return not any(is_declined(rows, columns, k, least) for rows in sides[0] for columns in sides[1])
 
 
