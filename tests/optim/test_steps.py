@@ -160,17 +160,6 @@ def test_forms_for_lists_and_fused_steps_have_the_bits_of_pytorchs(
         assert np.array_equal(ours, theirs)
 
 
-def _multiplies_as(real: Any, x: Any) -> bool:
-    """Whether PyTorch's bfloat16 products of such matrices have our bits on this machine."""
-    rng = np.random.RandomState(4)
-    for _ in range(8):
-        y = rng.randn(*x.shape)
-        ours, theirs = (t.tensor(y, dtype=t.bfloat16) for t in (rushlight, real))
-        if (ours @ ours.T).tolist() != (theirs @ theirs.T).tolist():
-            return False
-    return True
-
-
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     "options", [{}, {"nesterov": False, "weight_decay": 0.0}, {"adjust_lr_fn": "match_rms_adamw", "momentum": 0.8}]
@@ -179,7 +168,7 @@ def _multiplies_as(real: Any, x: Any) -> bool:
 def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> None:
     """PyTorch multiplies bfloat16 matrices of up to 16 x 16 x 16 in another order, so it differs from itself beside zeros: there is one order here.
 
-    Where its library uses matrix tiles, products differ in their last bit, and so do steps in the last bit of bfloat16.
+    Where its library uses matrix tiles, a product in thousands differs in the last bit of bfloat16, and then all steps after it.
     """
     real = pytest.importorskip("torch")
     start, target = np.random.RandomState(3).randn(2, *shape)
@@ -196,7 +185,7 @@ def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> Non
         return param.detach().numpy()
 
     ours = last(rushlight)
-    assert difference(ours, last(real)) < (1e-6 if _multiplies_as(real, start) else 2**-7)
+    assert difference(ours, last(real)) < (2**-7 if real.cpu._is_amx_tile_supported() else 1e-6)
     if shape == (16, 16) and "adjust_lr_fn" not in options:
         start, target = start[:16, :16], target[:16, :16]
         assert np.array_equal(last(rushlight), ours[:16, :16])
