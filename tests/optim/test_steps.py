@@ -166,7 +166,7 @@ def test_forms_for_lists_and_fused_steps_have_the_bits_of_pytorchs(
 )
 @pytest.mark.parametrize("shape", [(32, 32), (48, 20), (20, 48), (16, 16)])
 def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> None:
-    """PyTorch multiplies bfloat16 matrices of up to 16 x 16 x 16 in another order, so it differs from itself beside zeros: there is one order here.
+    """PyTorch multiplies bfloat16 matrices of up to 16 x 16 x 16 in another order, so it differs from itself beside zeros: there is one order here but for matrix tiles.
 
     Where its library uses matrix tiles, a product in thousands differs in the last bit of bfloat16, and then all steps after it.
     """
@@ -184,8 +184,9 @@ def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> Non
             optimizer.step()
         return param.detach().numpy()
 
-    ours = last(rushlight)
-    assert difference(ours, last(real)) < (2**-7 if real.cpu._is_amx_tile_supported() else 1e-6)
+    ours, tiles = last(rushlight), real.cpu._is_amx_tile_supported()
+    assert difference(ours, last(real)) < (2**-7 if tiles else 1e-6)
     if shape == (16, 16) and "adjust_lr_fn" not in options:
         start, target = start[:16, :16], target[:16, :16]
-        assert np.array_equal(last(rushlight), ours[:16, :16])
+        alone = last(rushlight)
+        assert difference(alone, ours[:16, :16]) < 2**-7 if tiles else np.array_equal(alone, ours[:16, :16])
