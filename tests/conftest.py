@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("cuda") is not None:  # the folder is called so, too
                 item.add_marker(
-                    pytest.mark.skip(reason="runs in a process with RUSHLIGHT_CUDA=emulated, or =library on a GPU")
+                    pytest.mark.skip(reason="runs in a process with RUSHLIGHT_CUDA=emulated, or =driver on a GPU")
                 )
     if HAVE_TORCH:
         return
