@@ -214,7 +214,11 @@ class DeviceTests:
 
     def test_streams_are_the_backends(self) -> None:
         stream, event = torch.Stream(self.DEVICE), torch.Event(self.DEVICE, enable_timing=True)
-        assert stream.device == torch.device(self.DEVICE, 0) and stream.device_type == self.NUMBER and stream.device_index == 0
+        assert (
+            stream.device == torch.device(self.DEVICE, 0)
+            and stream.device_type == self.NUMBER
+            and stream.device_index == 0
+        )
         with stream:
             event.record()
             torch.ones(2, device=self.DEVICE).sum()

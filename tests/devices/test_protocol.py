@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from tests.devices import guarded
 
 import rushlight as torch
 from rushlight._backends.null import MACHINES, NullBackend
@@ -15,6 +16,7 @@ from rushlight._backends.protocol import Backend
 from rushlight._backends.reference.backend import ReferenceBackend
 from rushlight._backends.registry import backend_of, backends, host, register, unregister
 from rushlight._base.errors import MissingDeviceError
+from rushlight._engine.random.random import keep_states
 from rushlight._graph.core import trace
 from rushlight._prims import prim
 from rushlight._types.device import CPU, META, Device
@@ -166,3 +168,11 @@ print("done")
 def test_a_renamed_device_has_its_methods(run_python: Any) -> None:
     done = run_python("-c", RENAMED, cwd=str(__import__("pathlib").Path(__file__).resolve().parents[2]))
     assert done.stdout.split() == ["done"], done.stderr
+
+
+def test_a_type_that_goes_away_takes_its_random_stream_along() -> None:
+    with guarded.registered():
+        assert torch.rand(2, device="guarded").device.type == "guarded"
+    kept = keep_states()
+    torch.manual_seed(0)
+    kept()

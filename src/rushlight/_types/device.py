@@ -15,6 +15,7 @@ __all__ = [
     "as_device",
     "on_default_device",
     "on_recorded_device",
+    "on_removed_type",
     "private_type",
     "remove_type",
     "rename_private_type",
@@ -129,6 +130,16 @@ def remove_type(name: str) -> None:
     for (type, _), device in _DEVICES.items():
         if type == name:
             device.backend = None
+    for hook in _TYPE_REMOVED:
+        hook(name)
+
+
+_TYPE_REMOVED: list[Callable[[str], None]] = []
+
+
+def on_removed_type(hook: Callable[[str], None]) -> None:
+    """Call `hook(name)` when a type of device goes away."""
+    _TYPE_REMOVED.append(hook)
 
 
 def private_type() -> str:

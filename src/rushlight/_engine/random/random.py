@@ -21,7 +21,7 @@ from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, OFFSET, SEED, SEEDED, STATE_BYTES, TAKE
-from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.device import CPU, META, Device, as_device, on_removed_type
 from rushlight._types.dtype import UINT8, ByName
 from rushlight._types.spec import Spec, check_memory
 
@@ -263,6 +263,12 @@ default_generator._reseed(fresh_seed())
 
 # The generators that draw for devices where none is given; the host's is the one above.
 _BY_DEVICE: dict[Device, Generator] = {CPU: default_generator}
+
+
+@on_removed_type
+def _forget(type: str) -> None:
+    for device in [d for d in _BY_DEVICE if d.type == type]:
+        del _BY_DEVICE[device]
 
 
 def generator_of(device: Device) -> Generator:
