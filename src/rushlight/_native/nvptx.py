@@ -17,6 +17,8 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100"
 def _machine(architecture: str, features: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # The compiler for the host sets this for the whole process: a kernel's PTX must not depend on which came first.
+    llvm.set_option("rushlight", "-disable-lsr")
     target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
     return target.create_target_machine(cpu=architecture, features=features, opt=3)
 
