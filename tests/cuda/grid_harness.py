@@ -48,7 +48,8 @@ class Ran:
 
     def _run(self, words):
         for step in self.program.steps:
-            assert isinstance(step, Launch), step
+            if not isinstance(step, Launch):
+                raise NotImplementedError(f"{step.name} is no kernel that the interpreter could run")
             verify(step.kernel)
             for argument in step.arguments:
                 memory = argument.memory if isinstance(argument, Operand) else argument
