@@ -36,6 +36,7 @@ from rushlight._capture.trace import (
     sharded,
 )
 from rushlight._capture.trace.hooks import FollowedHook, is_own
+from rushlight._capture.trace.iterators import Ahead, Numbered
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -526,7 +527,7 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise Break("makes a class by type()")
     kind = args[0].kind if isinstance(args[0], HostNumber) else type(args[0])
-    if is_symbolic(args[0]):
+    if is_symbolic(args[0]) or kind in (Ahead, Numbered):
         kind = args[0].__class__
     if is_traced_array(args[0]):
         kind = _array_type(args[0])
@@ -929,7 +930,7 @@ def _exception(tracer: Tracer) -> Any:
 
 def _next(tracer: Tracer, iterator: Any, *default: Any) -> Any:
     try:
-        return tracer.advance(iterator)
+        return tracer.next_item(iterator)
     except StopIteration:
         if not default:
             raise

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
-from rushlight._capture.trace import wrappers
+from rushlight._capture.trace import iterators, wrappers
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
 from rushlight._capture.trace.reports.events import Break
@@ -220,6 +220,8 @@ class Outside:
         self.kept: list[Any] = []
         self.arrays: dict[int, Source] = {}  # of NumPy's arrays in the trace, by identity
         self.array: Callable[[Any, Source], Any] = lambda value, source: None
+        self.iterators: dict[int, tuple[Any, Source, Any]] = {}  # the trace's, their sources and the real ones
+        self.followed: Callable[[Any], Any] = lambda function: function
         # Of objects that do something when they are let go of: `dropped` is called when the trace does.
         self.ending: weakref.WeakValueDictionary[int, Lazy] = weakref.WeakValueDictionary()
         self.dropped: Callable[[Any], None] | None = None
@@ -227,9 +229,10 @@ class Outside:
     def release(self) -> None:
         """Forget all that came in."""
         self.host_number, self.dropped, self.array = float, None, lambda value, source: None
-        self.spread = lambda: None
+        self.spread, self.followed = lambda: None, lambda function: function
         self.wrappers.clear()
         self.arrays.clear()
+        self.iterators.clear()
         for lazy in list(self.ending.values()):
             lazy.dropped = None
         for held in (
@@ -336,6 +339,12 @@ class Outside:
             )
             return value
         self.reads.check(source, "type({}) is " + name(kind))
+        if iterators.is_followed(value):
+            found = iterators.given(self, self.followed, value, source)
+            if found is not None:
+                self.kept.append(found)
+                self.iterators[id(found)] = (found, source, value)
+                return found
         if kind is types.SimpleNamespace:
             self.unread.add(id(value))
         elif is_native_kind(cast("Any", kind)):
@@ -509,6 +518,8 @@ class Outside:
         shadow = self.shadows.get(id(value))
         if shadow is not None:
             return shadow.source
+        if id(value) in self.iterators:
+            return self.iterators[id(value)][1]
         return self.sources.get(id(value))
 
     def is_outside(self, value: Any) -> bool:

@@ -27,6 +27,7 @@ from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
 from rushlight._capture.trace.instances import DELETED, InstanceDict
+from rushlight._capture.trace.iterators import Ahead, Numbered, indexed, stepping
 from rushlight._capture.trace.outside import (
     ABSENT,
     CONTAINERS,
@@ -87,6 +88,7 @@ class Tracer(Undocumented, Operations):
         self.outside = Outside(self.reads, rec.stand_in, internal)
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         self.outside.spread = functools.partial(process_groups.depends, self)
+        self.outside.followed = functools.partial(calls.Followed, self)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
         rec.captures_elements = settings.numbers and HOOKS.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
@@ -292,6 +294,7 @@ class Tracer(Undocumented, Operations):
         return (
             (in_python(kind) or kind is types.SimpleNamespace)
             and not isinstance(value, (Tensor, HostNumber))
+            and kind not in (Ahead, Numbered)
             and not is_plain(value)
             and not isinstance(value, type)
             and kind.__module__ not in HOOKS.values
@@ -1015,7 +1018,7 @@ class Tracer(Undocumented, Operations):
         ):
             raise Break(f"iterates over a {type(obj).__name__} from outside")
         if self.is_user_object(obj) and self.method_of(obj, "__getitem__") is not None:
-            return _indexed(self, obj)
+            return indexed(self, obj)
         if type(obj) in (list, tuple):
             return self.noted(iter(obj))  # it looks into no item
         return self.native(iter, obj)
@@ -1025,16 +1028,24 @@ class Tracer(Undocumented, Operations):
         method = self.method_of(iterator, "__next__")
         if method is not None:
             return self.nested(method, ())
-        if self.outside.is_outside(iterator):
-            kind = "opaque" if is_own_loop(self, iterator) else "break"
-            raise Break(f"advances a {type(iterator).__name__} from outside", kind=kind)
+        followed = self.outside.iterators.get(id(iterator))
+        if followed is not None or self.outside.is_outside(iterator):
+            real = iterator if followed is None else followed[2]
+            own = is_own_loop(self, real)
+            if own or followed is None or not self.settings.fullgraph:  # the body of a loop is a segment of its own
+                raise Break(f"advances a {type(real).__name__} from outside", kind="opaque" if own else "break")
         return self.native(next, iterator)
+
+    def next_item(self, iterator: Any) -> Any:
+        """`next()` of an iterator."""
+        iterator = self.real(iterator)
+        return self.native(next, iterator) if id(iterator) in self.outside.iterators else self.advance(iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
         obj = self.real(obj)
         iterator = self.iterate(obj)
         method = self.method_of(iterator, "__next__")
-        return _stepping(self, iterator) if method is not None else self._checked(iterator)
+        return stepping(self, iterator) if method is not None else self._checked(iterator)
 
     def _checked(self, iterator: Any) -> Iterator[Any]:
         if self.outside.is_outside(iterator):
@@ -1167,30 +1178,3 @@ class _Cached:
     def __call__(self, value: Any) -> Any:
         self.tracer.write_attribute(self.obj, self.name, value)
         return value
-
-
-def _stepping(tracer: Tracer, iterator: Any) -> Iterator[Any]:
-    while True:
-        try:
-            item = tracer.advance(iterator)
-        except StopIteration:
-            return
-        yield item
-
-
-def _indexed(tracer: Tracer, obj: Any) -> Iterator[Any]:
-    """The old protocol of iteration: items 0, 1, ... until IndexError."""
-    number = 0
-    while True:
-        try:
-            item = tracer.load_item(obj, number)
-            item = tracer.finished(item)
-        except IndexError:
-            return
-        yield item
-        number += 1
-
-
-def is_generator(value: Any) -> bool:
-    """Whether a value is an interpreted generator."""
-    return isinstance(value, Generator)

@@ -21,6 +21,7 @@ from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
+from rushlight._capture.trace.iterators import Ahead, Numbered, stepped
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -133,6 +134,8 @@ class Rebuild:
         shadow = self.outside.shadows.get(id(value))
         if shadow is not None:
             return self.source(shadow.source)
+        if id(value) in self.outside.iterators:
+            return self.source(self.outside.iterators[id(value)][1])
         source = self.outside.sources.get(id(value))
         if source is not None and self.outside.values.get(id(value)) is value:
             return self.source(source)
@@ -388,6 +391,7 @@ class Rebuild:
 
     def effects(self) -> None:
         """Statements that change outside what the trace has changed."""
+        self.steps()
         for function, args in self.tracer.effects:
             self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
         self.attribute_writes()
@@ -408,6 +412,14 @@ class Rebuild:
                     self.lines.append(f"{self.constant(space)}[{name!r}] = {self.value(value)}")
         for function, args in self.tracer.last_effects:
             self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
+
+    def steps(self) -> None:
+        """Take the steps of iterators; an `enumerate` takes those of the iterators below it along."""
+        stands = [made for made, *_ in self.outside.iterators.values() if type(made) in (Ahead, Numbered)]
+        for made in sorted(stands, key=lambda made: type(made) is Ahead):
+            if made.steps > made.through:
+                steps = made.steps - made.through
+                self.lines.append(f"{self.constant(stepped)}({self.source(made.source)}, {steps})")
 
     def attribute_writes(self) -> None:
         for key, names in self.outside.attributes.items():
