@@ -504,6 +504,10 @@ class Backend:
         """The stream that this thread's calls on a device go to."""
         return StreamHandle(device)
 
+    def default_stream(self, device: Device) -> StreamHandle:
+        """The stream that is a thread's current one of a device before it chooses another."""
+        return StreamHandle(device)
+
     def external_stream(self, handle: int, device: Device) -> StreamHandle:
         """The stream of a handle that another library has."""
         raise self._missing("streams of other libraries")

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight._backends.registry import backend_of
+from rushlight._backends.registry import accelerator, backend_of
 from rushlight._base.errors import AcceleratorError, OutOfMemoryError
 from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.dispatch.modes import no_grad
@@ -31,8 +31,19 @@ class FatalError(Exception):
 # ***** streams: the backend's, of a device whose calls return when their work is done an order without effect *****
 
 
+def _place(device: Any) -> Device:
+    """The device of a stream or an event: without one, or without an index, the current one of the accelerator."""
+    backend = accelerator() if device is None else None
+    place = as_device(device) if backend is None else Device(backend.type)
+    if place.index is None and place.type not in ("cpu", "meta"):
+        return Device(place.type, backend_of(place).current_device())
+    return place
+
+
 class Stream:
-    """An order of operations on a device.  The CPU has one: a call returns when its work is done.
+    """An order of operations on a device, by default the accelerator's current one, where there is an accelerator.
+
+    The CPU has one order: a call returns when its work is done.
 
     >>> import rushlight as torch
     >>> torch.Stream().query()
@@ -42,7 +53,7 @@ class Stream:
     native_handle = 0
 
     def __init__(self, device: Any = None, *, priority: int = 0, handle: Any = None) -> None:
-        place = as_device(device)
+        place = _place(device)
         self._handle = backend_of(place).stream(place, priority) if handle is None else handle
         self._before: list[Any] = []
 
@@ -133,7 +144,7 @@ class Event:
     def __init__(
         self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        place = as_device(device)
+        place = _place(device)
         self._handle = backend_of(place).event(place, enable_timing)
         self._timed, self._recorded = enable_timing, False
 

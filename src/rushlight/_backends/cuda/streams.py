@@ -11,6 +11,7 @@ from rushlight._backends.cuda.driver.attributes import (
     EVENT_WITHOUT_TIMING,
     STREAM_NON_BLOCKING,
 )
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._backends.protocol import EventHandle, StreamHandle
 from rushlight._types.device import Device
 
@@ -103,11 +104,6 @@ class CudaEvent(EventHandle):
             self.devices.driver.cuEventDestroy(self.id)
 
 
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.current: dict[int, CudaStream] = {}
-
-
 class Streams:
     """The streams of all devices: default ones, pools of others, and each thread's current ones."""
 
@@ -117,7 +113,6 @@ class Streams:
         self._pools: dict[tuple[int, int], list[CudaStream]] = {}
         self._next: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
-        self._thread = _PerThread()
 
     def new(self, device: Device, priority: int = 0) -> CudaStream:
         """A stream from the pool of a device and priority, one after the other."""
@@ -140,8 +135,9 @@ class Streams:
 
     def current(self, index: int) -> CudaStream:
         """The stream of this thread on a device."""
-        return self._thread.current.get(index) or self.default[index]
+        default = self.default[index]
+        return CURRENT_STREAMS.by_device.get(default.device, default)  # type: ignore[return-value]
 
     def set_current(self, stream: CudaStream) -> None:
         """Let this thread's calls on the stream's device go to it."""
-        self._thread.current[stream.device.index or 0] = stream
+        CURRENT_STREAMS.choose(stream, not stream.id)

@@ -20,7 +20,7 @@ from rushlight._capture.trace.segments.generated import functions
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.node import AccumulateGrad, OpNode, Packed
 from rushlight._engine.core.hooks import HOOKS as ENGINE_HOOKS
-from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, STATE
+from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, STATE, STREAMED
 from rushlight._engine.core.tensor import dispatch_classes, plain_classes
 from rushlight._engine.functorch.transformed import LEVELS
 
@@ -28,7 +28,7 @@ __all__ = ["Walks"]
 
 MOST_KEPT = 256
 MOST_PLAIN = 8  # structures that begin with one sort of node
-_ELSEWHERE = ANOMALY | FUNCTION_MODE | OBSERVED | RECORDING
+_ELSEWHERE = ANOMALY | FUNCTION_MODE | OBSERVED | RECORDING | STREAMED
 
 HOOKS.breaks[id(steps.run_as_it_is)] = (
     steps.run_as_it_is,

@@ -17,6 +17,7 @@ from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, split_edge
+from rushlight._engine.autograd.streams import TaskStreams, streams_of
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
 from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, meta_of, plain_classes
@@ -333,6 +334,11 @@ def execute(task: Task, heap: list[Any], known: Callable[[], None] | None = None
     try:
         if known is not None:
             known()
+        elif (streams := streams_of(task)) is not None:
+            try:
+                loop(task, heap, streams)
+            finally:
+                streams.finish()
         elif HOOKS.walk is None or not HOOKS.walk(task, heap):
             loop(task, heap)
         for callback in task.after:  # grows while callbacks ask for more
@@ -361,7 +367,7 @@ def capture(task: Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge
     task.restrict(nodes, targets)
 
 
-def loop(task: Task, heap: list[Any]) -> None:
+def loop(task: Task, heap: list[Any], streams: TaskStreams | None = None) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
     release, run = not task.keep, task.run
     quick = ready().quick_backward if run is run_node and not STATE.word & (ANOMALY | GRAD) else None
@@ -372,6 +378,8 @@ def loop(task: Task, heap: list[Any]) -> None:
         grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node._n_outputs
+        if streams is not None:
+            streams.enter(node, grads)
         if needed is not None and (node not in needed or node in captures) and not _captured(task, needed, node, grads):
             continue
         extra = node._extra
@@ -397,6 +405,8 @@ def loop(task: Task, heap: list[Any]) -> None:
             if found:
                 grad = found[i]
                 if grad is not None:
+                    if streams is not None:
+                        streams.hand(after)
                     buffer = buffers.get(after)
                     if buffer is None and number == 0 and after._n_outputs == 1:
                         buffers[after] = [grad]

@@ -12,12 +12,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._base.errors import describe_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.edges import is_flat
 from rushlight._engine.core.hooks import HOOKS, OPS, last_change
 from rushlight._engine.core.memory import zeros_spec
-from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.state import GRAD, STATE, STREAMED
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.dispatch.plans.native_plans import next_sequence, register_slots
 from rushlight._types.device import Device
@@ -56,9 +57,11 @@ def split_edge(edge: Any) -> tuple[Any, int]:
 
 
 class Extra:
-    """Rare parts of a node: hooks, tensors that retain their gradient, the user's line in anomaly mode."""
+    """Rare parts of a node: hooks, tensors that retain their gradient, the user's line in anomaly mode, the streams of
+    its forward other than default ones.
+    """
 
-    __slots__ = ("place", "post_hooks", "pre_hooks", "retain", "tensor_hooks")
+    __slots__ = ("place", "post_hooks", "pre_hooks", "retain", "streams", "tensor_hooks")
 
     def __init__(self) -> None:
         self.pre_hooks: Any = None
@@ -66,6 +69,7 @@ class Extra:
         self.tensor_hooks: Any = None
         self.retain: Any = None
         self.place: Any = None
+        self.streams: tuple[Any, ...] = ()
 
 
 class InputMetadata(NamedTuple):
@@ -95,6 +99,8 @@ class Node:
 
     def _start(self, edges: Sequence[Any]) -> None:
         self._edges, self._seq, self._extra = edges, next_sequence(), None
+        if STATE.word & STREAMED:
+            self._more().streams = CURRENT_STREAMS.side
 
     def _more(self) -> Extra:
         """The node's `Extra`, made when first needed."""

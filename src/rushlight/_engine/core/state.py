@@ -27,6 +27,7 @@ __all__ = [
     "RECORDING",
     "SAVED_HOOKS",
     "STATE",
+    "STREAMED",
     "SYMBOLIC",
     "TRANSFORMS",
     "VMAP",
@@ -47,7 +48,8 @@ RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.r
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
 # `_engine.dispatch.autocast`).
 SYMBOLIC = 512  # sizes may be symbolic numbers, which native code does not read
-AUTOCAST = -1 << 10
+STREAMED = 1024  # some device's current stream is not its default one: nodes note it (see `_engine.autograd.streams`)
+AUTOCAST = -1 << 11
 
 
 # How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their

@@ -46,7 +46,7 @@ _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
 _SETTINGS: list[tuple[tuple[str, DType], ...]] = []
 # Products: they cast their operands while they pack or read them.
 _PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
-_SHIFT = 10  # the first bit of AUTOCAST
+_SHIFT = 11  # the first bit of AUTOCAST
 
 
 def set_enabled(place: str, enabled: bool) -> None:

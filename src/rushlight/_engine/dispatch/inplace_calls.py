@@ -13,7 +13,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import own
-from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
+from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, STREAMED, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.call import Caller, plan_for, unordered
@@ -500,7 +500,7 @@ def _recorded(run: Callable[..., Any], backward_spec: BackwardSpec, wrt: Sequenc
             versions.append(item._storage.stamp if item._storage is not None else 0)
     node.saved, node.versions = saved, versions
     node.where = user_code()
-    if _STATE.word & (ANOMALY | SAVED_HOOKS):
+    if _STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
         watch(node)
     rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
     return x

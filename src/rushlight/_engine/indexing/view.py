@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import retain, stop_retaining
@@ -12,7 +13,7 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import has_memory
-from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, STREAMED
 from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -213,14 +214,15 @@ def _planned(
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
         creation = "multi"
-    if cast is not None and cast[0].again:
+    streamed = word & STREAMED  # native plans note no streams
+    if cast is not None and cast[0].again and not streamed:
         late = LazyFallback(lambda: _closure(parts, several, creation, backward_spec, backward_specs, False))
         return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec)
     run = _closure(parts, several, creation, backward_spec, backward_specs, bool(word & INFERENCE))
     plain = all(type(step) is int for _, step in parts)
-    native = plain and not (word & INFERENCE or backward_specs or not has_memory(spec))
+    native = plain and not (word & INFERENCE or backward_specs or streamed or not has_memory(spec))
     plan = native_view(run, parts, creation, several, backward_spec) if native else run
-    if cast is not None and cast[0].again is None:
+    if cast is not None and cast[0].again is None and not streamed:
         cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False
     return plan
 
@@ -305,6 +307,8 @@ def record_view(x: Tensor, outs: Sequence[Tensor], backward_spec: BackwardSpec) 
     )
     node._seq = next_sequence()
     node._extra = None
+    if STATE.word & STREAMED:
+        node._more().streams = CURRENT_STREAMS.side
     number = 0
     for out in outs:
         out._node, out._rg = node, True

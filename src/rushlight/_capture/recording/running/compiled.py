@@ -21,7 +21,7 @@ from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import MEMORY, own
-from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
+from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, STREAMED
 from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.plans.node_recording import NOT_SAVED, watch
@@ -641,7 +641,7 @@ class CompiledProgram:
         node.info, node._seq, node._extra = backward, next_sequence(), None
         node._edges = [edge_of(inputs[i]) for i in self._wrt]
         node.saved, node.versions, node.where = items, versions, HOOKS.user_code()
-        if STATE.word & (ANOMALY | SAVED_HOOKS):
+        if STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
             watch(node)
         for j in self._wanting:
             give_history(results[j], node, j)  # an input that was written to had another

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._base.errors import user_code, user_frame
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node, next_sequence, packed
 from rushlight._engine.core.hooks import HOOKS
-from rushlight._engine.core.state import ANOMALY, SAVED_HOOKS, STATE
+from rushlight._engine.core.state import ANOMALY, SAVED_HOOKS, STATE, STREAMED
 from rushlight._engine.core.tensor import Tensor, alias, edge_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 
@@ -38,7 +39,7 @@ def record(backward_spec: BackwardSpec, inputs: Sequence[Any], results: Sequence
     node._seq = next_sequence()
     node._extra = None
     _save(node, backward_spec, inputs, results)
-    if STATE.word & (ANOMALY | SAVED_HOOKS):
+    if STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
         watch(node)
     return node
 
@@ -89,7 +90,11 @@ def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], results
 
 
 def watch(node: Node) -> None:
-    """Remember the user's line in anomaly mode; pack the saved values with saved-tensor hooks."""
+    """Remember the user's line in anomaly mode and streams that are not the default; pack the saved values with
+    saved-tensor hooks.
+    """
+    if STATE.word & STREAMED:
+        node._more().streams = CURRENT_STREAMS.side
     if STATE.word & ANOMALY:
         anomaly.remember(node)
         node._more().place = user_frame()

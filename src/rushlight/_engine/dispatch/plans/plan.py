@@ -12,7 +12,7 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import check_number
-from rushlight._engine.core.state import ANOMALY, INFERENCE, SAVED_HOOKS, STATE
+from rushlight._engine.core.state import ANOMALY, INFERENCE, SAVED_HOOKS, STATE, STREAMED
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, GraphCalls
 from rushlight._engine.dispatch.executables import executable
@@ -65,7 +65,7 @@ class PlanShape:
             exe is None
             or self.in_complex
             or STATE.word & INFERENCE
-            or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS))
+            or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED))
         ):
             return closure
         node = None if backward_spec is None else Recording(backward_spec, backward_spec.wrt, self.mask)
