@@ -84,18 +84,26 @@ def test_dynamic_linear_loses_what_eight_bits_lose() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 9])
-@pytest.mark.parametrize("size", [32, 128])
-def test_weights_of_few_bits(rows: int, size: int) -> None:
+def test_weights_of_eight_bits(rows: int) -> None:
     rng = np.random.default_rng(4)
     x, w8 = rng.normal(size=(rows, 256)).astype(FLOAT), rng.integers(-128, 128, (48, 256)).astype(np.int8)
     scale = rng.uniform(0.5, 1, 48).astype(FLOAT)
     found = torch._weight_int8pack_mm(*map(torch.from_numpy, (x, w8, scale)))
     exact = x.astype(float) @ (w8 * scale[:, None].astype(float)).T
     assert abs(found.numpy() - exact).max() < 1e-6 * abs(exact).max()
-    w4, pairs = rng.integers(0, 16, (48, 256)).astype(WIDE), rng.normal(size=(256 // size, 48, 2)).astype(FLOAT)
+
+
+# 48, 96 and 128 rows: bytes of 16, 32 and 64 rows lie side by side
+@pytest.mark.parametrize("outs", [48, 96, 128])
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize("size", [32, 64, 256])
+def test_weights_of_four_bits(outs: int, rows: int, size: int) -> None:
+    rng = np.random.default_rng(4)
+    x, w4 = rng.normal(size=(rows, 256)).astype(FLOAT), rng.integers(0, 16, (outs, 256)).astype(WIDE)
+    pairs = rng.normal(size=(256 // size, outs, 2)).astype(FLOAT)
     packed = torch._convert_weight_to_int4pack_for_cpu(torch.from_numpy(w4), 1)
-    assert packed.shape == (48, 128) and packed.dtype is torch.uint8
+    assert packed.shape == (outs, 128) and packed.dtype is torch.uint8
     found = torch._weight_int4pack_mm_for_cpu(torch.from_numpy(x), packed, size, torch.from_numpy(pairs))
-    numbers = (w4.reshape(48, -1, size) - 8.0) * pairs[..., 0].T[..., None] + pairs[..., 1].T[..., None]
-    exact = x.astype(float) @ numbers.reshape(48, 256).T
+    numbers = (w4.reshape(outs, -1, size) - 8.0) * pairs[..., 0].T[..., None] + pairs[..., 1].T[..., None]
+    exact = x.astype(float) @ numbers.reshape(outs, 256).T
     assert abs(found.numpy() - exact).max() < 1e-6 * abs(exact).max()

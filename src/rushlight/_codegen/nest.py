@@ -373,6 +373,7 @@ class Nest:
             outer.remove(lane)
             outer.append(lane)
             unroll = self.wide_columns(facts, unroll, width, numel([v.size for v in outer]))
+            unroll = self.whole_lines(facts, unroll, width, lane)
             unroll = fitting(unroll, width, lane.size)
         body = [self.stage_statement(s, not over_rows) for s in self.stages]
         if not over_rows:
@@ -400,6 +401,12 @@ class Nest:
         while wide > unroll and rows < 16 * width * wide:
             wide //= 2
         return max(wide, unroll)
+
+    def whole_lines(self, facts: Facts, unroll: int, width: int, lane: Var) -> int:
+        """Vectors in a step over columns of bytes: each row's part of it is a line of memory."""
+        if unroll < 2 or all(x.dtype.itemsize > 1 or lane not in x.value[1].vars for x in facts.loads):
+            return unroll
+        return max(unroll, min(4, self.policy.line_bytes // width))
 
     def stage_statement(self, stage: Stage, along: bool) -> list[Any]:
         """The statements of one stage.  `along`: the lanes run along the row."""

@@ -354,50 +354,58 @@ def _weight_int4pack_mm_for_cpu(x: Any, packed: Any, size: int, scales: Any) -> 
     n, groups = packed.shape[0], x.shape[1] // size
     if scales.shape != (groups, n, 2):
         raise RuntimeError("_weight_int4pack_mm_for_cpu: expect qScaleAndZeros to be [K / qGroupSize, N, 2]")
-    factors = [
-        build.transpose(
+    scale, zero = (
+        build.convert(
             build.reshape(prim.slice(scales, starts=(0, 0, i), stops=(groups, n, i + 1), steps=(1, 1, 1)), (groups, n)),
-            (1, 0),
+            x.dtype,
         )
         for i in range(2)
-    ]
-    halves = [_half(packed, half, x.dtype) for half in range(2)]
-    scale, zero = (build.convert(f, x.dtype) for f in factors)
+    )
+    rows = _rows_together(n)
+    packed = build.reshape(packed, (n // rows, packed.shape[1], rows))
     if x.shape[0] <= FEW:
-        return _streamed_groups(x, halves, scale, zero)
-    numbers = prim.cat(*(build.reshape(h, (n, groups, size // 32, 1, 16)) for h in halves), dim=3)
-    wide = [prim.broadcast(f, shape=numbers.shape, dims=(0, 1)) for f in (scale, zero)]
-    weight = build.reshape((numbers - 8.0) * wide[0] + wide[1], (n, groups * size))
-    return build.dot(x, build.transpose(weight, (1, 0)))
+        return _streamed_groups(x, packed, scale, zero)
+    halves = [build.reshape(_half(packed, half, x.dtype), (*packed.shape, 1)) for half in range(2)]
+    numbers = build.reshape(build.transpose(prim.cat(*halves, dim=3), (1, 3, 0, 2)), (groups, size, n))
+    wide = [prim.broadcast(f, shape=numbers.shape, dims=(0, 2)) for f in (scale, zero)]
+    return build.dot(x, build.reshape((numbers - 8.0) * wide[0] + wide[1], (groups * size, n)))
+
+
+def _rows_together(rows: int) -> int:
+    """The rows of a packed weight whose bytes lie side by side: lanes of a kernel."""
+    return next(n for n in (64, 32, 16) if rows % n == 0)
 
 
 def _half(packed: Any, half: int, dtype: DType) -> Any:
     """The numbers from 0 to 15 in the low or the high bits of a packed weight."""
+    wide = build.convert(packed, INT32)  # shifted there: CPUs have no shift of bytes
     bits = (
-        prim.shift_right(packed, build.full_like(packed, 4))
-        if half
-        else prim.bitwise_and(packed, build.full_like(packed, 15))
+        prim.shift_right(wide, build.full_like(wide, 4)) if half else prim.bitwise_and(wide, build.full_like(wide, 15))
     )
     return build.convert(bits, dtype)
 
 
-def _streamed_groups(x: Any, bits: list[Any], scale: Any, zero: Any) -> Any:
-    """x [M, K] times a weight of four bits (`bits`: 0 to 15): the sums of a group are scaled as they are added, and what all
-    its numbers have in common is multiplied by the sum of the group's x.
+STEP = 8  # numbers along K whose sum is scaled at once
+
+
+def _streamed_groups(x: Any, packed: Any, scale: Any, zero: Any) -> Any:
+    """x [M, K] times a packed weight [N / rows, K / 2, rows] of four bits: sums of a group are scaled as they are added,
+    and what all its numbers have in common is multiplied by the sum of the group's x.
     """
-    n, groups = scale.shape
-    blocks = bits[0].shape[1] // 16 // groups
-    shape = (x.shape[0], n, groups, 16)
-    parts, terms = build.reshape(x, (x.shape[0], groups, blocks * 2, 16)), None
-    weights = [build.reshape(b, (n, groups, blocks, 16)) for b in bits]
-    for k in range(blocks * 2):
-        part = _picked(parts, 2, k)
-        left = prim.broadcast(part, shape=shape, dims=(0, 2, 3))
-        right = prim.broadcast(_picked(weights[k % 2], 2, k // 2), shape=shape, dims=(1, 2, 3))
+    blocks, pairs, rows = packed.shape
+    groups = scale.shape[0]
+    steps = 2 * pairs // groups // STEP
+    shape = (x.shape[0], blocks, rows, groups, steps)
+    parts, terms = build.reshape(x, (x.shape[0], groups, steps, STEP)), None
+    packed = build.reshape(packed, (blocks, groups, steps, STEP // 2, rows))
+    for k in range(STEP):
+        left = prim.broadcast(_picked(parts, 3, k), shape=shape, dims=(0, 3, 4))
+        bits = build.transpose(_half(_picked(packed, 3, k // 2), k % 2, x.dtype), (0, 3, 1, 2))
+        right = prim.broadcast(bits, shape=shape, dims=(1, 2, 3, 4))
         terms = left * right if terms is None else prim.fma(left, right, terms)
-    y = prim.sum(terms * prim.broadcast(scale, shape=shape, dims=(1, 2)), dims=(2, 3))
-    sums = prim.sum(parts, dims=(2, 3))
-    return y + build.dot(sums, build.transpose(zero - scale * 8.0, (1, 0)))
+    factors = build.transpose(build.reshape(scale, (groups, blocks, rows)), (1, 2, 0))
+    y = prim.sum(terms * prim.broadcast(factors, shape=shape, dims=(1, 2, 3)), dims=(3, 4))
+    return build.reshape(y, (x.shape[0], blocks * rows)) + build.dot(prim.sum(parts, dims=(2, 3)), zero - scale * 8.0)
 
 
 def _picked(x: Any, dim: int, index: int) -> Any:
@@ -412,16 +420,16 @@ def _picked(x: Any, dim: int, index: int) -> Any:
 def _convert_weight_to_int4pack_for_cpu(weight: Any, inner: int) -> Any:
     """Numbers from 0 to 15, [N, K] (int32), two in a byte: [N, K / 2] (uint8), in an order of this library's own.
 
-    Byte j of the b-th sixteen bytes of a row holds number 32 b + j in its low bits and number 32 b + 16 + j in its high.
+    Bytes [N / R, K / 2, R], where R is the largest of 64, 32 and 16 that divides N: byte [n, k, r] holds number 2 k of row
+    n R + r in its low bits and number 2 k + 1 in its high.
     """
     if len(weight.shape) != 2 or weight.dtype is not INT32:
         raise RuntimeError("_convert_weight_to_int4pack_for_cpu: expect weight to be an int32 matrix")
     n, k = weight.shape
     if k % 32 or n % 16:
         raise RuntimeError("_convert_weight_to_int4pack_for_cpu: expect N divisible by 16 and K by 32")
-    blocks = build.reshape(weight, (n, k // 32, 2, 16))
-    low, high = (
-        prim.slice(blocks, starts=(0, 0, i, 0), stops=(n, k // 32, i + 1, 16), steps=(1,) * 4) for i in range(2)
-    )
+    rows = _rows_together(n)
+    pairs = build.transpose(build.reshape(weight, (n // rows, rows, k // 2, 2)), (0, 2, 1, 3))
+    low, high = (_picked(pairs, 3, i) for i in range(2))
     packed = prim.bitwise_or(low, prim.shift_left(high, build.full_like(high, 4)))
     return build.convert(build.reshape(packed, (n, k // 2)), UINT8)
