@@ -7,6 +7,7 @@ With `tensors` its values are tensors too: views, changes in place, gradients.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import random
 import re
@@ -179,9 +180,7 @@ def write(seed: int, size: int = 12, tensors: bool = False, positions: bool = Fa
     while True:
         program = _Writer(draw, tensors, positions).program(seed, size)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)
-                compile(program.source(), "<program>", "exec")
+            _code(program.source(), seed)
         except SyntaxError:  # a walrus or a `nonlocal` where none may be
             continue
         return program
@@ -804,10 +803,7 @@ def run(program: Program, execute: Callable[..., Any], calls: int = 1) -> list[d
     module = types.ModuleType("program")  # what dataclasses look for
     space: dict[str, Any] = module.__dict__
     sys.modules["program"] = module
-    source = program.source()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)
-        exec(compile(source, f"<program {program.seed}>", "exec"), space)  # noqa: S102
+    exec(_code(program.source(), program.seed), space)  # noqa: S102
     seen = []
     if program.tensors:
         space["torch"].manual_seed(1)
@@ -815,6 +811,14 @@ def run(program: Program, execute: Callable[..., Any], calls: int = 1) -> list[d
         seen.append(_outcome(execute, space, _arguments(program, number), program.tensors))
         space["log"].clear()
     return seen
+
+
+@functools.lru_cache(maxsize=2)
+def _code(source: str, seed: int) -> types.CodeType:
+    """The code of a program: written, run and compared, it is compiled once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        return compile(source, f"<program {seed}>", "exec")
 
 
 def _arguments(program: Program, number: int) -> tuple[Any, ...]:
