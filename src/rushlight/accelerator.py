@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight import Stream
 from rushlight import device as Device
-from rushlight._interface.devices import Backend
+from rushlight._interface.devices import Backend, CapturedWork
 from rushlight._interface.devices import accelerator as the_accelerator
 
 __all__ = [
@@ -192,7 +192,7 @@ class device_index:
             set_device_index(self._before)
 
 
-class Graph:
+class Graph(CapturedWork):
     """A recorded piece of work on an accelerator: what the current stream is given within `with graph:` can be replayed.
 
     RuntimeError without an accelerator, NotImplementedError where its backend records none.
@@ -204,31 +204,7 @@ class Graph:
 
     def capture_begin(self) -> None:
         """Let further work of the current stream become the graph."""
-        self._graph.begin(self._pool, self._mode)
-
-    def capture_end(self) -> None:
-        """The end of what becomes the graph."""
-        self._graph.end()
-
-    def instantiate(self) -> None:
-        """Make a kept graph one that can be launched."""
-        self._graph.instantiate()
-
-    def replay(self) -> None:
-        """Run the graph in the order of the current stream."""
-        self._graph.replay()
-
-    def reset(self) -> None:
-        """Forget the graph and its claim on memory."""
-        self._graph.reset()
-
-    def pool(self) -> Any:
-        """The identity of the graph's memory pool, for other graphs to share."""
-        return self._graph.pool
-
-    def enable_debug_mode(self) -> None:
-        """Keep what is captured, for `debug_dump`."""
-        self._graph.keep = True
+        self._begin(self._pool, self._mode)
 
     def debug_dump(self, path: str) -> None:
         """Write the kept graph to a file in the language of Graphviz."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rushlight._backends.protocol import Backend
 from rushlight._backends.registry import accelerator, backend_of, backends, host
 from rushlight._engine.random.random import fresh_seed, keep_states, seed_all
+from rushlight._surface.captured import CapturedWork
 from rushlight._types.device import private_type, rename_private_type
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "backends",  # the types of device that have one
     "backend_of",  # that of a device
     "host",  # the backend of the host's own memory
+    "CapturedWork",  # the base of recorded graphs as users see them
     "accelerator",  # the backend of the accelerator, or None
     "private_type",  # the name of the users' own type of device
     "rename_private_type",

@@ -13,6 +13,7 @@ import gc
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.devices import CapturedWork
 from rushlight.cuda.access import OnGpu, gpus, on_gpu, why_no_gpu
 from rushlight.cuda.graphed import make_graphed_callables
 from rushlight.cuda.streams import Stream, StreamContext, current_stream
@@ -31,7 +32,7 @@ def graph_pool_handle() -> Any:
     return gpus().next_pool()
 
 
-class CUDAGraph(OnGpu):
+class CUDAGraph(OnGpu, CapturedWork):
     """A graph of kernels; `keep_graph` keeps what was captured, so that it can be looked at and instantiated again."""
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -45,31 +46,11 @@ class CUDAGraph(OnGpu):
         The mode says which calls are errors meanwhile: those that wait or allocate in any thread ("global"), in this
         one ("thread_local"), none ("relaxed").
         """
-        self._graph.begin(pool, capture_error_mode)
+        self._begin(pool, capture_error_mode)
 
-    def capture_end(self) -> None:
-        """The end of what becomes the graph."""
-        self._graph.end()
-
-    def instantiate(self) -> None:
-        """Make a kept graph one that can be launched; `replay` does it where that is needed."""
-        self._graph.instantiate()
-
-    def replay(self) -> None:
-        """Run the graph in the order of the current stream, on the memory that was captured."""
-        self._graph.replay()
-
-    def reset(self) -> None:
-        """Forget the graph and its claim on memory."""
-        self._graph.reset()
-
-    def pool(self) -> Any:
-        """The identity of the memory pool, for other graphs to share."""
-        return self._graph.pool
-
-    def enable_debug_mode(self) -> None:
-        """Keep the captured graph, for `debug_dump`."""
-        self._graph.keep = True
+    def register_generator_state(self, generator: Any) -> None:
+        """Let the graph draw from a generator beside the device's default one; before the capture."""
+        self._register(generator)
 
     def debug_dump(self, debug_path: str) -> None:
         """Write the kept graph to a file in the language of Graphviz."""

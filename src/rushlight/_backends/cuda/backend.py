@@ -64,6 +64,7 @@ class CudaBackend(ReferenceBackend):
         self.memory = Memory(self.devices, self.streams)
         self.sharing = Sharing(self)
         self.launch = Launcher(self.devices, self.streams)
+        self.captures: dict[int, CapturedGraph] = {}  # that go on, by the driver's number
         self.sync_debug_mode = 0  # of `torch.cuda.set_sync_debug_mode`
         self._from_owner: Any = None
         self._kernels: dict[int, Kernels] = {}
@@ -347,6 +348,19 @@ class CudaBackend(ReferenceBackend):
         """Whether the work of a stream becomes a graph."""
         self.devices.enter(stream.device.index or 0)
         return bool(stream.id) and self.driver.cuStreamGetCaptureInfo(stream.id)[0] != 0
+
+    def capturing(self, device: Device) -> CapturedGraph | None:
+        """The graph that the work of the current stream becomes; RuntimeError where that is one of another library."""
+        stream = self.streams.current(device.index or 0)
+        if not stream.id:
+            return None
+        self.devices.enter(device.index or 0)
+        status, number = self.driver.cuStreamGetCaptureInfo(stream.id)[:2]
+        if not status:
+            return None
+        if number not in self.captures:
+            raise RuntimeError("random numbers are drawn in captures by torch.cuda.CUDAGraph only")
+        return self.captures[number]
 
     def graph(self, keep: bool = False) -> CapturedGraph:
         """A graph of work, to be captured and replayed."""

@@ -6,14 +6,18 @@ as long as it lives.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.attributes import CAPTURE_MODES
+from rushlight._base.lazy import require
 
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
+    from rushlight._backends.cuda.random.state import RecordedStream
     from rushlight._backends.cuda.streams import CudaStream
+    from rushlight._types.device import Device
 
 __all__ = ["CapturedGraph", "next_pool"]
 
@@ -35,6 +39,25 @@ class CapturedGraph:
         self.index = 0
         self._stream: CudaStream | None = None
         self._route: Any = None
+        self._number = 0
+        self._streams: dict[int, RecordedStream] = {}  # of generators, by the addresses of their states
+
+    def register(self, device: Device, address: int, owner: Any) -> None:
+        """Let what is captured draw from the generator whose state is at an address, which `owner` keeps."""
+        if self.pool is not None:
+            raise RuntimeError("a generator is registered with a graph before the capture")
+        made: Callable[..., RecordedStream] = require("rushlight._backends.cuda.random.state").RecordedStream
+        self._streams.setdefault(address, made(self.backend, device, address, owner))
+
+    def stream_of(self, address: int) -> RecordedStream:
+        """What is captured of a generator's stream; RuntimeError for a generator that was not registered."""
+        found = self._streams.get(address)
+        if found is None:
+            raise RuntimeError(
+                "Attempt to increase offset for a CUDA generator not in capture mode: let the graph know of the generator "
+                "by register_generator_state before the capture"
+            )
+        return found
 
     def begin(self, pool: tuple[int, int] | None, mode: str) -> None:
         """Let work of the current stream, and of streams that wait for it, become the graph."""
@@ -62,7 +85,8 @@ class CapturedGraph:
             self.pool = None
             raise
         self._stream = stream
-        number = self.driver.cuStreamGetCaptureInfo(stream.id)[1]
+        number = self._number = self.driver.cuStreamGetCaptureInfo(stream.id)[1]
+        self.backend.captures[number] = self
         allocator.route(self._route, lambda s: s.id and self.driver.cuStreamGetCaptureInfo(s.id)[1] == number)
 
     def end(self) -> None:
@@ -71,6 +95,7 @@ class CapturedGraph:
         if stream is None:
             raise RuntimeError("capture_end was called without a capture that goes on")
         self._stream = None
+        self.backend.captures.pop(self._number, None)
         try:
             self.graph = self.driver.cuStreamEndCapture(stream.id)
         except BaseException:
@@ -97,6 +122,8 @@ class CapturedGraph:
             if not self.graph:
                 raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
             self.instantiate()
+        for stream in self._streams.values():
+            stream.begin_replay()
         self.backend.devices.enter(self.index)
         self.backend.launch.note("CUDA graph")
         self.driver.cuGraphLaunch(self.executable, self.backend.streams.current(self.index).id)
@@ -116,6 +143,7 @@ class CapturedGraph:
         if self.graph:
             self.driver.cuGraphDestroy(self.graph)
         self.graph = self.executable = 0
+        self._streams.clear()
         if self.pool is not None:
             self._leave(ended=True)
 

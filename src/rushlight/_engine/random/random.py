@@ -165,6 +165,10 @@ class Generator:
         self._address, self._lock = state._address, state._lock
         return self
 
+    def state_memory(self) -> tuple[int, Any]:
+        """Where the state is on the host, and what keeps it there."""
+        return self._address, self._longs
+
     def clone_state(self) -> Generator:
         """A new generator that will draw the same numbers as this one."""
         other = Generator(self._device)

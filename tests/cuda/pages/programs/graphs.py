@@ -2,6 +2,7 @@
 
 import tempfile
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -137,3 +138,96 @@ def page_the_accelerators_graph() -> None:
         graph.replay()
         assert y.tolist() == [6.0] * 4 and graph.pool() is not None
     graph.reset()
+
+
+def _replayed(draw, **begin):
+    """A graph of `draw` after a warm-up, and its result."""
+    draw()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    for generator in begin.get("generators", ()):
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        made = draw()
+    return graph, made
+
+
+def page_replays_draw_what_the_calls_would_draw() -> None:
+    """Numbers of replays and the offset after them, for each kernel that draws."""
+    p = torch.full((300,), 0.4, device="cuda")
+    draws = {
+        "rand": lambda: torch.rand(300, device="cuda"),
+        "randn twice": lambda: torch.randn(5, device="cuda", dtype=torch.float64) + torch.randn(5, device="cuda"),
+        "randint": lambda: torch.randint(0, 1 << 40, (70,), device="cuda"),
+        "bernoulli": lambda: torch.bernoulli(p),
+        "randperm": lambda: torch.randperm(50, device="cuda"),
+        "exponential": lambda: torch.empty(40, device="cuda").exponential_(),
+        "poisson": lambda: torch.poisson(p * 20),
+        "gamma": lambda: torch._standard_gamma(p * 9),
+        "multinomial": lambda: torch.multinomial(p, 4, replacement=True),
+        "choice": lambda: torch.multinomial(p, 1),
+        "rrelu": lambda: torch.nn.functional.rrelu(-p, training=True),
+        "dropout": lambda: torch.nn.functional.dropout(p, 0.5),
+    }
+    for name, draw in draws.items():
+        graph, made = _replayed(draw)
+        for seed in (3, 2**63 + 5):
+            torch.cuda.manual_seed(seed)
+            wanted = [draw().cpu() for _ in range(3)]
+            after = torch.cuda.get_rng_state()
+            torch.cuda.manual_seed(seed)
+            found = [(graph.replay(), made.cpu())[1] for _ in range(3)]
+            assert all(torch.equal(x, y) for x, y in zip(wanted, found, strict=True)), name
+            assert torch.equal(after, torch.cuda.get_rng_state()) and not torch.equal(found[0], found[1]), name
+
+
+def page_a_capture_leaves_the_generator_as_it_is() -> None:
+    torch.cuda.manual_seed(7)
+    before = torch.cuda.get_rng_state()
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        graph.capture_begin()
+        made = torch.rand(8, device="cuda")
+        graph.capture_end()
+    assert torch.equal(before, torch.cuda.get_rng_state())
+    torch.cuda.synchronize()
+    first = torch.rand(8, device="cuda")
+    graph.replay()
+    torch.cuda.manual_seed(7)
+    again = torch.rand(16, device="cuda")
+    torch.cuda.manual_seed(7)
+    assert torch.equal(first, torch.rand(8, device="cuda")) and torch.equal(made, torch.rand(8, device="cuda"))
+    assert not torch.equal(first, made) and again.shape == (16,)
+
+
+def page_other_generators_are_registered() -> None:
+    g = torch.Generator("cuda").manual_seed(11)
+    graph, made = _replayed(lambda: torch.rand(6, device="cuda", generator=g), generators=[g])
+    g.manual_seed(12)
+    graph.replay(), graph.replay()
+    other = torch.Generator("cuda").manual_seed(12)
+    torch.rand(6, device="cuda", generator=other)
+    assert (
+        torch.equal(made, torch.rand(6, device="cuda", generator=other)) and g.get_offset() == other.get_offset() == 8
+    )
+    with pytest.raises(RuntimeError, match="register_generator_state"):
+        _replayed(lambda: torch.rand(6, device="cuda", generator=g))
+
+
+def page_dropout_in_graphed_callables() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.5)).cuda()
+    graphed = torch.cuda.make_graphed_callables(model, (torch.ones(4, 8, device="cuda", requires_grad=True),))
+    seen = []
+    for _ in range(2):
+        x = torch.ones(4, 8, device="cuda", requires_grad=True)
+        y = graphed(x)
+        kept = (y != 0).cpu()
+        y.sum().backward()
+        weight = model[0].weight
+        bias = kept.float().sum(0).numpy() * 2
+        assert np.allclose(model[0].bias.grad.cpu().numpy(), bias)
+        assert np.allclose(weight.grad.cpu().numpy(), np.repeat(bias[:, None], 8, 1))
+        model.zero_grad()
+        seen.append(kept)
+    assert not torch.equal(*seen) and 0.3 < seen[0].float().mean().item() < 0.7

@@ -15,6 +15,7 @@ from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.libraries.cublaslt import WORKSPACE, LtProduct, cublaslt, find_library, fits
 from rushlight._backends.cuda.program.steps import Call, Launch, Memory, Operand, Step
 from rushlight._backends.cuda.random.fill import fill_launch
+from rushlight._backends.cuda.random.philox import Stream
 from rushlight._backends.registry import backend_of
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
@@ -105,7 +106,7 @@ class _Trial:
             self.held[x.memory] = self.now.allocate((x.offset + span(x)) * x.dtype.itemsize)
         for x in operands[:2]:
             count, memory = x.offset + span(x), self.held[x.memory][1]
-            self.now.run([fill_launch("uniform", x.dtype, memory, count, 1, 0, (-1.0, 1.0)).launch])
+            self.now.run([fill_launch("uniform", x.dtype, memory, count, Stream(1, 0), (-1.0, 1.0)).launch])
         self.ours = [self._placed(step) for step in ours]
         _, self.workspace = self.held["workspace"] = self.now.allocate(WORKSPACE)  # type: ignore[index]
         self.theirs = theirs

@@ -7,7 +7,7 @@ import math
 from rushlight._backends.cuda.arguments import Arguments
 from rushlight._backends.cuda.program.steps import Launch, Memory
 from rushlight._backends.cuda.random.fill import Drawn
-from rushlight._backends.cuda.random.philox import uniform, uniform_double, words
+from rushlight._backends.cuda.random.philox import Stream, uniform, uniform_double, words
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, UINT64, DType
 
@@ -24,14 +24,9 @@ __all__ = [
 BLOCK = 256
 
 
-def _state(arguments: Arguments, seed: int, offset: int) -> list[int]:
-    signed = lambda v: (v + 2**63) % 2**64 - 2**63
-    return [arguments.number(signed(v), UINT64, n) for v, n in ((seed, "seed"), (offset // 4, "block"))]
-
-
-def _drawn(b: TermBuilder, arguments: Arguments, state: list[int], subsequence: Term, dtype: DType) -> Term:
-    """One uniform number in (0, 1] of each subsequence (int64)."""
-    seed, block = (arguments.term(b, n, UINT64) for n in state)
+def _drawn(b: TermBuilder, key: tuple[Term, Term], subsequence: Term, dtype: DType) -> Term:
+    """One uniform number in (0, 1] of each subsequence (int64); `key` is the seed and the block."""
+    seed, block = key
     four = words(b, seed, subsequence.to(UINT64), block)
     return uniform_double(four[0], four[1]) if dtype is FLOAT64 else uniform(four[0])
 
@@ -69,15 +64,15 @@ def status_launch(p: Memory, dtype: DType, status: Memory, rows: int, categories
     return Launch(arguments.finish(b), (rows,), arguments.values)
 
 
-def choice_launch(out: Memory, p: Memory, dtype: DType, rows: int, categories: int, seed: int, offset: int) -> Drawn:
+def choice_launch(out: Memory, p: Memory, dtype: DType, rows: int, categories: int, stream: Stream) -> Drawn:
     """One index for each row: the first maximum of the weight by an exponential number, that which `exponential_` gives
     the element.
     """
     arguments = Arguments()
     source, to = arguments.pointer(p, "p", dtype), arguments.pointer(out, "out", INT64)
-    n, state = arguments.integer(categories, "categories"), _state(arguments, seed, offset)
+    n, state = arguments.integer(categories, "categories"), stream.parameters(arguments)
     b = arguments.builder(f"choice_{dtype.abbr}")
-    many = arguments.term(b, n)
+    key, many = stream.terms(b, arguments, state), arguments.term(b, n)
     first = b.program(0).to(INT64) * many.to(INT64)
     half = 2.0**-53 if dtype is FLOAT64 else 2.0**-24
 
@@ -85,10 +80,10 @@ def choice_launch(out: Memory, p: Memory, dtype: DType, rows: int, categories: i
         place = start + b.index(BLOCK)
         inside = place < many
         weight = (arguments.term(b, source) + (first + place.to(INT64))).load(inside, 0.0)
-        u = _drawn(b, arguments, state, first + place.to(INT64), dtype)
-        key = weight / -b.where(u >= 1 - half, -half, b.apply("log", u))
-        better = inside & (key > best)
-        return [b.where(better, key, best), b.where(better, place, index)]
+        u = _drawn(b, key, first + place.to(INT64), dtype)
+        score = weight / -b.where(u >= 1 - half, -half, b.apply("log", u))
+        better = inside & (score > best)
+        return [b.where(better, score, best), b.where(better, place, index)]
 
     begin = [b.number(-math.inf, dtype, (BLOCK,)), b.number(0, INT32, (BLOCK,))]
     best, index = b.loop(0, many, BLOCK, begin, step)
@@ -102,15 +97,15 @@ _SAMPLES = 64
 
 
 def multinomial_launch(
-    out: Memory, p: Memory, dtype: DType, rows: int, categories: int, samples: int, seed: int, offset: int
+    out: Memory, p: Memory, dtype: DType, rows: int, categories: int, samples: int, stream: Stream
 ) -> Drawn:
     """Indices [rows, samples]: the first category whose running sum is not below a uniform number times the total."""
     arguments = Arguments()
     source, to = arguments.pointer(p, "p", dtype), arguments.pointer(out, "out", INT64)
     n, m = arguments.integer(categories, "categories"), arguments.integer(samples, "samples")
-    state = _state(arguments, seed, offset)
+    state = stream.parameters(arguments)
     b = arguments.builder(f"multinomial_{dtype.abbr}")
-    many, drawn = arguments.term(b, n), arguments.term(b, m)
+    key, many, drawn = stream.terms(b, arguments, state), arguments.term(b, n), arguments.term(b, m)
     row = b.program(0).to(INT64)
     sample = b.program(1) * _SAMPLES + b.index(_SAMPLES)
     base = arguments.term(b, source) + row * many.to(INT64)
@@ -120,7 +115,7 @@ def multinomial_launch(
         return (base + place).load(place < many, 0.0).to(FLOAT64)
 
     (total,) = b.loop(0, many, BLOCK, [b.number(0, FLOAT64)], lambda start, t: [t + b.total(weights(start), 0)])
-    u = _drawn(b, arguments, state, row * drawn.to(INT64) + sample.to(INT64), FLOAT64)
+    u = _drawn(b, key, row * drawn.to(INT64) + sample.to(INT64), FLOAT64)
     target = u * total
 
     def step(start: Term, before: Term, passed: Term) -> list[Term]:
@@ -134,34 +129,32 @@ def multinomial_launch(
     return Drawn(Launch(arguments.finish(b), (rows, -(-samples // _SAMPLES)), arguments.values), 4)
 
 
-def leaks_launch(
-    out: Memory, x: Memory, dtype: DType, count: int, low: float, high: float, seed: int, offset: int
-) -> Drawn:
+def leaks_launch(out: Memory, x: Memory, dtype: DType, count: int, low: float, high: float, stream: Stream) -> Drawn:
     """Slopes: uniform in [low, high) for x <= 0, else 1."""
     arguments = Arguments()
     source, to = arguments.pointer(x, "x", dtype), arguments.pointer(out, "out", dtype)
-    n, state = arguments.number(count, INT64, "count"), _state(arguments, seed, offset)
+    n, state = arguments.number(count, INT64, "count"), stream.parameters(arguments)
     bounds = [arguments.number(v, dtype, k) for v, k in ((low, "low"), (high, "high"))]
     b = arguments.builder(f"leaks_{dtype.abbr}")
     place = b.program(0).to(INT64) * BLOCK + b.index(BLOCK).to(INT64)
     inside = place < arguments.term(b, n, INT64)
-    least, most = (arguments.term(b, v) for v in bounds)
-    u = _drawn(b, arguments, state, place, dtype)
+    key, (least, most) = stream.terms(b, arguments, state), (arguments.term(b, v) for v in bounds)
+    u = _drawn(b, key, place, dtype)
     slope = (most - u * (most - least)).greatest(least)
     value = (arguments.term(b, source) + place).load(inside, 0.0)
     (arguments.term(b, to) + place).store(b.where(value <= 0.0, slope, 1.0), inside)
     return Drawn(Launch(arguments.finish(b), (-(-count // BLOCK),), arguments.values), 4)
 
 
-def words_launch(out: Memory, count: int, seed: int, offset: int) -> Drawn:
+def words_launch(out: Memory, count: int, stream: Stream) -> Drawn:
     """64 bits for each element: keys whose order is a permutation."""
     arguments = Arguments()
     to, n = arguments.pointer(out, "out", UINT64), arguments.number(count, INT64, "count")
-    state = _state(arguments, seed, offset)
+    state = stream.parameters(arguments)
     b = arguments.builder("words")
     place = b.program(0).to(INT64) * BLOCK + b.index(BLOCK).to(INT64)
-    seed_term, block = (arguments.term(b, s, UINT64) for s in state)
-    four = words(b, seed_term, place.to(UINT64), block)
+    seed, block = stream.terms(b, arguments, state)
+    four = words(b, seed, place.to(UINT64), block)
     value = (four[0].to(UINT64) << 32) | four[1].to(UINT64)
     (arguments.term(b, to) + place).store(value, place < arguments.term(b, n, INT64))
     return Drawn(Launch(arguments.finish(b), (-(-count // BLOCK),), arguments.values), 4)

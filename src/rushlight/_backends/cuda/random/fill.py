@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rushlight._backends.cuda.arguments import Arguments
 from rushlight._backends.cuda.program.steps import Launch, Memory
-from rushlight._backends.cuda.random.philox import normal_double, normal_pair, uniform, uniform_double, words
+from rushlight._backends.cuda.random.philox import Stream, normal_double, normal_pair, uniform, uniform_double, words
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, UINT8, UINT16, UINT32, UINT64, DType
 
@@ -168,9 +168,7 @@ def _stored(b: TermBuilder, value: Term, dtype: DType) -> Term:
     return value if value.dtype is dtype else value.to(dtype)
 
 
-def fill_launch(
-    name: str, dtype: DType, out: Memory, count: int, seed: int, offset: int, parameters: Sequence[float]
-) -> Drawn:
+def fill_launch(name: str, dtype: DType, out: Memory, count: int, stream: Stream, parameters: Sequence[float]) -> Drawn:
     """Fills `count` elements; `dtype` is the element type (of bits for `bernoulli`)."""
     kind = DISTRIBUTIONS[name]
     pairs = name in ("long_integers", "all_integers") or (
@@ -183,7 +181,7 @@ def fill_launch(
     arguments = Arguments()
     to = arguments.pointer(out, "out", dtype)
     numbers = [arguments.number(v, t, n) for v, t, n in ((count, INT64, "count"), (threads, INT64, "threads"))]
-    state = [arguments.number(_signed(v), UINT64, n) for v, n in ((seed, "seed"), (offset // 4, "block"))]
+    state = stream.parameters(arguments)
     real = _arithmetic(dtype)
     given = [
         arguments.number(v, t or real, f"p{k}")
@@ -191,10 +189,10 @@ def fill_launch(
     ]
     b = arguments.builder(f"{name}_{dtype.abbr}")
     many, stride = (arguments.term(b, n, INT64) for n in numbers)
-    seed_term, block = (arguments.term(b, n, UINT64) for n in state)
+    seed, block = stream.terms(b, arguments, state)
     thread = b.program(0).to(INT64) * _THREADS + b.index(_THREADS).to(INT64)
     turn = b.program(1).to(INT64)
-    four = words(b, seed_term, thread.to(UINT64), block + turn.to(UINT64))
+    four = words(b, seed, thread.to(UINT64), block + turn.to(UINT64))
     values = kind.numbers(b, four, dtype, [arguments.term(b, p) for p in given])
     for k, value in enumerate(values):
         place = thread + stride * (turn * each + k)
@@ -202,24 +200,20 @@ def fill_launch(
     return Drawn(Launch(arguments.finish(b), (blocks, turns), arguments.values), 4 * turns)
 
 
-def _signed(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
-
-
 def each_launch(
-    dtype: DType, probabilities: DType, out: Memory, p: Memory, count: int, seed: int, offset: int, pattern: int
+    dtype: DType, probabilities: DType, out: Memory, p: Memory, count: int, stream: Stream, pattern: int
 ) -> Drawn:
     """The pattern of bits with the probability of each element: a thread draws four words for four neighbours."""
     arguments = Arguments()
     to, source = arguments.pointer(out, "out", dtype), arguments.pointer(p, "p", probabilities)
     n_count = arguments.number(count, INT64, "count")
-    state = [arguments.number(_signed(v), UINT64, n) for v, n in ((seed, "seed"), (offset // 4, "block"))]
+    state = stream.parameters(arguments)
     one = arguments.number(pattern, INT64, "pattern")
     b = arguments.builder(f"bernoulli_each_{dtype.abbr}_{probabilities.abbr}")
     many = arguments.term(b, n_count, INT64)
-    seed_term, block = (arguments.term(b, n, UINT64) for n in state)
+    seed, block = stream.terms(b, arguments, state)
     thread = b.program(0).to(INT64) * _THREADS + b.index(_THREADS).to(INT64)
-    for k, word in enumerate(words(b, seed_term, thread.to(UINT64), block)):
+    for k, word in enumerate(words(b, seed, thread.to(UINT64), block)):
         place = thread * 4 + k
         inside = place < many
         chance = (arguments.term(b, source) + place).load(inside, 0.0).to(FLOAT32)

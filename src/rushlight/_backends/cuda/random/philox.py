@@ -10,11 +10,14 @@ Numbers come from words as cuRAND makes them: uniform ones in (0, 1], normal one
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from rushlight._backends.cuda.arguments import Arguments
+from rushlight._backends.cuda.program.steps import Launch, Memory
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, FLOAT64, UINT32, UINT64
 
-__all__ = ["in_order", "normal_double", "normal_pair", "uniform", "uniform_double", "words"]
+__all__ = ["Stream", "in_order", "normal_double", "normal_pair", "state_launch", "uniform", "uniform_double", "words"]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -23,6 +26,45 @@ _TO_UNIT, _TO_UNIT_DOUBLE = 2.0**-32, 2.0**-53
 _TO_TURN = float.fromhex("0x1.921fb6p-30")  # 2 pi / 2**32 in float32, as cuRAND has it
 
 Four = tuple[Term, Term, Term, Term]
+STATE_BYTES = 16
+
+
+class Stream(NamedTuple):
+    """Where a draw begins: a seed and an offset; with a `state`, the seed and a first block of four words that lie there
+    when the kernel runs, and the offset counts from that block on.
+    """
+
+    seed: int
+    offset: int
+    state: Memory | None = None
+
+    def parameters(self, arguments: Arguments) -> tuple[int, int]:
+        """Two parameters more of a kernel, for `terms`."""
+        if self.state is not None:
+            first = arguments.pointer(self.state, "state", UINT64)
+        else:
+            first = arguments.number(_signed(self.seed), UINT64, "seed")
+        return first, arguments.number(_signed(self.offset // 4), UINT64, "block")
+
+    def terms(self, b: TermBuilder, arguments: Arguments, parameters: tuple[int, int]) -> tuple[Term, Term]:
+        """The seed and the block in a kernel."""
+        first, block = (arguments.term(b, n, UINT64) for n in parameters)
+        return (first, block) if self.state is None else (first.load(), (first + 1).load() + block)
+
+
+def _signed(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def state_launch(state: Memory, stream: Stream) -> Launch:
+    """Writes a stream's seed and block where the kernels of a graph look for them."""
+    arguments = Arguments()
+    to = arguments.pointer(state, "state", UINT64)
+    given = stream.parameters(arguments)
+    b = arguments.builder("random_state")
+    for place, term in enumerate(stream.terms(b, arguments, given)):
+        (arguments.term(b, to) + place).store(term)
+    return Launch(arguments.finish(b), (1,), arguments.values)
 
 
 def words(b: TermBuilder, seed: Term, subsequence: Term, block: Term) -> Four:

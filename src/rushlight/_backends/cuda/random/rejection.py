@@ -12,7 +12,7 @@ from typing import Any
 from rushlight._backends.cuda.arguments import Arguments
 from rushlight._backends.cuda.program.steps import Launch, Memory
 from rushlight._backends.cuda.random.fill import Drawn
-from rushlight._backends.cuda.random.philox import normal_double, uniform_double, words
+from rushlight._backends.cuda.random.philox import Stream, normal_double, uniform_double, words
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT64, INT32, INT64, UINT64, DType
 
@@ -25,12 +25,11 @@ _FEW = 10.0  # expected events, below which they are counted one by one
 class _Elements:
     """The elements of a program: where they are, and what they draw."""
 
-    def __init__(self, name: str, out: Memory, dtype: DType, count: int, seed: int, offset: int) -> None:
+    def __init__(self, name: str, out: Memory, dtype: DType, count: int, stream: Stream) -> None:
         self.arguments, self.name, self.count = Arguments(), f"{name}_{dtype.abbr}", count
         self.to = self.arguments.pointer(out, "out", dtype)
         self.n = self.arguments.number(count, INT64, "count")
-        signed = [(v + 2**63) % 2**64 - 2**63 for v in (seed, offset // 4)]
-        self.state = [self.arguments.number(v, UINT64, k) for v, k in zip(signed, ("seed", "block"), strict=True)]
+        self.stream, self.state = stream, stream.parameters(self.arguments)
 
     def source(self, memory: Memory, name: str, dtype: DType) -> int:
         return self.arguments.pointer(memory, name, dtype)
@@ -39,6 +38,7 @@ class _Elements:
         b = self.b = self.arguments.builder(self.name)
         self.place = b.program(0).to(INT64) * _BLOCK + b.index(_BLOCK).to(INT64)
         self.inside = self.place < self.arguments.term(b, self.n, INT64)
+        self.key = self.stream.terms(b, self.arguments, self.state)
         return b
 
     def loaded(self, number: int, otherwise: float) -> Term:
@@ -47,7 +47,7 @@ class _Elements:
 
     def drawn(self, turn: Any) -> tuple[Term, Term, Term, Term]:
         """The words of a turn: a number, or a scalar int32."""
-        seed, block = (self.arguments.term(self.b, n, UINT64) for n in self.state)
+        seed, block = self.key
         shift = (turn.to(UINT64) << 40) if isinstance(turn, Term) else turn << 40
         return words(self.b, seed, self.place.to(UINT64) + shift, block)
 
@@ -73,11 +73,11 @@ class _Elements:
         return Drawn(Launch(self.arguments.finish(self.b), grid, self.arguments.values), 4)
 
 
-def poisson_launch(out: Memory, dtype: DType, rates: Memory, count: int, seed: int, offset: int) -> Drawn:
+def poisson_launch(out: Memory, dtype: DType, rates: Memory, count: int, stream: Stream) -> Drawn:
     """Counts for rates (float64): products of uniform numbers below a few events, else Hoermann's transformed rejection
     (PTRS, 1993).
     """
-    e = _Elements("poisson", out, dtype, count, seed, offset)
+    e = _Elements("poisson", out, dtype, count, stream)
     given = e.source(rates, "rates", FLOAT64)
     b = e.begin()
     rate = e.loaded(given, 0.0)
@@ -108,11 +108,9 @@ def poisson_launch(out: Memory, dtype: DType, rates: Memory, count: int, seed: i
     return e.finish(e.until_all([zero, one], step)[0])
 
 
-def gamma_launch(
-    out: Memory, dtype: DType, shapes: Memory, count: int, smallest: float, seed: int, offset: int
-) -> Drawn:
+def gamma_launch(out: Memory, dtype: DType, shapes: Memory, count: int, smallest: float, stream: Stream) -> Drawn:
     """Numbers of rate 1 (Marsaglia, Tsang, "A simple method for generating gamma variables", 2000)."""
-    e = _Elements("gamma", out, dtype, count, seed, offset)
+    e = _Elements("gamma", out, dtype, count, stream)
     given = e.source(shapes, "shapes", dtype)
     least = e.arguments.number(smallest, FLOAT64, "smallest")
     b = e.begin()
@@ -139,13 +137,11 @@ def gamma_launch(
     return e.finish((value * boost).greatest(e.arguments.term(b, least)))
 
 
-def binomial_launch(
-    out: Memory, dtype: DType, counts: Memory, chances: Memory, count: int, seed: int, offset: int
-) -> Drawn:
+def binomial_launch(out: Memory, dtype: DType, counts: Memory, chances: Memory, count: int, stream: Stream) -> Drawn:
     """Successes in so many trials: the sum of trials until the next success where few are expected, else Hoermann's
     transformed rejection (BTRS, 1993).
     """
-    e = _Elements("binomial", out, dtype, count, seed, offset)
+    e = _Elements("binomial", out, dtype, count, stream)
     of_counts, of_chances = e.source(counts, "counts", dtype), e.source(chances, "chances", dtype)
     b = e.begin()
     n, given = e.loaded(of_counts, 0.0), e.loaded(of_chances, 0.5)

@@ -6,7 +6,6 @@ subsequence.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,9 @@ from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.program.steps import Memory, Operand, Step
 from rushlight._backends.cuda.random import choices, rejection
 from rushlight._backends.cuda.random.fill import DISTRIBUTIONS, Drawn, each_launch, fill_launch
+from rushlight._backends.cuda.random.philox import Stream
+from rushlight._backends.cuda.random.state import StreamState
 from rushlight._backends.cuda.sort.radix import radix_steps
-from rushlight._host.random_state import OFFSET, SEED
 from rushlight._types.dtype import (
     BFLOAT16,
     BY_NAME,
@@ -44,22 +44,28 @@ _KINDS: dict[str, DType] = {
 _OF_SIZE = {"1": UINT8, "2": UINT16, "4": UINT32, "8": UINT64}
 
 
-class _State:
-    """The seed and the offset of a generator, at an address of the host."""
+class _Draw:
+    """One draw from the stream of a generator, whose seed and offset are at an address of the host.
 
-    def __init__(self, address: int) -> None:
-        self.longs = (ctypes.c_uint64 * (OFFSET + 1)).from_address(address)
+    While a graph is captured the launch gets an offset within the graph: where it counts from is told before each replay.
+    """
+
+    def __init__(self, backend: CudaBackend, device: Device, address: int) -> None:
+        self.backend, self.device = backend, device
+        self.state = StreamState(address)
+        graph = backend.capturing(device)
+        self.recorded = None if graph is None else graph.stream_of(address)
+        self.stream = self.state.stream if self.recorded is None else self.recorded.stream
 
     @property
-    def seed(self) -> int:
-        return self.longs[SEED]
+    def may_read(self) -> bool:
+        """Whether the host may look at what the device has computed: not while a graph is captured."""
+        return self.recorded is None
 
-    @property
-    def offset(self) -> int:
-        return self.longs[OFFSET]
-
-    def move(self, by: int) -> None:
-        self.longs[OFFSET] = self.longs[OFFSET] + by
+    def give(self, drawn: Drawn, more: Sequence[Step] = ()) -> None:
+        """Launch it, and move the stream on."""
+        Immediate(self.backend, self.device).run([drawn.launch, *more])
+        (self.recorded or self.state).move(drawn.offset)
 
 
 def random_kernel(backend: CudaBackend, device_of: Callable[[int], Device], name: str, kind: str) -> Callable[..., Any]:
@@ -72,28 +78,14 @@ def random_kernel(backend: CudaBackend, device_of: Callable[[int], Device], name
     return maker(backend, device_of, kind)
 
 
-def _give(backend: CudaBackend, device: Device, state: _State, drawn: Drawn, more: Sequence[Step] = ()) -> None:
-    """Launch a draw, and move the stream on.  NotImplementedError while a graph is captured: the seed and the offset are
-    numbers of the launch, so every replay would draw the same.
-    """
-    if backend.is_capturing(backend.current_stream(device)):
-        raise NotImplementedError(
-            "random numbers are not drawn while a CUDA graph is captured: every replay would give the same ones; draw "
-            "before the capture, into a tensor that the graph reads"
-        )
-    Immediate(backend, device).run([drawn.launch, *more])
-    state.move(drawn.offset)
-
-
-def _drawing(draw: Callable[..., Drawn | None]) -> Any:
-    """A kernel of one launch: `draw(kind, state, address, ...)`."""
+def _drawing(launch: Callable[..., Drawn]) -> Any:
+    """A kernel of one launch: `launch(kind, stream, address, count, ...)`."""
 
     def make(backend: CudaBackend, device_of: Callable[[int], Device], kind: str) -> Callable[..., Any]:
-        def run(state: int, address: int, *arguments: Any) -> int:
-            given = _State(state)
-            drawn = draw(kind, given, address, *arguments)
-            if drawn is not None:
-                _give(backend, device_of(address), given, drawn)
+        def run(state: int, address: int, count: int, *arguments: Any) -> int:
+            if count:
+                draw = _Draw(backend, device_of(address), state)
+                draw.give(launch(kind, draw.stream, address, count, *arguments))
             return 0
 
         return run
@@ -102,56 +94,44 @@ def _drawing(draw: Callable[..., Drawn | None]) -> Any:
 
 
 def _filling(name: str) -> Any:
-    def draw(kind: str, state: _State, address: int, count: int, *parameters: Any) -> Drawn | None:
+    def launch(kind: str, stream: Stream, address: int, count: int, *parameters: Any) -> Drawn:
         dtype = _OF_SIZE[kind] if name == "bernoulli" else _KINDS[kind]
         which = name
         if name == "integers":
             which = ("integers", "long_integers", "all_integers")[parameters[2]]
             parameters = parameters[:2]
-        if not count:
-            return None
-        return fill_launch(which, dtype, Placed(address), count, state.seed, state.offset, parameters)
+        return fill_launch(which, dtype, Placed(address), count, stream, parameters)
 
-    return _drawing(draw)
+    return _drawing(launch)
 
 
-def _each(kind: str, state: _State, address: int, count: int, p: int, pattern: int) -> Drawn | None:
+def _each(kind: str, stream: Stream, address: int, count: int, p: int, pattern: int) -> Drawn:
     size, _, of_p = kind.partition("_")
-    if not count:
-        return None
-    places = Placed(address), Placed(p)
-    return each_launch(_OF_SIZE[size], _KINDS[of_p], *places, count, state.seed, state.offset, pattern)
+    return each_launch(_OF_SIZE[size], _KINDS[of_p], Placed(address), Placed(p), count, stream, pattern)
 
 
-def _leaks(kind: str, state: _State, address: int, count: int, x: int, low: float, high: float) -> Drawn | None:
-    if not count:
-        return None
-    return choices.leaks_launch(Placed(address), Placed(x), _KINDS[kind], count, low, high, state.seed, state.offset)
+def _leaks(kind: str, stream: Stream, address: int, count: int, x: int, low: float, high: float) -> Drawn:
+    return choices.leaks_launch(Placed(address), Placed(x), _KINDS[kind], count, low, high, stream)
 
 
-def _gamma(kind: str, state: _State, address: int, count: int, shapes: int, smallest: float) -> Drawn | None:
-    if not count:
-        return None
-    places = Placed(address), _KINDS[kind], Placed(shapes)
-    return rejection.gamma_launch(*places, count, smallest, state.seed, state.offset)
+def _gamma(kind: str, stream: Stream, address: int, count: int, shapes: int, smallest: float) -> Drawn:
+    return rejection.gamma_launch(Placed(address), _KINDS[kind], Placed(shapes), count, smallest, stream)
 
 
-def _binomial(kind: str, state: _State, address: int, count: int, counts: int, chances: int) -> Drawn | None:
-    if not count:
-        return None
-    places = Placed(address), _KINDS[kind], Placed(counts), Placed(chances)
-    return rejection.binomial_launch(*places, count, state.seed, state.offset)
+def _binomial(kind: str, stream: Stream, address: int, count: int, counts: int, chances: int) -> Drawn:
+    return rejection.binomial_launch(Placed(address), _KINDS[kind], Placed(counts), Placed(chances), count, stream)
 
 
 def _make_poisson(backend: CudaBackend, device_of: Callable[[int], Device], kind: str) -> Callable[..., Any]:
     status = _make_status(backend, device_of, "f64")
 
     def poisson(state: int, address: int, count: int, rates: int) -> int:
-        if not count or status(rates, 1, count) == 1:
-            return int(count > 0)
-        given = _State(state)
-        drawn = rejection.poisson_launch(Placed(address), _KINDS[kind], Placed(rates), count, given.seed, given.offset)
-        _give(backend, device_of(address), given, drawn)
+        if not count:
+            return 0
+        draw = _Draw(backend, device_of(address), state)
+        if draw.may_read and status(rates, 1, count) == 1:
+            return 1
+        draw.give(rejection.poisson_launch(Placed(address), _KINDS[kind], Placed(rates), count, draw.stream))
         return 0
 
     return poisson
@@ -159,7 +139,7 @@ def _make_poisson(backend: CudaBackend, device_of: Callable[[int], Device], kind
 
 def _make_outside(backend: CudaBackend, device_of: Callable[[int], Device], kind: str) -> Callable[..., Any]:
     def outside(p: int, count: int) -> int:
-        if not count:
+        if not count or backend.capturing(device_of(p)) is not None:  # nobody can read it there
             return 0
         now, blocks = Immediate(backend, device_of(p)), -(-count // choices.BLOCK)
         storage, flags = now.allocate(4 * blocks)
@@ -192,13 +172,14 @@ def _checked(launch: Callable[..., Drawn]) -> Any:
         status = _make_status(backend, device_of, kind)
 
         def run(state: int, address: int, p: int, rows: int, categories: int, *more: int) -> int:
-            found = status(p, rows, categories)
             samples = more[:1]  # a host's room for sums follows, which no device needs
-            if found or not rows or 0 in samples:
+            if not rows or 0 in samples:
+                return int(status(p, rows, categories))
+            draw = _Draw(backend, device_of(address), state)
+            found = status(p, rows, categories) if draw.may_read else 0
+            if found:
                 return int(found)
-            given, places = _State(state), (Placed(address), Placed(p))
-            drawn = launch(*places, _KINDS[kind], rows, categories, *samples, given.seed, given.offset)
-            _give(backend, device_of(address), given, drawn)
+            draw.give(launch(Placed(address), Placed(p), _KINDS[kind], rows, categories, *samples, draw.stream))
             return 0
 
         return run
@@ -210,15 +191,14 @@ def _make_permutation(backend: CudaBackend, device_of: Callable[[int], Device], 
     def permutation(state: int, address: int, count: int) -> int:
         if not count:
             return 0
-        given, keys = _State(state), Memory(8 * count, "keys")
-        drawn = choices.words_launch(keys, count, given.seed, given.offset)
+        draw, keys = _Draw(backend, device_of(address), state), Memory(8 * count, "keys")
         source = Operand(keys, UINT64, (count,), (1,))
         results = (
             Operand(Memory(8 * count), UINT64, (count,), (1,)),
             Operand(Placed(address), _KINDS[kind], (count,), (1,)),
         )
         steps = radix_steps(ExternCall("permutation", [source], [], {}), source, *results, 0, False)
-        _give(backend, device_of(address), given, drawn, steps)
+        draw.give(choices.words_launch(keys, count, draw.stream), steps)
         return 0
 
     return permutation
