@@ -10,6 +10,7 @@ from rushlight._codegen.nest import merge
 from rushlight._schedule.groups import mixed_radix, refine
 from rushlight._schedule.indexing import Div, Mod, Var, const, delinearize, linearize
 from rushlight._schedule.inline import reindex
+from rushlight._types.shape_env import ShapeEnv
 
 
 def value(ix, env):
@@ -64,6 +65,16 @@ def test_what_comes_apart_comes_together():
     assert (i.ix * 7 + j.ix).floordiv(7) == i.ix
     assert (i.ix * 7 + j.ix).mod(7) == j.ix
     assert const(0).floordiv(3) == const(0)
+
+
+# a slice of a dim that is part of a merged one: a constant stands under the division
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_comes_apart_beside_a_constant_comes_together(symbolic):
+    count, length = ShapeEnv([6, 384]).symbols if symbolic else (6, 384)
+    row, step, lane = Var(count), Var(length), Var(64)
+    whole = row.ix * (length * 64) + step.ix * 64 + lane.ix + 192
+    shape = (count * 64, length)
+    assert linearize(delinearize(whole, shape), shape) == whole
 
 
 @pytest.mark.parametrize(

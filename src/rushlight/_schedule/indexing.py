@@ -191,7 +191,7 @@ class Ix:
                 merged[a] = total
             else:
                 merged.pop(a, None)
-        return Ix(_normal(merged), self.const + other.const)
+        return _normal(merged, self.const + other.const)
 
     def __sub__(self, other: Ix | int) -> Ix:
         return self + (-other if isinstance(other, int) else other * -1)
@@ -262,18 +262,21 @@ def _order(term: tuple[Atom, int]) -> int:
     return term[0].order
 
 
-def _normal(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
+def _normal(terms: dict[Atom, int], const: int) -> Ix:
     """Sorted terms; `c * by * (x // by) + c * (x % by)` becomes `c * x`."""
     if len(terms) > 1:
         for a, c in terms.items():
-            if type(a) is Mod and not a.ix.const:
-                twin = a.ix.floordiv(a.by)
-                if len(twin.terms) == 1 and twin.terms[0][1] == 1 and terms.get(twin.terms[0][0]) == c * a.by:
-                    rest = {t: e for t, e in terms.items() if t is not a and t != twin.terms[0][0]}
-                    for t, e in a.ix.terms:
-                        rest[t] = rest.get(t, 0) + e * c
-                    return _normal({t: e for t, e in rest.items() if e})
-    return tuple(sorted(terms.items(), key=_order))
+            if type(a) is not Mod:
+                continue
+            twin = a.ix.floordiv(a.by)
+            if len(twin.terms) != 1 or twin.const or twin.terms[0][1] != 1:
+                continue
+            if terms.get(twin.terms[0][0]) == c * a.by:
+                rest = {t: e for t, e in terms.items() if t is not a and t != twin.terms[0][0]}
+                for t, e in a.ix.terms:
+                    rest[t] = rest.get(t, 0) + e * c
+                return _normal({t: e for t, e in rest.items() if e}, const + a.ix.const * c)
+    return Ix(tuple(sorted(terms.items(), key=_order)), const)
 
 
 def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
@@ -282,7 +285,7 @@ def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
     rest: list[tuple[Atom, int]] = []
     for a, c in ix.terms:
         (rest if c % by else whole).append((a, c))
-    const_whole = ix.const // by
+    const_whole = 0 if 0 <= ix.const < by else ix.const // by  # of symbols a plain 0: equal constants stay equal keys
     least = ix.const - const_whole * by + sum(c * (a.lo if c > 0 else a.hi) for a, c in rest)
     if least < 0:  # what is divided must not be negative
         const_whole -= -(least // by)
