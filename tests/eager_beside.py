@@ -71,6 +71,7 @@ class Beside:
 
     def __init__(self, ours: Any, torch: Any, kinds: bool = False) -> None:
         self.ours, self.torch, self.kinds = ours, torch, kinds
+        self.on_cpu = ours.get_default_device().type == "cpu"
         self.got: list[Any] = []
         self.expected: list[Any] = []
         self.scale = 1.0
@@ -92,6 +93,9 @@ class Beside:
         expected = attempt(lambda: step.take(self.torch, self.expected))
         if not isinstance(expected, (Exception, self.torch.Tensor, type(None))):
             expected = None
+        if not self.on_cpu and isinstance(expected, Exception) and "out of" in str(expected):
+            program.steps.pop()  # an index that only a device sees ends its context
+            return False
         got = attempt(lambda: step.take(self.ours, self.got))
         if isinstance(expected, Exception) or isinstance(got, Exception):
             if isinstance(got, Exception) and type(got) is type(expected):

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--length", type=int, default=8)
+    parser.add_argument("--device", help="where the calls of tensors run here; PyTorch's run on the CPU")
     parser.add_argument("--kinds", action="store_true", help="tensors of subclasses and lazy clones among the values")
     parser.add_argument("--tensors", action="store_true", help="tensors among the values of programs in Python")
     parser.add_argument(
@@ -55,6 +56,8 @@ def beside_pytorch(options: argparse.Namespace) -> None:
 
     import rushlight
 
+    if options.device:
+        rushlight.set_default_device(options.device)
     minutes = 5 if options.minutes is None else options.minutes
     end, programs, found, number = time.monotonic() + 60 * minutes, [0], 0, options.seed
     while time.monotonic() < end:
