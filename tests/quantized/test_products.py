@@ -107,3 +107,10 @@ def test_weights_of_four_bits(outs: int, rows: int, size: int) -> None:
     numbers = (w4.reshape(outs, -1, size) - 8.0) * pairs[..., 0].T[..., None] + pairs[..., 1].T[..., None]
     exact = x.astype(float) @ numbers.reshape(outs, 256).T
     assert abs(found.numpy() - exact).max() < 1e-6 * abs(exact).max()
+
+
+def test_a_packed_weight_of_odd_rows_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="N divisible by 16, got 17"):
+        torch._weight_int4pack_mm_for_cpu(
+            torch.ones(1, 64), torch.zeros(17, 32, dtype=torch.uint8), 32, torch.ones(2, 17, 2)
+        )

@@ -352,6 +352,8 @@ def _weight_int4pack_mm_for_cpu(x: Any, packed: Any, size: int, scales: Any) -> 
     if size not in (32, 64, 128, 256) or x.shape[1] % size:
         raise RuntimeError(f"_weight_int4pack_mm_for_cpu: expect qGroupSize to be 32, 64, 128 or 256, got {size}")
     n, groups = packed.shape[0], x.shape[1] // size
+    if n % 16:
+        raise RuntimeError(f"_weight_int4pack_mm_for_cpu: expect N divisible by 16, got {n}")
     if scales.shape != (groups, n, 2):
         raise RuntimeError("_weight_int4pack_mm_for_cpu: expect qScaleAndZeros to be [K / qGroupSize, N, 2]")
     scale, zero = (
