@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cuda.emulated import outcomes_of
 from tests.cuda.running import Device, close, operand, primitive
 
 from rushlight._backends.cuda.attention.attention import attention_steps, gradient_steps
@@ -146,3 +147,33 @@ def test_dropout() -> None:
         above, below = (run(form, xs, shapes, attention_steps)[0] for xs in (moved, back))
         slope = ((above - below) / 2e-6 * ct).sum()
         np.testing.assert_allclose((gradients[which] * direction).sum(), slope, rtol=1e-6)
+
+
+VARLEN = {
+    "on a device, captured": """
+q, k, v = (torch.randn(9, 2, 8).requires_grad_() for _ in range(3))
+ends = torch.tensor([0, 2, 2, 9], dtype=torch.int32)
+want = varlen_attn(q, k, v, ends, ends, 7, 7, window_size=(-1, 0))
+want.square().sum().backward()
+far = [x.detach().cuda().requires_grad_() for x in (q, k, v)]
+found = varlen_attn(*far, ends.cuda(), ends.cuda(), 7, 7, window_size=(-1, 0))
+found.square().sum().backward()
+torch.testing.assert_close(found.cpu(), want)
+for mine, theirs in zip(far, (q, k, v)):
+    torch.testing.assert_close(mine.grad.cpu(), theirs.grad)
+given, graph = ends.cuda(), torch.cuda.CUDAGraph()
+torch.cuda.synchronize()
+with torch.no_grad(), torch.cuda.graph(graph):
+    out = varlen_attn(*far, given, given, 7, 7)
+given.copy_(torch.tensor([0, 4, 6, 9]))
+graph.replay()
+torch.testing.assert_close(out.cpu(), varlen_attn(q, k, v, given.cpu(), given.cpu(), 7, 7))
+"""
+}
+
+
+@pytest.mark.cuda
+def test_sequences_of_different_lengths() -> None:
+    prelude = "import rushlight as torch\nfrom rushlight.nn.attention.varlen import varlen_attn\n"
+    outcomes = outcomes_of(prelude, VARLEN)
+    assert not any(outcomes.values()), outcomes

@@ -1,0 +1,171 @@
+"""Attention over sequences of different lengths that lie one behind the other, as `torch.nn.attention.varlen`.
+
+>>> import rushlight as torch
+>>> from rushlight.nn.attention.varlen import varlen_attn
+>>> x = torch.arange(5.0).reshape(5, 1, 1)
+>>> ends = torch.tensor([0, 2, 5], dtype=torch.int32)
+>>> varlen_attn(torch.zeros(5, 1, 1), x, x, ends, ends, 3, 3, window_size=(-1, 0)).flatten()
+tensor([0.0000, 0.5000, 2.0000, 2.5000, 3.0000])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import rushlight
+from rushlight import Tensor
+from rushlight.nn.functional import scaled_dot_product_attention
+
+__all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
+
+
+class AuxRequest(NamedTuple):
+    """What else `varlen_attn` shall return: `lse`, the logarithm of the softmax's denominator."""
+
+    lse: bool = False
+
+
+def varlen_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: AuxRequest | None = None,
+    scale: float | None = None,
+    window_size: Sequence[int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    num_splits: int | None = None,
+) -> Any:
+    """softmax(query @ key^T * scale) @ value within each of N sequences; (T_q, H_q, D) in the dtype of `query`.
+
+    - `query` (T_q, H_q, D); `key` and `value` (T_k, H_kv, D). Sequence i has the queries from `cu_seq_q[i]` to
+      `cu_seq_q[i + 1]` and its keys by `cu_seq_k`, both (N + 1,); `max_q` and `max_k` are the largest counts.
+    - `scale` defaults to 1/sqrt(D); `enable_gqa` lets each head of keys serve H_q / H_kv heads of queries.
+    - `window_size` (left, right): so many keys before and after the query's place, -1 for any number; the last query
+      stands at the last key. (-1, 0) is causal.
+    - `seqused_k` (N,): only so many of a sequence's keys are there.
+    - `block_table` (N, pages of a sequence): `key` and `value` are pools (pages, page size, H_kv, D), and a sequence's
+      tokens lie in these pages; needs `seqused_k`. Both are for inference.
+    - `return_aux=AuxRequest(lse=True)` returns (result, lse), with lse (H_q, T_q) in float32.
+
+    Sequences are laid out to `max_q` and `max_k` for the kernel, so memory grows with N * max_k; nothing waits for the
+    device. Sums have one order whatever `num_splits` is. A query without keys gives 0, and inf as its lse. ValueError
+    for heads or windows that do not fit, RuntimeError for a gradient through inference-only arguments. On every device,
+    where PyTorch needs a GPU.
+    """
+    window = _checked(query, key, window_size, enable_gqa, block_table, seqused_k)
+    if (seqused_k is not None or block_table is not None) and rushlight.is_grad_enabled():
+        for tensor in (query, key, value):
+            if tensor.requires_grad:
+                name = "block_table" if block_table is not None else "seqused_k"
+                raise RuntimeError(f"{name} is an inference-only parameter.")
+    starts = cu_seq_q[:-1].long()
+    counts = cu_seq_q[1:].long() - starts
+    place = rushlight.arange(max_q, device=query.device)
+    queries = query[(starts[:, None] + place).clamp(max=max(query.size(0) - 1, 0))]
+    if block_table is not None:
+        page, inside = _pages(key, block_table, max_k)
+        keys, values = key[page, inside], value[page, inside]
+        there = seqused_k.long()  # type: ignore[union-attr]  # `_checked` has seen it
+    else:
+        if cu_seq_k is None:
+            raise ValueError("cu_seq_k is needed without a block_table")
+        first = cu_seq_k[:-1].long()
+        there = cu_seq_k[1:].long() - first if seqused_k is None else seqused_k.long()
+        at = (first[:, None] + rushlight.arange(max_k, device=key.device)).clamp(max=max(key.size(0) - 1, 0))
+        keys, values = key[at], value[at]
+    q, k, v = (x.transpose(1, 2) for x in (queries, keys, values))
+    mask = _taking(place, counts, there, max_k, window)
+    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+    token = rushlight.arange(query.size(0), device=query.device)
+    which = rushlight.searchsorted(cu_seq_q[1:].long(), token, right=True).clamp(max=max(starts.size(0) - 1, 0))
+    within = (token - starts[which]).clamp(max=max(max_q - 1, 0))
+    result = out.transpose(1, 2)[which, within]
+    if return_aux is None or not return_aux.lse:
+        return result
+    return result, _denominators(q, k, mask, scale)[which, :, within].transpose(0, 1).contiguous()
+
+
+def varlen_attn_out(
+    out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: AuxRequest | None = None,
+    **options: Any,
+) -> Any:
+    """`varlen_attn` into `out` (T_q, H_q, D), which is returned; without gradients."""
+    with rushlight.no_grad():
+        made = varlen_attn(
+            query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, return_aux=return_aux or AuxRequest(), **options
+        )
+        result, *lse = made if isinstance(made, tuple) else (made,)
+        out.copy_(result)
+    return (out, *lse) if lse else out
+
+
+def _checked(
+    query: Tensor,
+    key: Tensor,
+    window_size: Sequence[int],
+    enable_gqa: bool,
+    block_table: Tensor | None,
+    seqused_k: Tensor | None,
+) -> tuple[int, int]:
+    """The window; ValueError for what does not fit together."""
+    heads, kv_heads = query.size(1), key.size(1 if block_table is None else 2)
+    if not enable_gqa and heads != kv_heads:
+        raise ValueError(
+            f"Expect query and key/value to have the same number of heads but got Hq={heads} and Hkv={kv_heads}. "
+            "Try setting enable_gqa=True for GQA."
+        )
+    if enable_gqa and heads % kv_heads:
+        raise ValueError(
+            f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={heads} and Hkv={kv_heads}."
+        )
+    if len(window_size) != 2:
+        raise ValueError(f"window_size must have length 2, got {len(window_size)}")
+    if block_table is not None and seqused_k is None:
+        raise ValueError("block_table needs seqused_k")
+    return window_size[0], window_size[1]
+
+
+def _pages(pool: Tensor, table: Tensor, max_k: int) -> tuple[Tensor, Tensor]:
+    """The page and the place in it of each token of each sequence, [N, max_k] and [max_k]."""
+    size, token = pool.size(1), rushlight.arange(max_k, device=pool.device)
+    page = table.long()[:, (token // size).clamp(max=table.size(1) - 1)]
+    return page.clamp(0, pool.size(0) - 1), token % size  # entries behind a sequence's last page mean nothing
+
+
+def _taking(place: Tensor, queries: Tensor, keys: Tensor, max_k: int, window: tuple[int, int]) -> Tensor:
+    """Which pairs take part, [N, 1, max_q, max_k]."""
+    token = rushlight.arange(max_k, device=place.device)
+    taking = token < keys[:, None, None]
+    stands = place[None, :, None] + (keys - queries)[:, None, None]
+    left, right = window
+    if left >= 0:
+        taking = taking & (token >= stands - left)
+    if right >= 0:
+        taking = taking & (token <= stands + right)
+    return taking.expand(-1, place.size(0), -1)[:, None]
+
+
+def _denominators(q: Tensor, k: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+    """log(sum(exp(scores))) [N, H_q, max_q], inf for a query without keys."""
+    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else scale
+    k = k.repeat_interleave(q.size(1) // k.size(1), 1)
+    scores = ((q.float() @ k.float().transpose(-2, -1)) * factor).masked_fill(~mask, -math.inf)
+    return scores.logsumexp(-1).masked_fill(~mask.any(-1), math.inf)
