@@ -1,4 +1,5 @@
-"""What PyTorch's capture makes of the programs in `tests/compiler/document_programs.py`: every node's op, target, name and arguments.
+"""What PyTorch's capture makes of the programs in `tests/compiler/document_programs.py` and `unknown_size_programs.py`: every node's op, target, name
+and arguments.
 
 python tools/compiled/fx_documents.py                # ask PyTorch and write tests/data/fx_documents.json.gz
 python tools/compiled/fx_documents.py --ours         # compare rushlight with it, and print what differs
@@ -7,6 +8,7 @@ python tools/compiled/fx_documents.py --ours         # compare rushlight with it
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import importlib
 import json
@@ -19,6 +21,7 @@ STORED = ROOT / "tests" / "data" / "fx_documents.json.gz"
 sys.path.insert(0, str(ROOT / "tests" / "compiler"))
 
 from document_programs import PROGRAMS  # noqa: E402
+from unknown_size_programs import ROW, UNKNOWN  # noqa: E402
 
 SPACES = ("nn.functional", "", "linalg", "special", "fft", "functional", "_C._nn", "_C", "Tensor", "nn.init")
 PLAIN = ("operator", "_operator", "math", "builtins")
@@ -69,8 +72,12 @@ def documents(torch: Any, name: str) -> list[list[list[str]]]:
         return gm.forward
 
     torch._dynamo.reset()
-    compiled, arguments = PROGRAMS[name](torch)
-    torch.compile(compiled, backend=backend)(*arguments)
+    if name in UNKNOWN:
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+            torch.compile(functools.partial(UNKNOWN[name], torch), backend=backend)(torch.tensor(ROW))
+    else:
+        compiled, arguments = PROGRAMS[name](torch)
+        torch.compile(compiled, backend=backend)(*arguments)
     return graphs
 
 
@@ -82,7 +89,7 @@ def main() -> None:
     torch = importlib.import_module("rushlight" if given.ours else "torch")
     importlib.import_module(f"{torch.__name__}._dynamo")
     found = {}
-    for name in PROGRAMS:
+    for name in (*PROGRAMS, *UNKNOWN):
         if given.only in name:
             try:
                 found[name] = documents(torch, name)

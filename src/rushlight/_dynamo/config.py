@@ -10,7 +10,7 @@ These have an effect; the others are accepted, and say things that are decided o
 | `suppress_errors` | errors of a backend are logged, and the program runs eagerly |
 | `dynamic_shapes`, `assume_static_by_default`, `automatic_dynamic_shapes` | when sizes become symbols |
 | `capture_scalar_outputs` | `item` gives a number of the program, in the place of a break |
-| `capture_dynamic_output_shape_ops` | operators like `nonzero` run between two programs, in the place of a break |
+| `capture_dynamic_output_shape_ops` | operators like `nonzero` run between two programs, or are nodes of graphs for others |
 | `trace_numpy` | NumPy on arrays is traced; False leaves it to NumPy, between two graphs |
 | `compiled_autograd` | backward calls that are not part of a compiled function are compiled |
 | `verbose` | longer reports |

@@ -438,11 +438,12 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """A function of the module's inputs alone, with its parameters and buffers as the first arguments of the graphs.
 
-    NotImplementedError for a graph with `.item()`.
+    NotImplementedError for a graph with `.item()`, or with sizes that only elements tell.
     """
     options.pop("keep_inference_input_mutations", None)
     graph = getattr(mod, "graph", None)
-    if graph is not None and graph.find_nodes(op="call_method", target="item"):
+    read = (("call_method", "item"), ("call_function", rushlight.ops.aten.sym_size.int))
+    if graph is not None and any(graph.find_nodes(op=op, target=target) for op, target in read):
         raise NotImplementedError("a number that a program reads of a tensor, in a graph that is traced ahead of time")
     made = aot_module(mod, fw_compiler, bw_compiler, **options)
 

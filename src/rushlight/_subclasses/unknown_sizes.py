@@ -30,15 +30,22 @@ def _row(mode: Any, like: Tensor, length: Any, dtype: Any = None) -> Any:
     return mode.sized((length,), (1,), dtype or like.dtype, like.device)
 
 
+def _length(mode: Any, most: Tensor) -> Any:
+    """An unknown length, at most as many as a tensor has elements."""
+    length = mode.shape_env.create_unbacked_symint()
+    if all(type(n) is int for n in most.shape):
+        require_between(length, 0, most.numel())
+    return length
+
+
 def _nonzero(mode: Any, func: Any, given: Any) -> Any:
-    x, length = given["self"], mode.shape_env.create_unbacked_symint()
-    if all(type(n) is int for n in x.shape):
-        require_between(length, 0, x.numel())
+    x = given["self"]
+    length = _length(mode, x)
     return mode.sized((length, x.dim()), (1, length), rushlight.int64, x.device)
 
 
 def _masked_select(mode: Any, func: Any, given: Any) -> Any:
-    return _row(mode, given["self"], mode.shape_env.create_unbacked_symint())
+    return _row(mode, given["self"], _length(mode, given["self"]))
 
 
 def _repeats(mode: Any, func: Any, given: Any) -> Any:
@@ -49,8 +56,8 @@ def _repeats(mode: Any, func: Any, given: Any) -> Any:
 
 def _unique(mode: Any, func: Any, given: Any) -> Any:
     """Values, the place of each element among them, and how often each is there; without elements where not asked for."""
-    x, length = given["self"], mode.shape_env.create_unbacked_symint()
-    dim = given.get("dim")
+    x, dim = given["self"], given.get("dim")
+    length = _length(mode, x)
     if dim is None:
         values = _row(mode, x, length)
         whole = x.shape
@@ -72,7 +79,7 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
     places: list[Any] = []
     for each in given["indices"]:
         if isinstance(each, Tensor) and each.dtype in MASKS:
-            length = mode.shape_env.create_unbacked_symint()
+            length = _length(mode, each)
             places += [_row(mode, each, length, rushlight.int64) for _ in range(each.dim())]
         else:
             places.append(each)

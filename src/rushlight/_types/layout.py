@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from rushlight._types.symbols import is_symbolic
+
 __all__ = [
     "BELOW_ALL", "LARGEST", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "checked_strides", "collapse", "contiguous_strides",
     "dense_strides", "extent", "filled_strides", "infer_size", "is_contiguous", "is_dense", "numel", "overflowed", "preserved", "restride",
@@ -326,6 +328,11 @@ def collapse(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Shape, lis
     return tuple(sizes), [tuple(s) for s in steps]
 
 
+def _one_formula(a: Any, b: Any) -> bool:
+    """Whether two symbolic sizes are one."""
+    return is_symbolic(a) and is_symbolic(b) and bool(a.terms == b.terms)
+
+
 def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> Shape | None:
     """Strides that show the same elements as `new_shape`, or None if that needs a copy."""
     if numel(shape) == 0:
@@ -343,6 +350,10 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequen
             if at < 0:
                 return None
             room, step = merged[at], steps[at]
+        if _one_formula(room, size):  # also where the size may be zero
+            result.append(step)
+            room = 1
+            continue
         if room % size:
             return None
         result.append(step)

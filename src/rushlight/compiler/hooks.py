@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._interface.base import import_whole, tree_flatten
+from rushlight._interface.base import import_whole, tree_flatten, tree_map
 from rushlight._interface.compiling import HOOKS
 from rushlight.compiler import backends
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
@@ -23,7 +23,8 @@ __all__ = ["register"]
 def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
     """The fx graph of a trace as a module, the tensors it takes, and where they come from."""
     tracer.document.output(outputs)
-    made = import_whole("rushlight.fx._document").graph_module(tracer.document.calls, tracer.document.numbers)
+    document = tracer.document
+    made = import_whole("rushlight.fx._document").graph_module(document.calls, document.numbers, document.required)
     varying = tracer.outside.varying
     known = [
         (value, varying.places[varying.number_of(value)])
@@ -61,6 +62,29 @@ def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if isinstance(leaf, rushlight.Tensor) and leaf.is_floating_point():
                 leaf.requires_grad_()
     return found
+
+
+def _sized_by_elements(env: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The results of a function as fake tensors whose unknown sizes are symbols of `env`, in a tuple; None where fake
+    tensors cannot tell.
+    """
+    fakes = import_whole("rushlight._subclasses.fake_tensor")
+    mode = fakes.FakeTensorMode(shape_env=env)
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, rushlight.Tensor):
+            return value
+        made = mode.sized(tuple(value.shape), tuple(value.stride()), value.dtype, rushlight.device(value.device.type))
+        return made.requires_grad_() if value.requires_grad else made
+
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, rushlight.Tensor):
+        function, args = getattr(rushlight.Tensor, function.__name__), (owner, *args)
+    try:
+        with mode:
+            return (function(*tree_map(fake, tuple(args)), **tree_map(fake, kwargs)),)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
 
 
 def _forced(backend: Any) -> Any:
@@ -120,7 +144,7 @@ def _dynamic(asked: bool | None) -> bool | None:
 def register(*compiling: Callable[[], bool]) -> None:
     """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
     HOOKS.document = _document
-    HOOKS.opaque, HOOKS.fake = _opaque, _fake
+    HOOKS.opaque, HOOKS.fake, HOOKS.sized_by_elements = _opaque, _fake, _sized_by_elements
     HOOKS.allowed = _allowed
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic

@@ -8,8 +8,10 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from rushlight import _C, SymFloat, SymInt, Tensor, select
+from rushlight import _C, SymFloat, SymInt, Tensor, ops, select
 from rushlight._interface.compiling import CallRecord, placeholder_name
+from rushlight._interface.sizes import Undecided
+from rushlight.fx.experimental.runtime_asserts import RuntimeAsserts, relation
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
@@ -42,6 +44,9 @@ class _Builder:
         self.named: set[Node] = set()
         self.inputs: list[Node] = []
         self.sizes: set[str] = set()
+        self.defined: dict[str, Node] = {}  # sizes without a value, by their names
+        self.noted: set[str] = set()  # those of them that are read of one of several results
+        self.unknown = False  # whether there are any
         self.numbers = SizedNodes(self.graph, self.argument)
         self.before: tuple[Any, Node | None] = (None, None)  # the last value that was bound, and its node before
 
@@ -52,7 +57,7 @@ class _Builder:
         if isinstance(value, (SymInt, SymFloat)):
             known = value.shape_env.symbols_in(value)
             for symbol in value.shape_env.symbols:
-                if symbol.shape_env.shown(symbol) in known:
+                if symbol.shape_env.shown(symbol) in known and not self.is_unknown(symbol):
                     self.size(symbol)
             return self.numbers.node(value)
         if isinstance(value, Tensor) and self.outer is not None:
@@ -78,18 +83,37 @@ class _Builder:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
         return value
 
-    def bind(self, value: Any, node: Node) -> None:
+    def is_unknown(self, symbol: Any) -> bool:
+        """Whether a symbol has no value."""
+        env = symbol.shape_env
+        return env.text_of(symbol) in env.unbacked_names if hasattr(env, "unbacked_names") else False
+
+    def bind(self, value: Any, node: Node, item: bool = False) -> None:
         """Let a node stand for a value; the items of a tuple or list become nodes of their own."""
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, SymInt)):
             return
         self.kept_alive.append(value)
         self.before = (value, self.nodes.get(id(value)))
         node.meta.setdefault("example_value", value)
         self.nodes[id(value)] = node
+        if isinstance(value, SymInt):
+            self.unknown = True
+            text = value.shape_env.text_of(value)
+            if text in self.defined:  # it is computed once
+                self.graph.erase_node(node)
+                self.nodes[id(value)] = node = self.defined[text]
+            self.defined[text] = node
+            self.numbers.stand(value, node)
+        elif isinstance(value, Undecided):
+            node.meta["relation"] = relation(node.target, *self.compared)
+        elif isinstance(value, Tensor) and node.op in ("call_function", "call_method") and not item:
+            self.define(value, node)
+        elif isinstance(value, Tensor) and item:
+            self.note_sizes(value, node)
         if isinstance(value, (tuple, list)):
-            for index, item in enumerate(value):
-                if isinstance(item, (Tensor, tuple, list)):
-                    self.bind(item, self.graph.call_function(operator.getitem, (node, index)))
+            for index, each in enumerate(value):
+                if isinstance(each, (Tensor, tuple, list)):
+                    self.bind(each, self.graph.call_function(operator.getitem, (node, index)), item=True)
 
     def placeholder(self, record: CallRecord) -> None:
         """Inputs stand before everything else, in the order of their first use."""
@@ -121,6 +145,35 @@ class _Builder:
         self.inputs.append(node)
         self.numbers.stand(symbol, node)
 
+    def define(self, tensor: Any, node: Node) -> None:
+        """Nodes for the sizes of a tensor that only elements tell, where it is the first that has them."""
+        for d, size in enumerate(tensor.shape):
+            if isinstance(size, SymInt) and (text := size.shape_env.text_of(size)) in size.shape_env.unbacked_names:
+                self.unknown = True
+                if text not in self.defined and text not in self.noted:
+                    with self.graph.inserting_after(node):
+                        made = self.graph.call_function(ops.aten.sym_size.int, (node, d))
+                    made.meta["example_value"] = size
+                    self.defined[text] = made
+                    self.numbers.stand(size, made)
+
+    def note_sizes(self, tensor: Any, node: Node) -> None:
+        """How sizes that only elements tell are read of one of several results, if somebody does."""
+        for d, size in enumerate(tensor.shape):
+            if isinstance(size, SymInt) and (text := size.shape_env.text_of(size)) in size.shape_env.unbacked_names:
+                self.unknown = True
+                if text not in self.defined and text not in self.noted:
+                    self.noted.add(text)
+                    self.numbers.note(ops.aten.sym_size.int, (tensor, d), size)
+
+    def drop_unused_numbers(self) -> None:
+        """Take away what was computed of sizes and is never used."""
+        for node in reversed(list(self.graph.nodes)):
+            number = isinstance(node.meta.get("example_value"), (SymInt, Undecided))
+            computed = number and node.op == "call_function" and node.target is not ops.aten.sym_size.int
+            if computed and not node.users:
+                self.graph.erase_node(node)
+
     def call(self, record: CallRecord) -> None:
         args = tuple(self.argument(each) for each in record.args)
         kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
@@ -128,6 +181,7 @@ class _Builder:
         target = _nameable(record.target) if record.kind == "call_function" else record.target
         if target is operator.getitem and isinstance(record.args[1], SymInt):  # as PyTorch writes it
             target, args = select, (args[0], 0, args[1])
+        self.compared = record.args
         self.bind(record.result, self.graph.create_node(record.kind, target, args, kwargs, name=name))
 
     # ***** cond *****
@@ -277,8 +331,11 @@ class _Builder:
         }  # fmt: skip
         return made.get(kind, self.call)
 
-    def finish(self) -> Documented:
+    def finish(self, required: Iterable[Any]) -> Documented:
         """The graph without items that nobody takes, and without inputs that nobody reads."""
+        if self.unknown:
+            self.drop_unused_numbers()
+            RuntimeAsserts(self.graph, self.defined.get, required).insert()
         for node in reversed(list(self.graph.nodes)):
             taken_apart = node.op == "get_attr" or (node.op == "call_function" and node.target is operator.getitem)
             read = node.op == "placeholder" and (node.type is not SymInt or "source" in node.meta)
@@ -303,13 +360,16 @@ def _nameable(function: Any) -> Any:
     return method
 
 
-def graph_module(records: Iterable[CallRecord], numbers: Iterable[Any] = ()) -> Documented:
+def graph_module(
+    records: Iterable[CallRecord], numbers: Iterable[Any] = (), required: Iterable[Any] = ()
+) -> Documented:
     """The fx graph of a program's records, as a module.  RuntimeError for a tensor that no record gives.
 
-    `numbers` lists what was computed of symbolic sizes: function, arguments and result.
+    `numbers` lists what was computed of symbolic sizes: function, arguments and result; `required` the conditions on
+    sizes without a value that the program requires.
     """
     builder = _Builder()
     for made in numbers:
         builder.numbers.note(*made)
     builder.records(records)
-    return builder.finish()
+    return builder.finish(required)

@@ -62,6 +62,7 @@ class Document:
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
         self.numbers: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []  # symbolic ones, as they were computed
+        self.required: list[Any] = []  # conditions on sizes without a value that the program requires
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
@@ -138,6 +139,9 @@ class Undocumented:
 
     def checked(self, function: Any, condition: Any, message: Any) -> None:
         """The same for a check of a number that the program reads of a tensor."""
+
+    def is_size(self, function: Any, number: Any) -> None:
+        """The same for a number that is to be a size."""
 
     def as_output(self, number: Any) -> Any:
         """The tensor by which a number leaves the program; None where it leaves it as it is."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
+from rushlight._capture.recording.dynamic.sizes import MOST
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
@@ -21,8 +22,10 @@ from rushlight._capture.trace.outside import ABSENT, Lazy
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
+from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
+from rushlight._types.shape_env import GuardOnDataDependentSymNode, Undecided, require_between
 from rushlight._types.symbols import is_symbolic
 
 __all__ = ["DocumentingTracer", "NamingInterpreter", "source_text", "state_names"]
@@ -179,10 +182,21 @@ class DocumentingTracer(Tracer):
 
     def checked(self, function: Callable[..., Any], condition: Any, message: Any) -> None:
         """`torch._check` of a number that the program reads of a tensor."""
+        if isinstance(condition, Undecided):
+            text = None if message is None else constant_text(message)
+            self.native(condition.require)
+            self.document.required.append(condition)
+            self.document.function(function, (condition,) if text is None else (condition, text), {}, None)
+            return
         if message is not None:
             raise Break("torch._check with a message in a graph for another backend")
         self.use(condition)
         self.document.function(function, (condition,), {}, None)
+
+    def is_size(self, function: Callable[..., Any], number: Any) -> None:
+        """`torch._check_is_size` of a number that the program reads of a tensor."""
+        self.native(require_between, number, 0, MOST)
+        self.document.function(function, (number,), {}, None)
 
     def looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments in the place of values that nobody had looked at."""
@@ -218,7 +232,7 @@ class DocumentingTracer(Tracer):
 
     def note_number(self, result: Any) -> None:
         """Remember a number that has a node."""
-        if isinstance(result, ElementNumber):
+        if isinstance(result, (ElementNumber, Undecided)):
             self.kept.append(result)
             self.numbered.add(id(result))
 
@@ -284,6 +298,23 @@ class DocumentingTracer(Tracer):
         return made
 
     # ***** operations *****
+
+    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As in the base; a result whose size only elements tell has symbols, where the settings say so."""
+        env: Any = self.outside.varying.sizes.env
+        outer, env.by_program = env.by_program, asks_itself(self, function, args)
+        try:
+            found = super().native(function, *args, **kwargs)
+            return as_size(self, found) if getattr(function, "__name__", "") == "item" else found
+        except GuardOnDataDependentSymNode as error:
+            raise Break(f"{error}", kind="data") from None
+        except Break as error:
+            made = unknown_result(self, function, args, kwargs)
+            if made is None:
+                raise error from None
+            return made[0]
+        finally:
+            env.by_program = outer
 
     def binary(self, op: str, a: Any, b: Any) -> Any:
         before = len(self.document.calls)
@@ -395,10 +426,26 @@ def _is_method(function: Any) -> bool:
 
 
 def _has_tensor(value: Any) -> bool:
-    """Whether there is a tensor, or a number that a program reads of one, among nested values."""
-    if isinstance(value, (Tensor, ElementNumber)):
+    """Whether there is a tensor, or what a program knows of its elements alone, among nested values."""
+    if isinstance(value, (Tensor, ElementNumber, Undecided)) or is_unknown(value):
         return True
     return isinstance(value, (list, tuple)) and any(_has_tensor(each) for each in value)
+
+
+def constant_text(message: Any) -> str:
+    """The message of a check, a function without arguments that gives one text."""
+    code = getattr(message, "__code__", None)
+    texts = [] if code is None else [x for x in code.co_consts if x is not None]
+    if (
+        code is None
+        or code.co_argcount
+        or code.co_freevars
+        or code.co_names
+        or len(texts) != 1
+        or type(texts[0]) is not str
+    ):
+        raise Break("torch._check with a message that is made of values, in a graph for another backend")
+    return texts[0]
 
 
 # ***** where inputs come from *****

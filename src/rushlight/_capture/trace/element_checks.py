@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rushlight._capture.recording.element_numbers import ElementNumber, fails
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.unknown_sizes import is_unknown
+from rushlight._types.shape_env import Undecided
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
@@ -50,10 +52,16 @@ def check(tracer: Tracer, cond: Any = None, message: Any = None) -> Any:
 
 def noted(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A check as a node of a graph for another backend; ABSENT where it is to be followed."""
-    if not any(isinstance(x, ElementNumber) for x in (*args, *kwargs.values())):
+    given = (*args, *kwargs.values())
+    if function.__name__ == "_check_is_size" and any(map(is_unknown, given)):
+        if len(given) > 1:
+            raise Break("torch._check_is_size with further arguments in a graph for another backend")
+        tracer.is_size(function, given[0])
+        return None
+    if not any(isinstance(x, (ElementNumber, Undecided)) for x in given):
         return ABSENT
     cond, message = (*args, kwargs.get("cond"))[0], (*args[1:], kwargs.get("message"))[0]
-    if len(args) + len(kwargs) > 2 or not isinstance(cond, ElementNumber):
+    if len(given) > 2 or not isinstance(cond, (ElementNumber, Undecided)):
         raise Break("a check with further arguments in a graph for another backend")
     tracer.checked(function, cond, message)
     return None

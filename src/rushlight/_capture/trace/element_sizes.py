@@ -13,7 +13,7 @@ from rushlight._engine.core.tensor import Tensor
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["is_own_loop", "numbers_among", "runs_between"]
+__all__ = ["gives_numbers", "is_own_loop", "numbers_among", "runs_between"]
 
 # Functions of tensors that give Python's objects: what asks these for elements is a break.
 _GIVES_NUMBERS = frozenset((
@@ -36,13 +36,18 @@ def numbers_among(values: Iterable[Any]) -> bool:
     )
 
 
+def gives_numbers(function: Callable[..., Any]) -> bool:
+    """Whether a function of tensors gives Python's objects: what asks it for elements is a break."""
+    if isinstance(function, (type, types.BuiltinFunctionType)) and function.__module__ == "builtins":
+        return True
+    return getattr(function, "__name__", "") in _GIVES_NUMBERS
+
+
 def runs_between(tracer: Tracer, function: Callable[..., Any], given: Sequence[Any]) -> bool:
     """Whether a call whose result has a size that only elements tell runs between two programs, and is no break: users
     ask for that by `capture_dynamic_output_shape_ops`, and by `capture_scalar_outputs` for numbers as sizes.
     """
-    if tracer.settings.backend is not None or getattr(function, "__name__", "") in _GIVES_NUMBERS:
-        return False
-    if isinstance(function, (type, types.BuiltinFunctionType)) and function.__module__ == "builtins":
+    if tracer.settings.backend is not None or gives_numbers(function):
         return False
     if tracer.rec.captures_elements and numbers_among(given):
         return True

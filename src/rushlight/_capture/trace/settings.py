@@ -43,7 +43,8 @@ class Hooks:
 
     `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is
     None, or an operator that must not run on recorded tensors: it is called between two segments.
-    `fake(operator, args, kwargs)` makes tensors like its results.
+    `fake(operator, args, kwargs)` makes tensors like its results.  `sized_by_elements(env, function, args, kwargs)` gives, in a
+    tuple, fake tensors like the results of a function whose sizes elements tell, or None.
 
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
     they are marked alone; `asked` is what the function was compiled with.
@@ -77,6 +78,7 @@ class Hooks:
         self.strict: Callable[[], bool | None] = lambda: None
         self.opaque: Callable[[Any], Any] = lambda function: None
         self.fake: Callable[..., Any] | None = None
+        self.sized_by_elements: Callable[..., Any] | None = None
         self.unsupported: type[Exception] = RuntimeError
         self.fatal: tuple[type[BaseException], ...] = (ConstraintViolationError,)
         self.breaks: dict[int, tuple[Any, str]] = {}

@@ -222,8 +222,12 @@ class ShapeEnv(UnbackedSizes):
 
     def symbols_in(self, number: Any) -> list[str]:
         """The symbols that a number depends on."""
+        return self._symbols_of(self.written(number))
+
+    def _symbols_of(self, text: str) -> list[str]:
+        """The symbols that a text over names depends on."""
         found: dict[str, None] = {}
-        wanted = [self.written(number)]
+        wanted = [text]
         while wanted:
             for name in shape_env.names_in(wanted.pop()):
                 if name in self._lines:
@@ -433,6 +437,16 @@ class _TraceEnv(ShapeEnv):
     def said(self, number: Integer | Real) -> Any:
         """The formula for backends, else the value."""
         return self.shown(number) if self.asked_by_backend else number.pin()
+
+    def fact(self, text: str, holds: bool) -> bool:
+        """As in the base; GuardOnDataDependentSymNode for floats that are made of sizes without a value, but for their
+        being finite.
+        """
+        if self.unbacked_names and any(name in self.unbacked_names for name in self._symbols_of(text)):
+            if text.startswith("(abs("):
+                return True
+            raise shape_env.GuardOnDataDependentSymNode(f"Could not guard on data-dependent expression {text}")
+        return super().fact(text, holds)
 
 
 class NamedSizes(Sizes):

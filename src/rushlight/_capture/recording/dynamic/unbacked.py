@@ -42,6 +42,7 @@ class UnbackedSizes(shape_env.ShapeEnv):
 
     def __init__(self) -> None:
         super().__init__(())
+        self.by_program = False  # whether the program itself asks, through an interpreter of ours
         self.unbacked_names: dict[str, None] = {}
         self._unknown: set[int] = set()  # atoms that depend on such symbols
 
@@ -77,14 +78,14 @@ class UnbackedSizes(shape_env.ShapeEnv):
         if not self.is_unknown(difference.terms):
             return super().sign(difference, wanted)
         found = self._told(difference.terms, wanted)
-        if found is None and _asked_by_operators():
+        if found is None and not self.by_program and _asked_by_operators():
             found = self._in_general(difference.terms, wanted)
         return Undecided(difference, wanted) if found is None else found
 
     def _told(self, terms: Terms, wanted: str) -> bool | None:
         """The answer that holds for all sizes within the bounds; None where there is none."""
         rest, const, flip = shape_env.apart(terms)
-        lo, hi = self._known_bounds(terms)
+        lo, hi = self.known_bounds(terms)
         if wanted == "==":
             excluded = (const if flip else -const) in self._unequal.get(rest, ())
             return True if lo == hi == 0 else False if lo > 0 or hi < 0 or excluded else None
@@ -92,7 +93,7 @@ class UnbackedSizes(shape_env.ShapeEnv):
             return True if hi < 0 else False if lo >= 0 else None
         return True if hi <= 0 else False if lo > 0 else None
 
-    def _known_bounds(self, terms: Terms) -> tuple[float, float]:
+    def known_bounds(self, terms: Terms) -> tuple[float, float]:
         """Bounds of a sum, with what was required of it."""
         rest, const, flip = shape_env.apart(terms)
         lo, hi = self.bounds(rest)
@@ -104,7 +105,7 @@ class UnbackedSizes(shape_env.ShapeEnv):
         """How operators see unknown sizes: as large ones, neither 0 nor 1, beside numbers; and as different from those
         of which it is only known that they are not less, or not more.
         """
-        lo, hi = self._known_bounds(terms)
+        lo, hi = self.known_bounds(terms)
         if lo == 0 or hi == 0:
             return wanted != "==" and hi == 0
         rest, _, flip = shape_env.apart(terms)
@@ -133,6 +134,10 @@ class UnbackedSizes(shape_env.ShapeEnv):
             else:
                 lo = max(lo, at + strict)
         self._ranges[rest] = [lo, hi]
+
+    def text_of(self, number: Integer) -> str:
+        """The formula of a number, whatever was decided of it."""
+        return self.text(number.terms)
 
     def told_condition(self, difference: Integer, wanted: str, held: bool) -> str:
         """A condition as text."""

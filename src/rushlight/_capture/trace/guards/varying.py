@@ -25,6 +25,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.shape_env import LEAST, ConstraintViolationError
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import SpecializationError
 
 __all__ = ["Changes", "Marked", "NOTHING_VARIES", "SizesRead", "Tracing", "Varying"]
 
@@ -110,9 +111,9 @@ class Varying:
         self.named = False  # whether a backend gets a graph with the symbols
         self.names: Sequence[str] = ()  # of the locals that a state begins with, for errors
 
-    def tracing(self) -> Tracing:
-        """What one trace knows of it."""
-        return Tracing(self)
+    def tracing(self, named: bool = False) -> Tracing:
+        """What one trace knows of it; with `named` symbols have PyTorch's names."""
+        return Tracing(self, named or self.named)
 
 
 NOTHING_VARIES = Varying(marks=False)
@@ -213,8 +214,8 @@ _SYMBOLS = (os.path.join("_types", "symbols.py"), os.path.join("_types", "shape_
 class Tracing:
     """The symbolic sizes of one trace, and from where each call reads them."""
 
-    def __init__(self, varying: Varying) -> None:
-        self.varying, self.sizes = varying, NamedSizes() if varying.named else Sizes()
+    def __init__(self, varying: Varying, named: bool) -> None:
+        self.varying, self.sizes = varying, NamedSizes() if named else Sizes()
         self.sizes.env.followed = True
         self.text: Callable[[Source], str] = str  # a source as backends know it
         self.read_number: Callable[[Any], None] = lambda number: None  # who is told of numbers from outside
@@ -274,10 +275,13 @@ class Tracing:
         return varying.all and "__dict__" not in place and (type(x) is Tensor or not (x.is_leaf and x.requires_grad))
 
     def read(self, reads: Reads, space: Mapping[str, Any]) -> SizesRead | None:
-        """The sizes that calls read; None where there are no symbols."""
-        if not self.sizes:
-            return None
+        """The sizes that calls read; None where there are no symbols, or those alone that elements tell."""
         env = self.sizes.env
+        unknown = len(getattr(env, "unbacked_names", ()))
+        if len(env.symbols) == unknown:
+            return None
+        if unknown:
+            raise SpecializationError("sizes that only elements tell beside symbolic ones")
         self.marked.check()
         found = SizesRead(env, reads, list(self.places.values()), space)
         fixed = [k for k in self.dims if env.is_pinned(k)]

@@ -34,9 +34,11 @@ from rushlight._capture.trace.outside import (
 )
 from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._capture.trace.tracer import Tracer
+from rushlight._capture.trace.unknown_sizes import is_unknown
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
+from rushlight._types.shape_env import Undecided
 
 __all__ = ["PLAIN", "Rebuild"]
 
@@ -120,6 +122,10 @@ class Rebuild:
                 raise Unbuildable(f"the class {kind.__name__}, which the function makes at each call", kind)
         if isinstance(value, Device):
             return self.constant(shown(value))
+        if type(value) is Undecided and id(value) not in self.tracer.numbered:
+            raise Unbuildable("a condition on sizes that elements tell, which no node of a graph computes", value)
+        if type(value) is Undecided or is_unknown(value):
+            return self.number(value)
         if is_plain(value) and not isinstance(value, slice):
             return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
         if type(value) is Lazy:
@@ -158,8 +164,8 @@ class Rebuild:
             self.lines.append(f"{name}.{attribute} = {self.value(each)}")
         return name
 
-    def number(self, value: HostNumber) -> str:
-        """A number that the program computes: on the host, or an element of a tensor."""
+    def number(self, value: Any) -> str:
+        """A number that the program computes: on the host, an element of a tensor, or a size that elements tell."""
         tensor = self.tracer.as_output(value) if isinstance(value, ElementNumber) else None
         if tensor is not None:
             return self.variable(f"{self.tensor(tensor)}.item()", value)

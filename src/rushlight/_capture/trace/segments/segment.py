@@ -228,8 +228,8 @@ def _let_vary(tracer: Tracer, varying: Varying, host_number: Callable[..., Any])
     """Take the numbers and sizes that change from call to call as such."""
     outside = tracer.outside
     outside.changing, outside.host_number = varying.numbers, host_number
-    outside.varying = varying.tracing()
-    if varying.named and isinstance(tracer, DocumentingTracer):
+    outside.varying = varying.tracing(isinstance(tracer, DocumentingTracer))
+    if isinstance(tracer, DocumentingTracer):
         tracer.watch_sizes()
     outside.varying.marked.stack = functools.partial(user_stack, tracer)
 
@@ -462,7 +462,7 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     try:
         compiled = tracer.settings.backend(graph_module, examples)
     except Exception as error:
-        if tracer.numbered:
+        if tracer.numbered or env.unbacked_names:
             tracer.settings.numbers = False
             raise SpecializationError(f"the backend takes no numbers of tensors: {error}") from error
         if not any(map(is_symbolic, examples)):

@@ -1,0 +1,134 @@
+"""Graphs for other backends with sizes that only elements tell: PyTorch's nodes, its assertions, and its errors."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tools" / "compiled"), str(ROOT / "tests" / "compiler")]
+from fx_documents import argument_text, target_text  # noqa: E402
+from unknown_size_programs import ROW, UNKNOWN  # noqa: E402
+
+STORED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "fx_documents.json.gz").read_bytes()))
+
+
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    torch._dynamo.reset()
+    with (
+        warnings.catch_warnings(),
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True),
+    ):
+        warnings.simplefilter("ignore", FutureWarning)  # `_check_is_size`
+        yield
+
+
+def compiled_with_nodes(program: Any) -> tuple[Any, list[list[list[str]]]]:
+    """A program compiled for a backend that keeps the nodes it gets, and these."""
+    graphs: list[list[list[str]]] = []
+
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        graphs.append([[n.op, target_text(torch, n.target), n.name, argument_text(n)] for n in gm.graph.nodes])
+        return gm.forward
+
+    return torch.compile(program, backend=backend, fullgraph=True), graphs
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return type(a) is type(b) and all(map(same, a, b))
+    return type(a) is type(b) and (torch.equal(a, b) and a.dtype is b.dtype if isinstance(a, torch.Tensor) else a == b)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_nodes_are_those_of_pytorch(name: str) -> None:
+    program = functools.partial(UNKNOWN[name], torch)
+    compiled, graphs = compiled_with_nodes(program)
+    for row in (ROW, [1, 1, 2], [2, 0, 0]):
+        assert same(compiled(torch.tensor(row)), program(torch.tensor(row)))
+    assert graphs == STORED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("checked_size", [5, 6, 7], "Runtime assertion failed for expression u0 <= 10 on node 'le'"),
+        ("checked_size", [-1, 0, 0], "Runtime assertion failed for expression u0 >= 0 on node 'ge'"),
+        ("checked_number", [0, 0, 1], "Runtime assertion failed for expression u0 >= 2 on node 'ge'"),
+        ("checked_sum", [0, 0, 8], "Runtime assertion failed for expression u0 <= 7 on node 'le'"),
+        ("checked_with_a_message", [0, 0, 1], "too few"),
+        ("asserted", [0, 0, -1], "Expected Tensor with single nonzero value, but got zero"),
+    ],
+)
+def test_assertions_fail_as_in_pytorch(name: str, row: list[int], message: str) -> None:
+    compiled, _ = compiled_with_nodes(functools.partial(UNKNOWN[name], torch))
+    compiled(torch.tensor(ROW))
+    with pytest.raises(RuntimeError) as found:
+        compiled(torch.tensor(row))
+    assert message in str(found.value)
+
+
+def test_a_branch_on_an_unknown_size_is_a_break() -> None:
+    def program(x):
+        found = x[x > 0]
+        try:
+            if found.shape[0] > 1:
+                return found * 2
+        except RuntimeError:
+            return x - 100
+        return x / found.shape[0]
+
+    def halves(x):
+        found = x[x > 0]
+        return found * 2 if found.shape[0] / 2 > 0.5 else x
+
+    for each in (program, halves):
+        for x in (torch.tensor([1.0, 2.0]), torch.tensor([1.0, -2.0]), torch.tensor([3.0, 4.0, 5.0])):
+            assert same(torch.compile(each, backend="eager")(x), each(x))
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="data-dependent"):
+            torch.compile(each, backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_other_shapes_and_backends_that_refuse_unknown_sizes() -> None:
+    def program(x):
+        return (x * 2)[x > 0] + 1, x.sum()
+
+    for backend in ("eager", "aot_eager"):
+        compiled = torch.compile(program, backend=backend)
+        for n in (3, 5, 8, 5):
+            x = torch.arange(float(n)) - 2
+            assert same(compiled(x), program(x))
+
+
+def test_without_the_settings_they_are_breaks() -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False, capture_scalar_outputs=False):
+        for name in ("nonzero", "mask", "checked_size"):
+            with pytest.raises(torch._dynamo.exc.Unsupported):
+                torch.compile(functools.partial(UNKNOWN[name], torch), backend="eager", fullgraph=True)(
+                    torch.tensor(ROW)
+                )
+
+
+def test_gradients_go_through() -> None:
+    def program(w, x):
+        return (w * x)[x > 0].sum()
+
+    compiled, graphs = compiled_with_nodes(program)
+    gradients = []
+    for function in (program, compiled):
+        w = torch.ones(4, requires_grad=True)
+        function(w, torch.arange(4.0) - 1).backward()
+        gradients.append(w.grad)
+    assert same(*gradients)
+    assert len(graphs) == 1
