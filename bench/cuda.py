@@ -17,6 +17,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 import numpy as np  # noqa: E402
 from bench.cuda_kernels import FLAGSHIPS, UNITS, Case, wide  # noqa: E402
+from bench.cuda_models import MODELS  # noqa: E402
 
 Call = Callable[[], Any]
 
@@ -308,7 +310,52 @@ def _ratios(report: Report, ours: str, theirs: str, key: str) -> None:
     for name, values in sections.get(ours, {}).items():
         other = sections.get(theirs, {}).get(name, {})
         if key in values and key in other:
-            report.put("torch's time over ours", name, ratio=other[key] / values[key])
+            report.put(f"torch's time over ours, {key}", name, ratio=other[key] / values[key])
+
+
+def models(report: Report, modules: dict[str, Any]) -> None:
+    """Training steps and decoded words of whole models, as they are and compiled."""
+    for name, build in MODELS.items():
+        for label, module in modules.items():
+            for how in ("eager", "compiled"):
+
+                def one(build: Any = build, module: Any = module, how: str = how) -> dict[str, Any]:
+                    module.cuda.reset_peak_memory_stats()
+                    module.manual_seed(0)
+                    start = time.perf_counter()
+                    call, items = build(module, how == "compiled", report.dry)
+                    call()
+                    module.cuda.synchronize()
+                    first = time.perf_counter() - start
+                    if report.dry:
+                        return {"ran": True}
+                    taken = milliseconds(module, call)
+                    peak = module.cuda.max_memory_allocated() / 1e6
+                    return {"ms": taken, "a second": 1e3 * items / taken, "first s": first, "peak MB": peak}
+
+                report.attempt(f"models {label}", f"{name}, {how}", one)
+                module.cuda.empty_cache()
+    _ratios(report, "models rushlight", "models torch", "ms")
+
+
+def triton_kernels(report: Report, modules: dict[str, Any]) -> None:
+    """Kernels of the Triton language, compiled with empty caches, by us and by Triton."""
+    file = str(ROOT / "bench" / "cuda_triton.py")
+    for label in modules:
+        ours = label == "rushlight"
+        command = [sys.executable, *(["-m", "rushlight"] if ours else []), file, *(["--small"] if report.dry else [])]
+        with tempfile.TemporaryDirectory() as caches:
+            environment = {**os.environ, "RUSHLIGHT_CACHE_DIR": caches, "TRITON_CACHE_DIR": caches}
+            if ours:
+                environment["PYTHONPATH"] = str(ROOT / "src")
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+        for line in done.stdout.splitlines():
+            values = json.loads(line)
+            report.put(f"triton {label}", values.pop("name"), **values)
+        if done.returncode:
+            report.put(f"triton {label}", "process", failed=done.stderr.strip()[-400:])
+    for key in ("cold", "ms"):
+        _ratios(report, "triton rushlight", "triton torch", key)
 
 
 def host_costs(report: Report, modules: dict[str, Any]) -> None:
@@ -440,6 +487,8 @@ def main() -> int:
         "compile": lambda: compile_times(report, device),
         "host": lambda: host_costs(report, modules),
         "rows": lambda: beside(report, modules),
+        "triton": lambda: triton_kernels(report, modules),
+        "models": lambda: models(report, modules),
         "start": lambda: first_steps(report, modules),
     }
     for name, section in sections.items():

@@ -100,3 +100,22 @@ def test_instructions_are_counted() -> None:
     assert done.returncode == 0, done.stderr
     name, count = done.stdout.split()
     assert name == "overhead/add_10" and 1000 < float(count) < 20000
+
+
+def test_page_of_a_run_on_a_card() -> None:
+    page = imported("cuda_page")
+    machine = {"card": "NVIDIA H200", "date": "2027-01-02", "python": "3.12", "torch": "2.13", "triton": None}
+    sections = {
+        "units": {"a": {"right": True}, "b": {"right": False}},
+        "rows rushlight": {"copy": {"ms": 2.0, "GB/s": 4000.0}, "gelu": {"failed": "RuntimeError"}},
+        "rows torch": {"copy": {"ms": 3.0}, "gelu": {"ms": 1.0}},
+    }
+    lines = page.page_of({"machine": machine, "sections": sections})
+    assert lines[1] == "NVIDIA H200, 2027-01-02; torch 2.13, python 3.12. 1 of 2 kernels agree with NumPy; not: b."
+    assert "| copy | 3 ms | 2 ms | 1.50 | 4000 GB/s |" in lines
+    assert "| gelu | 1 ms | failed |  |  |" in lines
+
+    with pytest.raises(ValueError, match="no times"):
+        page.page_of({"machine": {**machine, "card": "NVIDIA H200 (emulated)"}, "sections": sections})
+    with pytest.raises(ValueError, match="no times"):
+        page.page_of({"machine": machine, "sections": {"rows rushlight": {"copy": {"ran": True}}}})
