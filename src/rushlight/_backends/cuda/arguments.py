@@ -30,10 +30,17 @@ class Arguments:
         self.divisible: dict[int, int] = {}
 
     def pointer(self, where: Operand | Memory, name: str, dtype: DType | None = None) -> int:
-        """The number of a parameter that is an address."""
+        """The number of a parameter that is an address: a multiple of 16 but for its offset.  Launches with other addresses
+        take the kernel without that knowledge.
+        """
         to = where.dtype if dtype is None and isinstance(where, Operand) else dtype
         assert to is not None
-        return self._add(Tile(Pointer(to)), where, name)
+        number = self._add(Tile(Pointer(to)), where, name)
+        start = where.offset * where.dtype.itemsize if isinstance(where, Operand) else 0
+        known = gcd(start, _KNOWN)
+        if known > 1:
+            self.divisible[number] = known
+        return number
 
     def integer(self, value: int, name: str, dtype: DType = INT32) -> int | tuple[int]:
         """The number of a parameter, or (value,) for a constant."""

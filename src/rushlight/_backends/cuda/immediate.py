@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.driver.api import slots
 from rushlight._backends.cuda.kernels import word_of
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step
+from rushlight._codegen.blocks import Pointer
+from rushlight._codegen.grid.signature import relaxed
 from rushlight._types.device import Device
 
 if TYPE_CHECKING:
@@ -44,7 +46,10 @@ class Immediate:
             words = [
                 word_of(self._argument(a, held), p.type.element) for a, p in zip(step.arguments, params, strict=True)
             ]
-            self.kernels.get(step.kernel).launch(stream, step.grid, slots(*words))
+            kernel = step.kernel
+            if any(words[i] % by for i, by in kernel.divisible.items()):
+                kernel = relaxed(kernel, [i for i, p in enumerate(params) if isinstance(p.type.element, Pointer)])
+            self.kernels.get(kernel).launch(stream, step.grid, slots(*words))
 
     def _argument(self, given: Any, held: dict[Memory, Any]) -> Any:
         if isinstance(given, Operand):
