@@ -516,3 +516,6 @@ def places_in_the_grid() -> Case:
     flat = (ids[2] * sizes[1] + ids[1]) * sizes[0] + ids[0]
     (out + flat * 64 + b.index(64)).store(ids[0] + ids[1] * 100 + ids[2] * 10000 + b.index(64) * 1000000)
     return Case(finish(b, 2), (3, 4, 5), [np.zeros(60 * 64, np.int32)])
+
+
+from bench import cuda_group_kernels  # noqa: E402, F401  (registers its kernels)

@@ -13,10 +13,12 @@ from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.gemm.product import Epilogue, Place, Prologue
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
+from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS, choose_group_tile
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
+from rushlight._codegen.threads import lower
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.samples import any_dtype
-from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32
+from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, DType
 
 
 @pytest.mark.parametrize("number", range(len(list(PRIMITIVES["dot"].samples()))))
@@ -93,6 +95,53 @@ def test_epilogue_and_prologue() -> None:
             )
         )
         close(device.data[out.memory].view(np.float16).reshape(50, 40), expected.astype(np.float16))
+
+
+def _launches(way: str, dtype: DType, shape: tuple[int, int, int], orders: Any = (None, None), **options: Any) -> Any:
+    """The steps of a product of arrays that begin at aligned addresses."""
+    rows, depth, columns = shape
+    device, holder = Device(), {1: np.uint8, 2: np.uint16, 4: np.float32}[dtype.itemsize]
+    x, y, out = (
+        operand(device, np.zeros(s, h), d, o, "x")
+        for s, d, o, h in (
+            ((rows, depth), dtype, orders[0], holder), ((depth, columns), dtype, orders[1], holder),
+            ((rows, columns), FLOAT32, None, np.float32),
+        )
+    )  # fmt: skip
+    with PRODUCTS.scoped(way):
+        return product_steps(ExternCall("dot", [x, y], [out], {}), x, y, out, **options)
+
+
+def _instructions(kernel: Any, architecture: str = "sm_90a") -> set[str]:
+    return {i.kind for i in lower(kernel, architecture).body.walk()}
+
+
+def test_operands_are_copied_ahead() -> None:
+    """Addresses are known to be aligned, or loads would be of one element and no copy could be asynchronous."""
+    (step,) = _launches("mma", BFLOAT16, (512, 256, 512))
+    assert "copy_async" in _instructions(step.kernel, "sm_80")
+
+
+def test_who_multiplies_by_warpgroups() -> None:
+    e4m3 = BY_NAME["float8_e4m3fn"]
+    wanted = lambda *given, **options: "wgmma" in _instructions(_launches("wgmma", *given, **options)[0].kernel)
+    assert wanted(BFLOAT16, (512, 256, 512)) and wanted(BFLOAT16, (512, 256, 512), ((1, 0), (1, 0)))
+    assert wanted(FLOAT32, (512, 256, 512), (None, (1, 0)), precision="tf32")
+    assert wanted(e4m3, (512, 256, 512), (None, (1, 0))) and not wanted(e4m3, (512, 256, 512))
+    assert not wanted(FLOAT32, (512, 256, 512), (None, (1, 0)), precision="ieee")
+    assert not wanted(BFLOAT16, (512, 252, 512)) and not wanted(BFLOAT16, (48, 256, 512))
+
+
+def test_tiles_of_warpgroups_by_the_model() -> None:
+    """Large products take the widest tile, small ones more blocks."""
+
+    def tile(rows: int, columns: int, depth: int) -> tuple[int, ...]:
+        x = operand(Device(), np.zeros((1, 1), np.uint16), BFLOAT16, None, "x")
+        return choose_group_tile(x, 1, rows, columns, depth)[:3]
+
+    assert tile(8192, 8192, 8192) in ((128, 256, 64), (256, 128, 64))
+    assert tile(1024, 1024, 4096)[0] * tile(1024, 1024, 4096)[1] <= 128 * 128
+    assert tile(64, 4096, 4096)[0] == 64
 
 
 def test_choices_depend_on_the_product_alone() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rushlight._codegen.blocks import BlockMemory, Kernel, interpret, verify
 from rushlight._codegen.threads import lower, twin_text
+from rushlight._codegen.threads.tile_maps import record
 from rushlight._native import jit
 
 __all__ = ["TwinError", "compare", "run_twin"]
@@ -63,6 +64,8 @@ def run_thread_kernel(
         memory.ctypes.data + start - BASE, (*grid, 1, 1)[:3], 0, shared.ctypes.data + -shared.ctypes.data % 64, made.shared, None, BASE,
         at - start, ctypes.addressof(report),
     )  # fmt: skip
+    maps = b"".join(record(*m.of(words), m.box, m.itemsize) for m in made.maps)
+    words += np.frombuffer(maps, np.int64).tolist()
     parameters = (ctypes.c_int64 * max(len(words), 1))(*words)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         code[made.name]

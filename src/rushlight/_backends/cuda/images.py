@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rushlight._base.lazy import require
 from rushlight._codegen.blocks import Kernel
+from rushlight._codegen.threads.tile_maps import TileMap
 from rushlight._native import jit
 from rushlight._native.cache import default_cache
 from rushlight._native.sources import files_below, generator_files, sources_digest
@@ -24,11 +25,12 @@ _SUFFIXED = frozenset({(9, 0), (10, 0), (12, 0)})  # whose own instructions need
 
 
 class Image(NamedTuple):
-    """What the driver loads, the threads of a block, and its bytes of shared memory."""
+    """What the driver loads, the threads of a block, its bytes of shared memory, and the tensor maps that it takes."""
 
     data: bytes
     threads: int
     shared: int
+    maps: tuple[TileMap, ...] = ()
 
 
 def architecture_of(properties: Mapping[str, Any], known: tuple[str, ...]) -> str:
@@ -67,9 +69,10 @@ def _kept(kind: tuple[str, ...], text: str, make: Callable[[], Image]) -> Image:
     data = cache.get(key)
     if data is not None:
         head, _, body = data.partition(b"\n")
-        return Image(body, *json.loads(head))
+        threads, shared, maps = json.loads(head)
+        return Image(body, threads, shared, tuple(TileMap(*m) for m in maps))
     made = make()
-    cache.put(key, json.dumps([made.threads, made.shared]).encode() + b"\n" + made.data)
+    cache.put(key, json.dumps([made.threads, made.shared, made.maps]).encode() + b"\n" + made.data)
     return made
 
 
@@ -77,11 +80,11 @@ def _twin(kernel: Kernel, architecture: str) -> Image:
     threads = require("rushlight._codegen.threads")
     form = threads.lower(kernel, architecture)
     text = threads.twin_text(form, fma=host_target().has("fma"))
-    return Image(jit.compile_object(text, _OPT), form.threads, form.shared)
+    return Image(jit.compile_object(text, _OPT), form.threads, form.shared, tuple(form.maps))
 
 
 def _ptx(kernel: Kernel, architecture: str) -> Image:
     threads = require("rushlight._codegen.threads")
     form = threads.lower(kernel, architecture)
     ptx = require("rushlight._native.nvptx").ptx_of(threads.nvptx_text(form), architecture)
-    return Image(ptx.encode() + b"\0", form.threads, form.shared)
+    return Image(ptx.encode() + b"\0", form.threads, form.shared, tuple(form.maps))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.driver.api import double, single, slots
 from rushlight._backends.cuda.driver.attributes import FUNCTION
 from rushlight._backends.cuda.driver.errors import fail
+from rushlight._backends.cuda.tile_maps import TileMaps
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
 from rushlight._base.lazy import require
@@ -87,17 +88,21 @@ class OrderedLaunch:
 class CompiledKernel(DeviceKernel):
     """A kernel in a module of the driver."""
 
-    __slots__ = ("driver", "function", "shared", "text", "threads")
+    __slots__ = ("driver", "function", "maps", "shared", "text", "threads")
 
     def __init__(self, kernel: Kernel, driver: Any, image: Any) -> None:
         super().__init__(kernel)
         self.driver, self.threads, self.shared, self.text = driver, (image.threads, 1, 1), image.shared, image.data
+        self.maps = TileMaps(driver, image.maps) if image.maps else None
         self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image.data), kernel.name)
         if image.shared > _SHARED:
             driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
 
     def launch(self, stream: int, grid: Grid, words: Any) -> None:
-        self.driver.cuLaunchKernel(self.function, grid, self.threads, self.shared, stream, words)
+        maps = 0
+        if self.maps is not None:
+            words, maps = self.maps.appended(words), len(self.maps.maps)
+        self.driver.cuLaunchKernel(self.function, grid, self.threads, self.shared, stream, words, maps)
 
     def assembly(self) -> str:
         return self.text.decode("utf-8", "replace") if self.text[:4] != b"\x7fELF" else kernel_text(self.kernel)

@@ -138,6 +138,12 @@ class BlockBuilder:
         given = [v for v in (mask, other) if v is not None]
         return self.value("load", pointer, *given, **hints)
 
+    def load_tile(
+        self, pointer: Value, sizes: Sequence[Value], strides: Sequence[Value], starts: Sequence[Value], shape: Sequence[int]
+    ) -> Value:  # fmt: skip
+        """A tile of an array; see `OPS["load_tile"]`."""
+        return self.value("load_tile", pointer, *sizes, *strides, *starts, shape=tuple(shape))
+
     def store(self, pointer: Value, value: Value, mask: Value | None = None, **hints: Any) -> None:
         self.emit("store", pointer, value, *([] if mask is None else [mask]), **hints)
 

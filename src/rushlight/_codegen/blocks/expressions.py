@@ -310,6 +310,13 @@ class TermBuilder(BlockBuilder):
         """a b + c, in c's dtype."""
         return Term(self, self.dot(a.value, b.value, c.value, precision))
 
+    def tile(
+        self, pointer: Term, sizes: Sequence[Term], strides: Sequence[Term], starts: Sequence[Term], shape: Sequence[int]
+    ) -> Term:  # fmt: skip
+        """A tile of an array of such sizes and strides, from `starts` on; 0 outside of the array."""
+        given = ([x.value for x in xs] for xs in (sizes, strides, starts))
+        return Term(self, self.load_tile(pointer.value, *given, shape))
+
     def combine(self, prim: str, x: Term, axis: int) -> Term:
         """Reduced along an axis by a pointwise primitive."""
         region = lambda b, left, right: [b.pointwise(prim, left[0], right[0])]

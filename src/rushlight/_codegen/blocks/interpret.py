@@ -197,6 +197,18 @@ class Program:
         result[mask] = self.memory.load(pointer[mask], dtype)
         return [result]
 
+    def do_load_tile(self, op: Op, pointer: Any, *numbers: Any) -> list[Any]:
+        shape, dtype = op.result.shape, op.result.dtype
+        sizes, strides, starts = (list(map(int, numbers[k * len(shape) : (k + 1) * len(shape)])) for k in range(3))
+        at, inside = np.int64(pointer), np.True_
+        for index, size, stride, start in zip(np.ogrid[tuple(map(slice, shape))], sizes, strides, starts, strict=True):
+            at = at + (index + start) * stride * dtype.itemsize
+            inside = inside & (index + start < size)
+        at, inside = np.broadcast_to(at, shape), np.broadcast_to(inside, shape)
+        result = np.zeros(shape, holder(dtype))
+        result[inside] = self.memory.load(at[inside], dtype)
+        return [result]
+
     def do_store(self, op: Op, pointer: Any, value: Any, mask: Any = None) -> list[Any]:
         if mask is not None:
             pointer, value = pointer[mask], value[mask]

@@ -231,6 +231,21 @@ def _load(types: Types, attributes: Attributes, regions: Sequence[Region]) -> li
     return [result]
 
 
+@operation(
+    "load_tile",
+    "(pointer, sizes..., strides..., starts...): a tile of `shape` of the array at a pointer, from `starts` on, which are not "
+    "negative; 0 outside of the array.  Sizes and strides, in elements, are those of the array, one for each dim.",
+    effect=True,
+)
+def _load_tile(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
+    pointer, shape = types[0], tuple(attributes["shape"])
+    need(isinstance(pointer.element, Pointer) and not pointer.shape, "load_tile", f"{pointer!r} is no scalar pointer")
+    assert isinstance(pointer.element, Pointer)
+    need(len(types) == 1 + 3 * len(shape), "load_tile", f"{len(types) - 1} numbers do not describe {len(shape)} dims")
+    need(all(is_integer(t) and not t.shape for t in types[1:]), "load_tile", "sizes, strides and starts are integers")
+    return [Tile(pointer.element.to, shape)]
+
+
 @operation("store", "(pointer, value[, mask]): writes where the mask is true.", effect=True)
 def _store(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
     pointer, value = types[:2]

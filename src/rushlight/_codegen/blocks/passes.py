@@ -1,4 +1,4 @@
-"""Passes over block kernels: scalars pulled out of tiles, tiles that advance in loops made of scalars that do, common
+"""Passes over block kernels: tiles of arrays by pointers, scalars pulled out of tiles, tiles that advance in loops made of scalars that do, common
 subexpressions, code that loops do not change, code that nobody uses.
 
 `simplified(kernel)` runs all of them on a copy.  Loads stay where they are: memory may change.
@@ -15,6 +15,7 @@ from rushlight._types.dtype import INT64, DType
 
 from .ir import Kernel, Op, Region, Value
 from .ops import OPS
+from .tiles import expand_tiles
 from .types import Pointer, Tile
 
 __all__ = ["copied", "simplified", "without_unused"]
@@ -23,6 +24,7 @@ __all__ = ["copied", "simplified", "without_unused"]
 def simplified(kernel: Kernel) -> Kernel:
     """An equal kernel, after all passes."""
     kernel = copied(kernel)
+    expand_tiles(kernel.body)
     _Scalars().region(kernel.body)
     _hoist(kernel.body)  # what tiles are moved by must be known in front of the loop
     _Induction().region(kernel.body)

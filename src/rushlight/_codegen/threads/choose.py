@@ -8,7 +8,7 @@ so most masks and addresses never move between threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region
 from rushlight._codegen.blocks import Value as TileValue
@@ -26,10 +26,11 @@ from .layout import (
     without_bits,
 )
 
-__all__ = ["SAME_SHAPE", "Layouts", "moved", "required"]
+__all__ = ["PURE", "SAME_SHAPE", "Layouts", "moved", "required"]
 
 # operations whose result has at each place what one place of each operand gives
 SAME_SHAPE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "hint"})
+PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "arange", "splat", "expand_dims", "reshape", "permute", "broadcast"} | {"join", "cat"}  # fmt: skip
 _RENUMBERED = frozenset({"expand_dims", "reshape"})
 _MEMORY = frozenset({"load", "store", "atomic", "atomic_cas"})
 ACCESS_BYTES = 16
@@ -75,8 +76,8 @@ def required(op: Op, layout: Layout) -> Layout | None:
 class Layouts:
     """Layouts of the tiles of one kernel; a tile that has none is free."""
 
-    def __init__(self, kernel: Kernel, capability: int) -> None:
-        self.warps, self.capability = kernel.warps, capability
+    def __init__(self, kernel: Kernel, capability: int, dots: Mapping[Op, Layout] | None = None) -> None:
+        self.warps, self.capability, self.dots = kernel.warps, capability, dots or {}
         self.of: dict[TileValue, Layout] = {}
         self.known = axes_of(kernel)
         self._access: dict[Op, Layout] = {}
@@ -165,6 +166,8 @@ class Layouts:
             return self._access[op]
         if op.kind in ("gather", "histogram"):
             return self.memory(result.shape)
+        if op in self.dots:
+            return self.dots[op]
         if op.kind == "dot":
             form = matrix_layouts.form_of(op, self.capability)
             return matrix_layouts.result_layout(op, form, self.warps) if form else self.memory(result.shape)

@@ -30,6 +30,16 @@ from this one form.
 | print | mask, indices..., number (int64 or float64); `prefix`, `form`: f, d, x, or nothing without a number |
 | copy_async | byte offset, address[, mask]; `buffer`, `bytes`: copies in the background, zeros where the mask is false |
 | copy_commit, copy_wait | closes a group of copies; waits until at most `pending` groups of this thread are open |
+| mbarrier_init | `buffer`, `arrivals`: for each barrier of 8 bytes, how many complete a phase; one thread does it |
+| mbarrier_expect | byte offset; `buffer`, `bytes`: one thread arrives, and the phase waits for so many bytes |
+| mbarrier_arrive | byte offset, condition; `buffer`: one thread of each warp arrives where the condition holds |
+| mbarrier_wait | byte offset, parity; `buffer`: until the phase of this parity is complete |
+| tile_copy | byte offset, barrier's byte offset, places...; `buffer`, `barriers`, `map`: one thread copies a box in the background |
+| wgmma_fence, wgmma_commit | registers are ready for products; closes a group of products |
+| undefined | -> registers that hold anything |
+| wgmma | byte offset, c[, whether c counts] -> registers; `form`, `n`, `a`, `b` (`Side`): warpgroups multiply in the background |
+| wgmma_wait | registers -> the same; `pending`: until at most so many groups of products are open |
+| roles | low, high, step, values... -> values; two bodies, of further warps that copy and of the others, which go on behind |
 """
 
 from __future__ import annotations
@@ -40,6 +50,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight._types.dtype import BOOL, INT32, INT64, DType
+
+from .tile_maps import TileMap
 
 __all__ = [
     "WARP",
@@ -93,10 +105,10 @@ class Value:
 class Buffer:
     """A piece of shared memory; `offset` is set when all pieces of a kernel are laid out."""
 
-    __slots__ = ("offset", "size")
+    __slots__ = ("align", "offset", "size")
 
-    def __init__(self, size: int) -> None:
-        self.size, self.offset = size, 0
+    def __init__(self, size: int, align: int = 128) -> None:
+        self.size, self.offset, self.align = size, 0, align
 
     def __repr__(self) -> str:
         return f"shared[{self.offset}:{self.offset + self.size}]"
@@ -147,10 +159,11 @@ class ThreadKernel:
     """A kernel of the thread form: `body.params` are its arguments, uniform.
 
     `pointers` holds the places of arguments that are addresses; `divisible` is as in the block IR; `shared` is the size of
-    its shared memory in bytes.
+    its shared memory in bytes.  `maps` are the tensor maps that it takes behind its parameters, and `copiers` the warps that
+    it has beside `warps`, for the first body of its `roles`.
     """
 
-    __slots__ = ("body", "divisible", "line", "name", "pointers", "shared", "warps")
+    __slots__ = ("body", "copiers", "divisible", "line", "maps", "name", "pointers", "shared", "warps")
 
     def __init__(
         self,
@@ -163,10 +176,12 @@ class ThreadKernel:
     ) -> None:
         self.name, self.body, self.pointers, self.divisible = name, body, pointers, dict(divisible)
         self.warps, self.line, self.shared = warps, line, 0
+        self.maps: list[TileMap] = []
+        self.copiers = 0
 
     @property
     def threads(self) -> int:
-        return self.warps * WARP
+        return (self.warps + self.copiers) * WARP
 
     @property
     def params(self) -> list[Value]:

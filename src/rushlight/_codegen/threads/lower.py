@@ -6,22 +6,24 @@ or moved between threads (`exchange`).  A tile of one element is a uniform value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region, Tile
 from rushlight._codegen.blocks import Value as TileValue
+from rushlight._codegen.blocks.passes import copied
+from rushlight._codegen.blocks.tiles import expand_tiles
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 
-from .choose import SAME_SHAPE, Layouts, moved, required
+from .choose import PURE, SAME_SHAPE, Layouts, moved, required
 from .exchange import exchange
 from .form import Body, Registers, ThreadBuilder, ThreadKernel, Value
+from .group_products import GroupProduct, find_products
 from .layout import Layout, bits_of
 from .shared import place_shared
+from .tile_maps import TileMap
 
 __all__ = ["Lowering", "LoweringError", "lower"]
-
-PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "arange", "splat", "expand_dims", "reshape", "permute", "broadcast"} | {"join", "cat"}  # fmt: skip
 
 
 class LoweringError(NotImplementedError):
@@ -33,7 +35,12 @@ def lower(kernel: Kernel, architecture: str = "sm_80") -> ThreadKernel:
 
     `architecture`, such as "sm_90a", decides which matrix instructions there are.  LoweringError for what has no form.
     """
-    made = Lowering(kernel, capability_of(architecture)).kernel()
+    capability, products = capability_of(architecture), dict[Op, GroupProduct]()
+    if any(op.kind == "load_tile" for op in kernel.body.walk()):
+        kernel = copied(kernel)
+        products = find_products(kernel) if architecture == "sm_90a" else {}
+        expand_tiles(kernel.body, [s.access.op for found in products.values() for s in (found.a, found.b)])
+    made = Lowering(kernel, capability, products).kernel()
     place_shared(made)
     return made
 
@@ -54,10 +61,12 @@ def thread_dtype(tile: Tile) -> DType:
 class Lowering:
     """The state of lowering one kernel.  `values` holds what is visible, one dictionary for each region."""
 
-    def __init__(self, kernel: Kernel, capability: int) -> None:
-        self.source = kernel
+    def __init__(self, kernel: Kernel, capability: int, products: Mapping[Op, GroupProduct]) -> None:
+        self.source, self.products = kernel, products  # loops that warpgroups do: see `warpgroup`
         _check(kernel)
-        self.layouts = Layouts(kernel, capability)
+        self.layouts = Layouts(kernel, capability, {p.dot: p.layout(kernel.warps) for p in products.values()})
+        self.maps: list[TileMap] = []
+        self.copiers = 0
         self.warps = kernel.warps
         self.values: list[dict[tuple[TileValue, Layout | None], Value]] = [{}]
         self.staged: dict[TileValue, tuple[Any, Value]] = {}  # loads that lie in shared memory: see `pipeline`
@@ -70,7 +79,9 @@ class Lowering:
             self.values[0][param, None] = value
         self.ops(kernel.body)
         pointers = frozenset(i for i, p in enumerate(kernel.params) if isinstance(p.type.element, Pointer))
-        return ThreadKernel(kernel.name, body, pointers, kernel.divisible, kernel.warps, kernel.line)
+        made = ThreadKernel(kernel.name, body, pointers, kernel.divisible, kernel.warps, kernel.line)
+        made.maps, made.copiers = self.maps, self.copiers
+        return made
 
     def ops(self, region: Region) -> None:
         """Lower the operations of a region into the body that is open."""

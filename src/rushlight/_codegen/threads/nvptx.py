@@ -12,9 +12,10 @@ from typing import Any
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_type
 from rushlight._types.dtype import DType
 
-from . import nvptx_memory, nvptx_warp
+from . import nvptx_group, nvptx_memory, nvptx_warp
 from .form import Body, Instruction, ThreadKernel, Value
 from .library import define_library
+from .tile_maps import MAP_BYTES
 
 __all__ = ["NvptxPrinter", "nvptx_text"]
 
@@ -37,24 +38,31 @@ class NvptxPrinter:
         self.label = "entry"
         self.labels = 0
         self.entry: list[str] = []  # what the function begins with
+        self.barrier_threads = 0  # how many meet at a barrier, where it is not all of the block
         self.ptx = 0  # the version of PTX that it needs, times ten, where it is newer than the architecture's first
 
     def text(self) -> str:
         params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params)]
+        params += [
+            f'ptr byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{k}' for k in range(len(self.kernel.maps))
+        ]
         for i, param in enumerate(self.kernel.params):
             self.values[param] = [self._argument(i, param.dtype)]
         self.body(self.kernel.body)
         self.em.lines.append("  ret void")
         self.em.checks.clear()
         define_library(self.module)
-        threads = self.kernel.threads
+        threads, registers = self.kernel.threads, nvptx_group.launch_registers(self.kernel)
+        limits = f'"nvvm.reqntid"="{threads}"' + (f' "nvvm.maxnreg"="{registers}"' if registers else "")
         return "\n".join(
             [
                 *([f"; needs PTX {self.ptx / 10}"] if self.ptx > 80 else []),
                 'target triple = "nvptx64-nvidia-cuda"',
-                "@shared = external addrspace(3) global [0 x i8], align 128" if self.kernel.shared else "",
+                f"@shared = external addrspace(3) global [0 x i8], align {1024 if self.kernel.maps else 128}"
+                if self.kernel.shared
+                else "",
                 str(self.module),
-                f'define ptx_kernel void @{self.kernel.name}({", ".join(params)}) "nvvm.reqntid"="{threads}" {{',
+                f"define ptx_kernel void @{self.kernel.name}({', '.join(params)}) {limits} {{",
                 "entry:",
                 *self.entry,
                 *self.em.lines,
@@ -148,6 +156,28 @@ class NvptxPrinter:
             if handler is None:
                 raise NotImplementedError(f"{instruction.kind} has no form for NVPTX")
             handler(self, instruction)
+
+    def loop(self, body: Body, operands: Sequence[Value]) -> list[list[Parts]]:
+        """A body for each index (low, high, step, values...); the registers of the values after the last turn."""
+        low, high, step = (self.values[x][0] for x in operands[:3])
+        index, params = body.params[0], body.params[1:]
+        head, inside, after, entry = (*(self.new_label(n) for n in ("for", "body", "after")), self.label)
+        start = [[low], *(self.of(x, q.count) for x, q in zip(operands[3:], params, strict=True))]
+        self.jump(head)
+        self.begin(head)
+        places, carried = self.phis([q.type for q in body.params])
+        with self.em.scope():
+            goes = carried[0][0].lt(high, index.dtype.is_signed)
+            self.line(f"br i1 {goes}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.values.update(zip(body.params, carried, strict=True))
+            self.body(body)
+            following = carried[0][0] + step
+            ends = [[following], *(self.of(x, q.count) for x, q in zip(body.yielded, params, strict=True))]
+            self.jump(head)
+            self.close_phis(places, carried, [(entry, start), (self.label, ends)])
+        self.begin(after)
+        return carried[1:]
 
     def results(self, instruction: Instruction, registers: list[Parts]) -> None:
         self.values[instruction.result] = registers
@@ -243,25 +273,7 @@ def _same(p: NvptxPrinter, i: Instruction) -> None:
 
 
 def _for(p: NvptxPrinter, i: Instruction) -> None:
-    low, high, step = (p.values[x][0] for x in i.operands[:3])
-    index = i.bodies[0].params[0]
-    head, inside, after, entry = (*(p.new_label(n) for n in ("for", "body", "after")), p.label)
-    start = [[low], *(p.of(x, r.count) for x, r in zip(i.operands[3:], i.results, strict=True))]
-    p.jump(head)
-    p.begin(head)
-    places, carried = p.phis([index.type, *(r.type for r in i.results)])
-    with p.em.scope():
-        goes = carried[0][0].lt(high, index.dtype.is_signed)
-        p.line(f"br i1 {goes}, label %{inside}, label %{after}")
-        p.begin(inside)
-        p.values.update(zip(i.bodies[0].params, carried, strict=True))
-        p.body(i.bodies[0])
-        following = carried[0][0] + step
-        ends = [[following], *(p.of(x, r.count) for x, r in zip(i.bodies[0].yielded, i.results, strict=True))]
-        p.jump(head)
-        p.close_phis(places, carried, [(entry, start), (p.label, ends)])
-    p.begin(after)
-    p.values.update(zip(i.results, carried[1:], strict=True))
+    p.values.update(zip(i.results, p.loop(i.bodies[0], i.operands), strict=True))
 
 
 def _while(p: NvptxPrinter, i: Instruction) -> None:
@@ -308,5 +320,5 @@ def _if(p: NvptxPrinter, i: Instruction) -> None:
 HANDLERS: dict[str, Callable[[NvptxPrinter, Instruction], None]] = {
     "number": _number, "program_id": _special("ctaid"), "num_programs": _special("nctaid"), "index": _index, "pointwise": _pointwise,
     "multiply_high": _multiply_high, "pick": _pick, "uniform": _same, "for": _for, "while": _while, "if": _if,
-    **nvptx_memory.HANDLERS, **nvptx_warp.HANDLERS,
+    **nvptx_memory.HANDLERS, **nvptx_warp.HANDLERS, **nvptx_group.HANDLERS,
 }  # fmt: skip

@@ -18,6 +18,10 @@ __all__ = ["HANDLERS"]
 
 
 def _barrier(p: NvptxPrinter, i: Instruction) -> None:
+    if p.barrier_threads:
+        name = p.declare("llvm.nvvm.barrier.cta.sync.aligned.count", "void(i32, i32)")
+        p.line(f"call void {name}(i32 1, i32 {p.barrier_threads})")
+        return
     p.line(f"call void {p.declare('llvm.nvvm.barrier.cta.sync.aligned.all', 'void(i32)')}(i32 0)")
 
 

@@ -37,7 +37,7 @@ def place_shared(kernel: ThreadKernel) -> None:
         for low, high in taken:
             if offset + buffer.size <= low:
                 break
-            offset = max(offset, high)
+            offset = -(-max(offset, high) // buffer.align) * buffer.align
         buffer.offset = offset
         placed.append(buffer)
     kernel.shared = max((b.offset + b.size for b in placed), default=0)
@@ -63,7 +63,7 @@ def _spans(body: Body) -> dict[Buffer, tuple[int, int]]:
                 uses.setdefault(instruction.attributes["buffer"], []).append(count)
             for inner in instruction.bodies:
                 visit(inner)
-            if instruction.kind in ("for", "while"):
+            if instruction.kind in ("for", "while", "roles"):
                 loops.append((start, count))
 
     visit(body)

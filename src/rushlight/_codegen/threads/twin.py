@@ -16,7 +16,7 @@ from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_lanes, reg_t
 from rushlight._codegen.scalar.writer import BITS
 from rushlight._types.dtype import BOOL, DType
 
-from . import twin_loops
+from . import twin_group, twin_loops
 from .form import WARP, Body, Instruction, ThreadKernel, Value
 from .twin_matrix import mma_helper
 from .twin_plan import Step, plan
@@ -65,6 +65,7 @@ class TwinPrinter:
         self.label, self.labels = "program", 0
         self.kept: set[Value] = set()
         self.queue = ""
+        self.group_state: Any = None  # of barriers and bulk copies: see `twin_group`
 
     # ***** the function *****
 
@@ -257,6 +258,37 @@ class TwinPrinter:
                     given.append(f"[{value[k] if isinstance(value, tuple) else value}, %{label}]")
                 self.lines[next(position)] = f"  {part} = phi {part.type} {', '.join(given)}"
 
+    # ***** values of loops *****
+
+    def move(self, values: Sequence[Value], targets: Sequence[Value]) -> None:
+        """The registers of values to the places of loop parameters, all at once."""
+        pairs = [(v, t) for v, t in zip(values, targets, strict=True) if not t.uniform]
+        pairs = [(v, t) for v, t in pairs if self.places.get(v) is None or self.places[v] != self.places[t]]
+        pointers = {self.places[t].pointer for _, t in pairs}
+        for n, (value, target) in enumerate(pairs):
+            place = self.places.get(value)
+            if place is not None and place.pointer in pointers:  # it would be overwritten before it is read
+                aside = self.array(value.dtype, value.count)
+                self.copy(value, aside, value.dtype)
+                stand_in = Value(value.type)
+                self.places[stand_in] = aside
+                pairs[n] = (stand_in, target)
+        for value, target in pairs:
+            self.copy(value, self.places[target], target.dtype)
+
+    def make_places(self, values: Sequence[Value]) -> None:
+        for value in values:
+            if not value.uniform:
+                self.places[value] = self.array(value.dtype, value.count)
+
+    def give(self, names: Sequence[Value], values: Sequence[Value]) -> None:
+        """Names for values that lie somewhere already."""
+        for name, value in zip(names, values, strict=True):
+            if value in self.scalars:
+                self.scalars[name] = self.scalars[value]
+            else:
+                self.places[name] = self.places[value]
+
 
 def vector_bytes(dtype: DType) -> int:
     """Bytes of a warp's register in memory."""
@@ -422,7 +454,7 @@ def _nothing(p: TwinPrinter, i: Instruction) -> None:
 _BLOCK = {
     "number": _number, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
     "load": _load, "pick": _pick, "mma": _mma, "uniform": _uniform, "assert": _assert, "barrier": _barrier, "warp_barrier": _nothing,
-    "copy_commit": _copy_commit, "copy_wait": _copy_wait,
+    "copy_commit": _copy_commit, "copy_wait": _copy_wait, **twin_group.GROUP_BLOCK,
 }  # fmt: skip
 
 
@@ -433,44 +465,12 @@ def _uniform_of(values: Sequence[Value], like: Sequence[Value]) -> list[Value]:
     return [v for v, q in zip(values, like, strict=True) if q.uniform]
 
 
-def _move(p: TwinPrinter, values: Sequence[Value], targets: Sequence[Value]) -> None:
-    """The registers of values to the places of loop parameters, all at once."""
-    pairs = [(v, t) for v, t in zip(values, targets, strict=True) if not t.uniform]
-    pairs = [(v, t) for v, t in pairs if p.places.get(v) is None or p.places[v] != p.places[t]]
-    pointers = {p.places[t].pointer for _, t in pairs}
-    for n, (value, target) in enumerate(pairs):
-        place = p.places.get(value)
-        if place is not None and place.pointer in pointers:  # it would be overwritten before it is read
-            aside = p.array(value.dtype, value.count)
-            p.copy(value, aside, value.dtype)
-            stand_in = Value(value.type)
-            p.places[stand_in] = aside
-            pairs[n] = (stand_in, target)
-    for value, target in pairs:
-        p.copy(value, p.places[target], target.dtype)
-
-
-def _make_places(p: TwinPrinter, values: Sequence[Value]) -> None:
-    for value in values:
-        if not value.uniform:
-            p.places[value] = p.array(value.dtype, value.count)
-
-
-def _give(p: TwinPrinter, names: Sequence[Value], values: Sequence[Value]) -> None:
-    """Names for values that lie somewhere already."""
-    for name, value in zip(names, values, strict=True):
-        if value in p.scalars:
-            p.scalars[name] = p.scalars[value]
-        else:
-            p.places[name] = p.places[value]
-
-
 def _for(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
     body = i.bodies[0]
     index, params = body.params[0], body.params[1:]
     low, high, step = (p.scalars[x] for x in i.operands[:3])
-    _make_places(p, params)
-    _move(p, i.operands[3:], params)
+    p.make_places(params)
+    p.move(i.operands[3:], params)
     head, inside, after, entry = p.new_label("for"), p.new_label("body"), p.new_label("after"), p.label
     p.jump(head)
     p.begin(head)
@@ -482,20 +482,20 @@ def _for(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> No
         p.line(f"br i1 {goes}, label %{inside}, label %{after}")
         p.begin(inside)
         p.steps(bodies[0])
-        _move(p, body.yielded, params)
+        p.move(body.yielded, params)
         following = made[0] + step
         p.jump(head)
         start = [low, *(p.scalars[x] for x in _uniform_of(i.operands[3:], params))]
         ends = [following, *(p.scalars[x] for x in _uniform_of(body.yielded, params))]
         p.close_phis(at, made, [(entry, start), (p.label, ends)])
     p.begin(after)
-    _give(p, i.results, params)
+    p.give(i.results, params)
 
 
 def _while(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
     before, after = i.bodies
-    _make_places(p, before.params)
-    _move(p, i.operands, before.params)
+    p.make_places(before.params)
+    p.move(i.operands, before.params)
     head, inside, end, entry = p.new_label("while"), p.new_label("body"), p.new_label("after"), p.label
     p.jump(head)
     p.begin(head)
@@ -504,22 +504,22 @@ def _while(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> 
     p.scalars.update(zip(uniform, made, strict=True))
     p.steps(bodies[0])
     condition = p.scalars[before.yielded[0]]
-    _give(p, after.params, before.yielded[1:])
+    p.give(after.params, before.yielded[1:])
     p.line(f"br i1 {condition}, label %{inside}, label %{end}")
     with p.em.scope():
         p.begin(inside)
         p.steps(bodies[1])
-        _move(p, after.yielded, before.params)
+        p.move(after.yielded, before.params)
         p.jump(head)
         start = [p.scalars[x] for x in _uniform_of(i.operands, before.params)]
         ends = [p.scalars[x] for x in _uniform_of(after.yielded, before.params)]
         p.close_phis(at, made, [(entry, start), (p.label, ends)])
     p.begin(end)
-    _give(p, i.results, before.yielded[1:])
+    p.give(i.results, before.yielded[1:])
 
 
 def _if(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
-    _make_places(p, i.results)
+    p.make_places(i.results)
     labels, join = [p.new_label("then"), p.new_label("else")], p.new_label("join")
     p.line(f"br i1 {p.scalars[i.operands[0]]}, label %{labels[0]}, label %{labels[1]}")
     sources = []
@@ -539,7 +539,7 @@ def _if(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> Non
     p.scalars.update(zip(uniform, made, strict=True))
 
 
-_CONTROL = {"for": _for, "while": _while, "if": _if}
+_CONTROL = {"for": _for, "while": _while, "if": _if, "roles": twin_group.print_roles}
 
 
 def _functions(module: ModuleText) -> str:

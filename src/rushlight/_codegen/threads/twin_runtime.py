@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
-__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "copy_helpers", "load_helper", "store_helper"]  # fmt: skip
+__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "copy_helpers", "load_helper", "space_check", "store_helper"]  # fmt: skip
 
 # results of a twin: the numbers of the CUDA driver's errors
 ILLEGAL, ASSERT, MISALIGNED, RACE = 700, 710, 716, 719
@@ -147,7 +147,7 @@ fine:
 """
 
 
-def _space(module: ModuleText, space: str) -> None:
+def space_check(module: ModuleText, space: str) -> None:
     """The check of addresses, in global or shared memory."""
     if space == "global":
         text = _CHECK.format(space=space, base=48, bytes=56, load_base="load i64, ptr %bp", text="outside")
@@ -236,7 +236,7 @@ def load_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
     """(context, addresses, mask bits[, shadow, first thread], where, other) -> lanes."""
     name, size = f"@rl.load.{space}.{bits}", bits // 8
     if name not in module.definitions:
-        _space(module, space)
+        space_check(module, space)
         vt = f"<32 x i{bits}>"
         each = _race(space, size, 0, races) + (
             f"  %v = load i{bits}, ptr %p, align 1\n  %vp = getelementptr i{bits}, ptr %out, i64 %i\n  store i{bits} %v, ptr %vp\n"
@@ -263,7 +263,7 @@ def store_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
     """(context, addresses, mask bits[, shadow, first thread], where, lanes)."""
     name, size = f"@rl.store.{space}.{bits}", bits // 8
     if name not in module.definitions:
-        _space(module, space)
+        space_check(module, space)
         vt = f"<32 x i{bits}>"
         each = _race(space, size, 1, races) + (
             f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n  store i{bits} %v, ptr %p, align 1\n"
@@ -291,7 +291,7 @@ def atomic_helper(module: ModuleText, name: str, bits: int, space: str, update: 
     i{bits} %new of %old and %v.
     """
     if name not in module.definitions:
-        _space(module, space)
+        space_check(module, space)
         vt, size = f"<32 x i{bits}>", bits // 8
         each = _race(space, size, 2, races) + (
             f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n"
@@ -326,7 +326,7 @@ def cas_helper(module: ModuleText, bits: int) -> str:
     """(context, addresses, mask bits, where, expected, lanes) -> what was before."""
     name = f"@rl.cas.{bits}"
     if name not in module.definitions:
-        _space(module, "global")
+        space_check(module, "global")
         vt, size = f"<32 x i{bits}>", bits // 8
         each = (
             f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n"
@@ -507,8 +507,8 @@ done:
 def copy_helpers(module: ModuleText, capacity: int, races: bool) -> None:
     """`@rl.copy.issue` and `@rl.copy.wait` on a queue of so many entries (a power of two) of 48 bytes, after 64 bytes."""
     if "@rl.copy.issue" not in module.definitions:
-        _space(module, "global")
-        _space(module, "shared")
+        space_check(module, "global")
+        space_check(module, "shared")
         call = "  call void @rl.race(ptr %ctx, ptr %shadow, i64 %to, i64 %size, i32 %who32, i32 1, ptr %where)\n"
         module.definitions["@rl.copy.issue"] = _COPIES.format(mask=capacity - 1, race=call if races else "")
         module.declarations["@llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"

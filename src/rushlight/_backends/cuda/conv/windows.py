@@ -149,6 +149,9 @@ class WindowsKernel(ProductKernel):
         self.x, self.w, self.geometry = x, w, geometry
         super().__init__(product, tile, splits, epilogue, (None, None))
 
+    def wants_tiles(self, prologues: Any) -> bool:
+        return False  # the windows are no array
+
     def declare_loads(self) -> tuple[Loads, Loads]:
         x, g = self.x, self.geometry
         channels_inner = x.strides[2] == 1 and x.shape[2] > 1

@@ -299,9 +299,11 @@ class Driver:
         self._lacks("cuOccupancyMaxActiveBlocksPerMultiprocessor")
 
     def cuLaunchKernel(
-        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any, maps: int = 0
     ) -> None:  # fmt: skip
-        """Run a kernel; `parameters` is an array of `c_int64`, one word a parameter (see `slots`)."""
+        """Run a kernel; `parameters` is an array of `c_int64`, one word a parameter (see `slots`), then 16 for each of `maps`
+        tensor maps.
+        """
         self._lacks("cuLaunchKernel")
 
     def cuLaunchKernelEx(

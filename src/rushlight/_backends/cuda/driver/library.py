@@ -372,9 +372,9 @@ class LibraryDriver(Driver):
         return int(self._made("cuOccupancyMaxActiveBlocksPerMultiprocessor", _int, function, threads, shared_bytes))
 
     def cuLaunchKernel(
-        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any, maps: int = 0
     ) -> None:  # fmt: skip
-        pointers = _pointers(parameters)
+        pointers = _pointers(parameters, maps)
         self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, pointers, None)
 
     def cuLaunchKernelEx(
@@ -459,7 +459,8 @@ class LibraryDriver(Driver):
         self._call("cuProfilerStop")
 
 
-def _pointers(parameters: Any) -> Any:
-    """The array of pointers to each word, as `cuLaunchKernel` takes it."""
-    first = ctypes.addressof(parameters)
-    return (_pointer * max(len(parameters), 1))(*[first + 8 * i for i in range(len(parameters))])
+def _pointers(parameters: Any, maps: int = 0) -> Any:
+    """The array of pointers to each word, then to each tensor map, as `cuLaunchKernel` takes it."""
+    first, words = ctypes.addressof(parameters), len(parameters) - 16 * maps
+    places = [first + 8 * i for i in range(words)] + [first + 8 * words + 128 * k for k in range(maps)]
+    return (_pointer * max(len(places), 1))(*places)

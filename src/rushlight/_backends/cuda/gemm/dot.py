@@ -12,6 +12,7 @@ from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, p
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
 from rushlight._backends.cuda.gemm.vector import vector_launch
+from rushlight._backends.cuda.gemm.warpgroups import choose_group_tile, wants_groups
 from rushlight._backends.cuda.program.steps import Operand, Step
 from rushlight._schedule.library import CallForm
 from rushlight._types.layout import numel
@@ -55,10 +56,13 @@ def product_steps(
     plain = all(p is None for p in prologues)
     if plain and not dtype.is_complex and 1 in (rows, columns) and tile is None:
         return [_vector(a, b, out, sums, epilogue)]
+    precision = precision or float32_precision()
+    if tile is None and plain and wants_groups(a, b, sums, precision):
+        tile = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth)
     tile = tile or choose_tile(a.dtype, sums, numel(tuple(batch)), rows, columns)
     splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
     store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)
-    product = Product(a, b, out, sums, precision or float32_precision())
+    product = Product(a, b, out, sums, precision)
     if splits == 1:
         return [product_launch(product, tile, 1, store, prologues)]
     return _in_parts(call, product, tile, splits, store, prologues)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.arguments import Arguments, Array, Batch, as_reals
 from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.cuda.gemm.warpgroups import TileLoads, wants_groups
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, INT32, DType
@@ -113,13 +114,26 @@ class ProductKernel:
             self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
         ]
         self.items = Batch(self.arguments, batch)
-        self.left, self.right = self.declare_loads()
+        self.tiled = tile.depth * product.a.dtype.itemsize == 128 and self.wants_tiles(prologues)
+        self.left, self.right = self.declare_tiles() if self.tiled else self.declare_loads()
         self.emit = epilogue.declare(self.arguments)
         self.prologues = [None if p is None else p.declare(self.arguments) for p in prologues]
 
     def declare_loads(self) -> tuple[Loads, Loads]:
         """Where tiles of the operands come from."""
         return Loads(self.arguments, self.product.a, "a", 1), Loads(self.arguments, self.product.b, "b", 0)
+
+    def wants_tiles(self, prologues: Sequence[Prologue | None]) -> bool:
+        """Whether bulk copies and warpgroups do it."""
+        p = self.product
+        return all(x is None for x in prologues) and wants_groups(p.a, p.b, p.sums, p.precision)
+
+    def declare_tiles(self) -> tuple[TileLoads, TileLoads]:
+        """The operands as arrays whose tiles are loaded."""
+        rows, columns, depth = self.sizes
+        batch = self.items.counts
+        a = TileLoads(self.arguments, self.product.a, "a", 1, [*batch, rows, depth])
+        return a, TileLoads(self.arguments, self.product.b, "b", 0, [*batch, depth, columns])
 
     # ***** where a program works *****
 
@@ -136,6 +150,7 @@ class ProductKernel:
         within = number % group
         row = (first + within % height) * self.tile.rows
         column = (within // height) * self.tile.columns
+        self.corner = row, column
         r, c = (row + b.index(self.tile.rows))[:, None], (column + b.index(self.tile.columns))[None, :]
         inside = None
         if not self.even[0]:
@@ -176,9 +191,11 @@ class ProductKernel:
         place = self.place(b)
         rows, columns, depth = (self.arguments.term(b, n) for n in self.sizes)
         low, self.end = self._part(b, depth)
-        left, right = (
-            loads.base(b, place.batch, outer) for loads, outer in ((self.left, place.rows), (self.right, place.columns))
-        )
+        if not self.tiled:
+            left, right = (
+                loads.base(b, place.batch, outer)
+                for loads, outer in ((self.left, place.rows), (self.right, place.columns))
+            )
         row_mask = None if self.even[0] else (place.rows < rows)
         column_mask = None if self.even[1] else (place.columns < columns)
         real = product.sums.to_real()
@@ -187,6 +204,8 @@ class ProductKernel:
         zeros = [b.number(0, real, shape) for _ in range(count)]
 
         def turn(k: Term, *sums: Term) -> list[Term]:
+            if self.tiled:
+                return self._multiplied(b, *self._tiles(b, place.batch, k), sums)
             x = self.loaded(b, self.left, left, k, row_mask, 0, place)
             y = self.loaded(b, self.right, right, k, column_mask, 1, place)
             return self._multiplied(b, x, y, sums)
@@ -203,6 +222,12 @@ class ProductKernel:
         rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
         tiles = -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
         return Launch(self.build(), (tiles, self.splits), self.arguments.values)
+
+    def _tiles(self, b: TermBuilder, batch: tuple[Term, ...], k: Term) -> tuple[list[Term], list[Term]]:
+        """The tiles of both operands at a turn."""
+        (row, column), tile = self.corner, self.tile
+        left = self.left.load(b, (*batch, row, k), (tile.rows, tile.depth))
+        return [left], [self.right.load(b, (*batch, k, column), (tile.depth, tile.columns))]
 
     def _with_split(self, b: TermBuilder, batch: tuple[Term, ...]) -> tuple[Term, ...]:
         """Parts of the inner dim are a first dim of what is stored."""
@@ -235,7 +260,9 @@ class ProductKernel:
     def _name(self) -> str:
         p = self.product
         kinds = f"{p.a.dtype.abbr}_{p.b.dtype.abbr}_{p.sums.abbr}"
-        return f"product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
+        return (
+            f"{'grouped_' if self.tiled else ''}product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
+        )
 
 
 def product_launch(

@@ -11,6 +11,7 @@ from rushlight._backends.cuda.driver.api import Extent
 from rushlight._backends.cuda.driver.attributes import DEVICE, FUNCTION, LAUNCH, POINTER
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
+from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded
 from rushlight._backends.cuda.driver.emulated.work import IPC, EmulatedWork, one_at_a_time
 from rushlight._backends.cuda.driver.errors import CudaError, fail
 
@@ -229,9 +230,15 @@ class EmulatedDriver(EmulatedWork):
         return min(32, 2048 // max(threads, 1), shared)
 
     def cuLaunchKernel(
-        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any, maps: int = 0
     ) -> None:  # fmt: skip
         self._launch(function, grid, block, shared_bytes, stream, parameters)
+
+    def cuTensorMapEncodeTiled(
+        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int],
+        steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> bytes:  # fmt: skip
+        return encoded(kind, address, sizes, strides, box, steps, swizzle)
 
     def cuLaunchKernelEx(
         self,

@@ -1,0 +1,42 @@
+"""Tensor maps of the emulated driver: what the real one refuses is refused, the rest becomes a record that twins read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight._backends.cuda.driver.errors import fail
+from rushlight._codegen.threads.tile_maps import MOST_DIMS, record
+
+__all__ = ["encoded"]
+
+_CALL = "cuTensorMapEncodeTiled"
+_SWIZZLE_128 = 3
+_ITEM_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}  # by kind of element
+
+
+def encoded(
+    kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], steps: Sequence[int], swizzle: int
+) -> bytes:  # fmt: skip
+    """The record of a tensor map; CUDA_ERROR_INVALID_VALUE for what no map can describe."""
+    item = _ITEM_BYTES.get(kind, 0)
+    checks = [
+        (item > 0, f"no kind of element {kind}"),
+        (
+            1 <= len(sizes) <= MOST_DIMS and len(sizes) == len(box) == len(steps) == len(strides) + 1,
+            f"{len(sizes)} dims",
+        ),
+        (address % 16 == 0, f"the address {address:#x} is no multiple of 16"),
+        (all(0 < n <= 1 << 32 for n in sizes), f"sizes {list(sizes)}"),
+        (all(s % 16 == 0 and 0 < s < 1 << 40 for s in strides), f"strides of {list(strides)} bytes"),
+        (all(0 < n <= 256 for n in box), f"a box of {list(box)}"),
+        (all(n == 1 for n in steps), f"steps {list(steps)}"),
+        (swizzle == _SWIZZLE_128, f"the swizzle {swizzle}, which is not emulated"),
+        (
+            bool(box) and 0 < box[0] * item <= 128 and box[0] * item % 16 == 0,
+            f"a box of {list(box)} for a swizzle of 128 bytes",
+        ),
+    ]
+    for good, what in checks:
+        if not good:
+            fail("CUDA_ERROR_INVALID_VALUE", _CALL, what)
+    return record(address, sizes, strides, box, item)

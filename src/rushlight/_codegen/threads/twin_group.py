@@ -1,0 +1,238 @@
+"""Bulk copies, barriers in memory and products of warpgroups in the twin: one legal order of what the hardware does at once.
+
+The warps that copy run ahead as far as barriers let them, before each turn of those that multiply.  A copy lands when its
+barrier is waited for, as late as it may; until then its bytes are unusable, and who reads them is reported.  So is a copy into
+bytes that products may still read, and a wait that nothing ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rushlight._codegen.scalar import Val
+
+from .form import Body, Instruction, Value
+from .group_products import GROUP, Side
+from .tile_maps import MAP_BYTES
+from .twin_group_runtime import ENTRY_BYTES, declare_group, wgmma_helper
+from .twin_plan import Step
+
+if TYPE_CHECKING:
+    from .twin import TwinPrinter
+
+__all__ = ["GROUP_BLOCK", "print_roles"]
+
+
+class GroupState:
+    """Pointers to memory of the twin: barriers (32 bytes each), copies that have not landed, and what became of each 16 bytes."""
+
+    def __init__(self, p: TwinPrinter, init: Instruction) -> None:
+        declare_group(p.module)
+        barriers = len(init.attributes["arrivals"])
+        copies = [i for i in p.kernel.body.walk() if i.kind == "tile_copy"]
+        self.barriers = p.reserve(32 * barriers)
+        self.queue = p.reserve(64 + ENTRY_BYTES * len(copies) * (barriers // 2 + 1))
+        self.chunk_bytes = (
+            64 + p.kernel.shared
+        )  # the open group of products and the last that is done, then 16 bytes for 16
+        self.chunks = p.reserve(self.chunk_bytes)
+
+
+def _state(p: TwinPrinter) -> GroupState:
+    if p.group_state is None:
+        init = next(i for i in p.kernel.body.walk() if i.kind == "mbarrier_init")
+        p.group_state = GroupState(p, init)
+    return p.group_state
+
+
+def _wide(p: TwinPrinter, x: Value) -> Val:
+    return p.scalars[x].to("i64")
+
+
+def _mbarrier_init(p: TwinPrinter, i: Instruction) -> None:
+    state = _state(p)
+    p.line(f"store i64 0, ptr {state.queue}")
+    p.line(f"call void @llvm.memset.p0.i64(ptr {state.chunks}, i8 0, i64 {state.chunk_bytes}, i1 false)")
+    p.line(f"store i64 1, ptr {state.chunks}")
+    for k, count in enumerate(i.attributes["arrivals"]):
+        at = p.effect(f"getelementptr i8, ptr {state.barriers}, i64 {32 * k}")
+        p.line(f"call void @rl.mbar.init(ptr {at}, i64 {count})")
+
+
+def _barrier(p: TwinPrinter, x: Value) -> str:
+    """The state of a barrier at a byte offset."""
+    at = _wide(p, x) * 4
+    return str(p.effect(f"getelementptr i8, ptr {_state(p).barriers}, i64 {at}"))
+
+
+def _mbarrier_expect(p: TwinPrinter, i: Instruction) -> None:
+    p.line(
+        f"call void @rl.mbar.expect(ptr %ctx, ptr {_barrier(p, i.operands[0])}, i64 {i.attributes['bytes']}, ptr {p.where(i)})"
+    )
+
+
+def _mbarrier_arrive(p: TwinPrinter, i: Instruction) -> None:
+    """All warps at once."""
+    count = p.one.emit(f"select i1 {p.scalars[i.operands[1]]}, i64 {p.kernel.warps}, i64 0", "i64")
+    p.line(f"call void @rl.mbar.arrive(ptr %ctx, ptr {_barrier(p, i.operands[0])}, i64 {count}, ptr {p.where(i)})")
+
+
+def _mbarrier_wait(p: TwinPrinter, i: Instruction) -> None:
+    state = _state(p)
+    p.line(
+        f"call void @rl.mbar.wait(ptr %ctx, ptr {_barrier(p, i.operands[0])}, i64 {_wide(p, i.operands[1])}, ptr {state.queue}, "
+        f"ptr {state.chunks}, ptr {p.where(i)})"
+    )
+
+
+def _tile_copy(p: TwinPrinter, i: Instruction) -> None:
+    state = _state(p)
+    to = _wide(p, i.operands[0]) + i.attributes["buffer"].offset
+    places = [str(_wide(p, x)) for x in i.operands[2:]]
+    places += ["0"] * (5 - len(places))
+    at = 8 * len(p.kernel.params) + MAP_BYTES * i.attributes["map"]
+    record = p.effect(f"getelementptr i8, ptr %params, i64 {at}")
+    p.line(
+        f"call void @rl.tile.issue(ptr %ctx, ptr {state.queue}, ptr {state.chunks}, ptr {record}, {', '.join(f'i64 {x}' for x in places)}, "
+        f"i64 {to}, i64 {i.attributes['bytes']}, ptr {_barrier(p, i.operands[1])}, ptr {p.where(i)})"
+    )
+
+
+def _wgmma_commit(p: TwinPrinter, i: Instruction) -> None:
+    at = _state(p).chunks
+    old = p.effect(f"load i64, ptr {at}", "i64")
+    p.line(f"store i64 {p.effect(f'add i64 {old}, 1', 'i64')}, ptr {at}")
+
+
+def _wgmma_wait(p: TwinPrinter, i: Instruction) -> None:
+    """Groups before the last `pending` ones that were closed are done."""
+    at = _state(p).chunks
+    open_group = p.effect(f"load i64, ptr {at}", "i64")
+    done = p.effect(f"sub i64 {open_group}, {1 + i.attributes['pending']}", "i64")
+    p.line(f"store i64 {done}, ptr {p.effect(f'getelementptr i8, ptr {at}, i64 8')}")
+    p.places[i.result] = p.places[i.operands[0]]
+
+
+def _descriptor(p: TwinPrinter, i: Instruction, slot: Val, side: Side, group: int) -> str:
+    at = slot + (
+        i.attributes["buffer"].offset + side.start + sum(a for k, a in enumerate(side.groups) if group >> k & 1)
+    )
+    low = (at & 0x3FFFF).lshr(4)
+    return str(low | side.descriptor())
+
+
+def _wgmma(p: TwinPrinter, i: Instruction) -> None:
+    n, state, dtype = i.attributes["n"], _state(p), i.result.dtype
+    a, b = (i.attributes[side] for side in "ab")
+    helper = wgmma_helper(p.module, i.attributes["form"], n, (a.dense_k, b.dense_k), p.em.fma_hardware)
+    held, target = i.operands[1], p.array(dtype, i.result.count)
+    place = p.array(dtype, held.count)
+    p.copy(held, place, dtype)
+    slot = _wide(p, i.operands[0])
+    counts = str(p.scalars[i.operands[2]]) if len(i.operands) > 2 else "true"
+    for group in range(p.kernel.warps // GROUP):
+        source, result = (p.address(x, dtype, str(GROUP * group), "0") for x in (place, target))
+        first, second = (_descriptor(p, i, slot, side, group) for side in (a, b))
+        p.line(
+            f"call void {helper}(ptr %ctx, ptr {state.chunks}, i64 {first}, i64 {second}, ptr {source}, ptr {result}, i1 {counts}, "
+            f"ptr {p.where(i)})"
+        )
+    p.places[i.result] = target
+
+
+def _undefined(p: TwinPrinter, i: Instruction) -> None:
+    p.places[i.result] = p.array(i.result.dtype, i.result.count)
+
+
+def _nothing(p: TwinPrinter, i: Instruction) -> None:
+    """Registers are what they are."""
+
+
+GROUP_BLOCK = {
+    "mbarrier_init": _mbarrier_init, "mbarrier_expect": _mbarrier_expect, "mbarrier_arrive": _mbarrier_arrive,
+    "mbarrier_wait": _mbarrier_wait, "tile_copy": _tile_copy, "wgmma": _wgmma, "wgmma_fence": _nothing, "wgmma_commit": _wgmma_commit,
+    "wgmma_wait": _wgmma_wait, "undefined": _undefined,
+}  # fmt: skip
+
+
+# ***** warps that copy, and warps that multiply *****
+
+
+class Turns:
+    """The copying warps within a loop over turns of the others: as many turns as barriers allow."""
+
+    def __init__(self, p: TwinPrinter, body: Body, steps: Sequence[Step]) -> None:
+        self.p, self.body, self.steps = p, body, steps
+        self.at, self.outer = p.phis(body.params)  # where they are at the begin of a turn
+
+    def ahead(self, high: Val, step: Val) -> list[Val]:
+        """Print the turns; gives where they are afterwards, in the block that is open."""
+        p, before = self.p, self.p.label
+        ahead, attempt, goes_on = (p.new_label(n) for n in ("ahead", "attempt", "stops"))
+        p.jump(ahead)
+        p.begin(ahead)
+        at, now = p.phis(self.body.params)
+        p.scalars.update(zip(self.body.params, now, strict=True))
+        signed = self.body.params[0].dtype.is_signed
+        more = p.effect(f"icmp {'slt' if signed else 'ult'} {now[0].type} {now[0]}, {high}", "i1")
+        p.line(f"br i1 {more}, label %{attempt}, label %{goes_on}")
+        p.begin(attempt)
+        with p.em.scope():
+            self._turn(goes_on)
+            following = [now[0] + step, *(p.scalars[x] for x in self.body.yielded)]
+            p.jump(ahead)
+            p.close_phis(at, now, [(before, self.outer), (p.label, following)])
+        p.begin(goes_on)
+        return now
+
+    def _turn(self, goes_on: str) -> None:
+        """One turn; where its first wait would not end at once, it does not begin."""
+        p, tried = self.p, False
+        for step in self.steps:
+            first = step.instructions[0]
+            if first.kind == "mbarrier_wait" and not tried:
+                tried, issue = True, p.new_label("issue")
+                parity = _wide(p, first.operands[1])
+                done = p.effect(f"call i1 @rl.mbar.test(ptr {_barrier(p, first.operands[0])}, i64 {parity})", "i1")
+                p.line(f"br i1 {done}, label %{issue}, label %{goes_on}")
+                p.begin(issue)
+                continue
+            if not tried and first.kind not in ("number", "pointwise"):
+                raise NotImplementedError(f"{first.kind} in front of the wait with which a turn of copies begins")
+            p.steps([step])
+
+
+def print_roles(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
+    carried = i.attributes["carried"]
+    copying, multiplying = i.bodies
+    low, high, step = (p.scalars[x] for x in i.operands[:3])
+    first, start = i.operands[3 : 3 + carried], i.operands[3 + carried :]
+    index, params = multiplying.params[0], multiplying.params[1:]
+    p.make_places(params)
+    p.move(start, params)
+    head, inside, after, entry = (*(p.new_label(n) for n in ("roles", "body", "after")), p.label)
+    p.jump(head)
+    p.begin(head)
+    uniform = [index, *(q for q in params if q.uniform)]
+    at, made = p.phis(uniform)
+    turns = Turns(p, copying, bodies[0])
+    p.scalars.update(zip(uniform, made, strict=True))
+    with p.em.scope():
+        goes = p.one.emit(f"icmp {'slt' if index.dtype.is_signed else 'ult'} {low.type} {made[0]}, {high}", "i1")
+        p.line(f"br i1 {goes}, label %{inside}, label %{after}")
+        p.begin(inside)
+        now = turns.ahead(high, step)
+        with p.em.scope():
+            p.steps(bodies[1])
+            p.move(multiplying.yielded, params)
+            ends = [
+                made[0] + step,
+                *(p.scalars[x] for x, q in zip(multiplying.yielded, params, strict=True) if q.uniform),
+            ]
+            p.jump(head)
+        begins = [low, *(p.scalars[x] for x, q in zip(start, params, strict=True) if q.uniform)]
+        p.close_phis(at, made, [(entry, begins), (p.label, ends)])
+        p.close_phis(turns.at, turns.outer, [(entry, [low, *(p.scalars[x] for x in first)]), (p.label, now)])
+    p.begin(after)
+    p.give(i.results, params)

@@ -1,0 +1,182 @@
+"""Products by warpgroups (`wgmma`, sm_90a): operands come by bulk copies (TMA) into a ring in shared memory.
+
+Further warps copy: they wait until a slot is free, say how many bytes will come, and start the copies.  The other warps wait for
+the bytes, multiply in the background, and free the slot of the turn before when its products are done.
+"""
+
+from __future__ import annotations
+
+from rushlight._codegen.blocks import Op
+from rushlight._types.dtype import BOOL, INT32
+
+from .form import Buffer, Registers, Value
+from .group_products import GROUP, ROW_BYTES, GroupProduct, is_zero, tile_map
+from .layout import Layout, bits_of
+from .lower import HANDLERS, Lowering
+
+__all__: list[str] = []
+
+MOST_SHARED = 232448 - 1024  # bytes of a block, less what barriers take
+
+
+class _Ring:
+    """Slots for the tiles of some turns, and two barriers for each: the bytes are there; the slot is free."""
+
+    def __init__(self, lo: Lowering, product: GroupProduct) -> None:
+        self.lo, self.product = lo, product
+        self.slot_bytes = product.a.nbytes + product.b.nbytes
+        self.stages = max(1, min(lo.source.stages, MOST_SHARED // self.slot_bytes))
+        self.buffer = Buffer(self.stages * self.slot_bytes, 1024)
+        self.barriers = Buffer(16 * self.stages)
+        self.from_zeros = is_zero(product.loop.operands[3])
+        self.maps = [tile_map(lo.source, s) for s in (product.a, product.b)]
+
+    def start(self) -> None:
+        arrivals = (1,) * self.stages + (self.lo.warps,) * self.stages
+        self.lo.b.emit("mbarrier_init", [], [], buffer=self.barriers, arrivals=arrivals, ring=True)
+        self.lo.b.emit("barrier", [], [])
+
+    def barrier(self, slot: Value, free: bool) -> Value:
+        place = self._times(slot, 8)
+        return self._plus(place, 8 * self.stages) if free else place
+
+    def at(self, slot: Value) -> Value:
+        return self._times(slot, self.slot_bytes)
+
+    def following(self, slot: Value, parity: Value) -> tuple[Value, Value]:
+        """Slot and parity of the next turn."""
+        b = self.lo.b
+        wraps = b.pointwise("eq", slot, b.number(self.stages - 1, INT32), dtype=BOOL)
+        after = b.pointwise("select", wraps, b.number(0, INT32), self._plus(slot, 1), dtype=INT32)
+        turned = b.pointwise("bitwise_xor", parity, b.number(1, INT32))
+        return after, b.pointwise("select", wraps, turned, parity, dtype=INT32)
+
+    def _times(self, x: Value, by: int) -> Value:
+        return self.lo.b.pointwise("mul", x, self.lo.b.number(by, INT32))
+
+    def _plus(self, x: Value, by: int) -> Value:
+        return self.lo.b.pointwise("add", x, self.lo.b.number(by, INT32)) if by else x
+
+    # ***** the warps that copy *****
+
+    def produce(self, index: Value, slot: Value, parity: Value) -> list[Value]:
+        b, region = self.lo.b, self.product.loop.regions[0]
+        free, full = self.barrier(slot, True), self.barrier(slot, False)
+        one = b.pointwise("bitwise_xor", parity, b.number(1, INT32))
+        b.emit("mbarrier_wait", [free, one], [], buffer=self.barriers, ring=True)
+        b.emit("mbarrier_expect", [full], [], buffer=self.barriers, bytes=self.slot_bytes, ring=True)
+        self.lo.values.append({})
+        self.lo.put(region.params[0], index)
+        at = self.at(slot)
+        for number, source in enumerate((self.product.a, self.product.b)):
+            starts = [self._int32(self.lo.uniform(source.access.starts[d])) for d in source.order]
+            first = self.product.a.nbytes if number else 0
+            for box in range(source.boxes):
+                place = self._plus(at, first + box * source.box_rows * ROW_BYTES)
+                along = self._plus(starts[0], box * (ROW_BYTES // source.dtype.itemsize))
+                b.emit(
+                    "tile_copy", [place, full, along, *starts[1:]], [], buffer=self.buffer, barriers=self.barriers, map=number,
+                    bytes=source.box_rows * ROW_BYTES, ring=True,
+                )  # fmt: skip
+        self.lo.values.pop()
+        return list(self.following(slot, parity))
+
+    def _int32(self, x: Value) -> Value:
+        return x if x.dtype is INT32 else self.lo.b.pointwise("convert", x, dtype=INT32, params={"dtype": INT32})
+
+    # ***** the warps that multiply *****
+
+    def consume(self, index: Value, low: Value, held: Value, slot: Value, parity: Value, last: Value) -> list[Value]:
+        b = self.lo.b
+        b.emit("mbarrier_wait", [self.barrier(slot, False), parity], [], buffer=self.barriers, ring=True)
+        b.emit("wgmma_fence", [], [])
+        begun = b.pointwise("ne", index, low, dtype=BOOL)
+        held = self.multiply(held, self.at(slot), begun)
+        b.emit("wgmma_commit", [], [])
+        held = self.wait(held, 1)
+        b.emit("mbarrier_arrive", [self.barrier(last, True), begun], [], buffer=self.barriers, ring=True)
+        return [held, *self.following(slot, parity), slot]
+
+    def wait(self, held: Value, pending: int) -> Value:
+        return self.lo.b.emit("wgmma_wait", [held], [held.type], pending=pending).result
+
+    def multiply(self, held: Value, at: Value, begun: Value) -> Value:
+        """All instructions of a turn: over rows and columns of the accumulators, then over k in order.  The first of a loop
+        that starts from zeros takes no accumulators, because registers that others write would hold the instructions up.
+        """
+        b, product = self.lo.b, self.product
+        layout, n, form = product.layout(self.lo.warps), product.columns, product.form
+        each = n // 2
+        width = product.dot.result.shape[1]
+        parts: list[Value] = []
+        for registers, element in _fragments(layout, n, width):
+            row, column = divmod(element, width)
+            part = b.pick([held], [(0, r) for r in registers])
+            for k in range(0, product.a.depth, form.k):
+                left = product.a.side(0, row, k, product.group_rows)
+                right = product.b.side(product.a.nbytes, column, k, product.group_columns)
+                more = [begun] if self.from_zeros and k == 0 else []
+                part = b.emit(
+                    "wgmma", [at, part, *more], [Registers(form.result, each)], form=form.kinds, n=n, a=left, b=right,
+                    buffer=self.buffer, ring=True,
+                ).result  # fmt: skip
+            parts.append(part)
+        chosen = [r for registers, _ in _fragments(layout, n, width) for r in registers]
+        order = {r: i for i, r in enumerate(chosen)}
+        return b.pick(parts, [divmod(order[r], each) for r in range(layout.size)])
+
+
+def _fragments(layout: Layout, n: int, width: int) -> list[tuple[list[int], int]]:
+    """The registers of each instruction's accumulators, by column and row of its fragment, and the first element of it."""
+    found = []
+    seen: set[int] = set()
+    columns, row8 = bits_of(n), bits_of(width) + 3
+    inner = [layout.registers.index(b) for b in (0, row8, *range(3, columns))]
+    for first in range(layout.size):
+        if first in seen:
+            continue
+        registers = [first | sum(1 << place for i, place in enumerate(inner) if r >> i & 1) for r in range(n // 2)]
+        seen.update(registers)
+        found.append((registers, layout.element(first)))
+    return found
+
+
+def _grouped(lo: Lowering, product: GroupProduct) -> None:
+    """The loop, by copying and by multiplying warps; its result is that of the loop as it was."""
+    b, op, ring = lo.b, product.loop, _Ring(lo, product)
+    low, high, step = (lo.uniform(v) for v in op.operands[:3])
+    (param,) = op.regions[0].params[1:]
+    layout = lo.layouts.of[param]
+    if ring.from_zeros:
+        start = b.emit("undefined", [], [Registers(product.form.result, layout.size)]).result
+    else:
+        (start,) = (b.spread(v, layout.size) for v in lo.carried(op.operands[3:], [param]))
+    ring.start()
+    counter, zero = Registers(INT32, 1, True), b.number(0, INT32)
+    with b.body([low.type, counter, counter]) as copying:
+        copying.yielded = ring.produce(*copying.params)
+    with b.body([low.type, start.type, counter, counter, counter]) as multiplying:
+        index, *rest = multiplying.params
+        multiplying.yielded = ring.consume(index, low, *rest)
+    operands = [low, high, step, zero, zero, start, zero, zero, zero]
+    made = b.emit("roles", operands, [v.type for v in multiplying.params[1:]], [copying, multiplying], carried=2)
+    held = ring.wait(made.results[0], 0)
+    if ring.from_zeros:  # a loop without a turn
+        none = b.pointwise("lt", low, high, dtype=BOOL)
+        held = b.pointwise("select", none, held, b.number(0, held.dtype), dtype=held.dtype)
+    b.emit("barrier", [], [])  # the ring's bytes are free
+    lo.maps += ring.maps
+    lo.copiers = GROUP
+    lo.put(op.results[0], held, layout)
+
+
+def _for(lo: Lowering, op: Op) -> None:
+    found = lo.products.get(op)
+    if found is not None:
+        _grouped(lo, found)
+    else:
+        _other_for(lo, op)
+
+
+_other_for = HANDLERS["for"]
+HANDLERS["for"] = _for
