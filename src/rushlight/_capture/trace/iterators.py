@@ -25,24 +25,14 @@ __all__ = ["Ahead", "Numbered", "ahead", "given", "indexed", "is_followed", "ste
 
 END: Any = type("End", (), {"__slots__": ()})()
 
-_INDEXED = tuple(type(x) for x in (iter([]), iter(()), reversed([]), reversed(())))  # a sequence and a place in it
-_REVERSED = tuple(type(x) for x in (reversed([]), reversed(())))
-_COPIED = tuple(
-    type(iter(x))
-    for x in (
-        range(0),
-        range(1 << 70),
-        {},
-        {}.values(),
-        {}.items(),
-        reversed({}),
-        set[Any](),
-        "",
-        "\u0100",
-        b"",
-        bytearray(),
-    )
-)
+_BACKWARDS: list[Any] = [reversed([]), reversed(())]
+_FORWARDS: list[Any] = [iter([]), iter(())]
+_REVERSED = tuple(map(type, _BACKWARDS))
+_INDEXED = (*map(type, _FORWARDS), *_REVERSED)  # a sequence and a place in it
+_OTHERS: list[Any] = [
+    range(0), range(1 << 70), {}, {}.values(), {}.items(), reversed({}), set(), "", "\u0100", b"", bytearray(),
+]  # fmt: skip
+_COPIED = tuple(type(iter(x)) for x in _OTHERS)
 _OVER_OTHERS = (zip, map, filter)
 _FOLLOWED = frozenset((*_INDEXED, *_COPIED, *_OVER_OTHERS, enumerate, itertools.count))
 

@@ -36,7 +36,8 @@ def as_size(tracer: Tracer, number: Any) -> Any:
     """An integer that the program reads of a tensor, as a symbol without a value; other numbers as they are."""
     if not isinstance(number, ElementNumber) or number.kind is not int:
         return number
-    return tracer.outside.varying.sizes.env.create_unbacked_symint(_ANY)
+    env: Any = tracer.outside.varying.sizes.env
+    return env.create_unbacked_symint(_ANY)
 
 
 def asks_itself(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any]) -> bool:

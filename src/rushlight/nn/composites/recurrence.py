@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import rushlight
 from rushlight._interface.operators import function_of
 from rushlight._interface.tensors import AUTOCAST, STATE
 
-__all__ = ["run_cell", "run_layers"]
+__all__ = ["Uniform", "run_cell", "run_layers"]
 
 # The operators' names of the kinds of cells.
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
+
+
+class Uniform(NamedTuple):
+    """The batch sizes of sequences of one length, which may be symbolic: `count` at each of `steps`."""
+
+    count: Any
+    steps: Any
+
 
 # A cell takes the projected input, the state (a tuple) and the weights of the recurrence, and returns the next state;
 # the first part of a state is what the layer puts out.
@@ -91,14 +99,15 @@ def run_layers(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run all layers over packed data.
 
-    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` (a list, or
-    a tensor of int64) how many of them still run at each step. `state` holds tensors (layers * directions, batch,
+    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` (a list, a
+    tensor of int64, or `Uniform`) how many of them still run at each step. `state` holds tensors (layers * directions, batch,
     features), `weights` for each layer and direction [w_ih, w_hh, b_ih, b_hh, w_hr], None for what is absent. Returns
     the outputs, packed alike, and the last state.
     """
-    sizes = batch_sizes if isinstance(batch_sizes, list) else batch_sizes.tolist()
-    given = None if sizes[0] == sizes[-1] else batch_sizes
-    whole = _are_lengths(sizes, data.size(0), state[0].size(1))
+    uniform = isinstance(batch_sizes, Uniform)
+    sizes = [] if uniform else batch_sizes if isinstance(batch_sizes, list) else batch_sizes.tolist()
+    given = None if uniform or sizes[0] == sizes[-1] else batch_sizes
+    whole = uniform or _are_lengths(sizes, data.size(0), state[0].size(1))
     for size, following in () if whole else pairwise(sizes):
         if following > size:
             raise RuntimeError(
@@ -114,6 +123,7 @@ def run_layers(
             if whole and weights[k][4] is None and _suits([data, *start, *weights[k]]):
                 out, end = _whole_direction(mode, data, given, start, weights[k][:4], direction == 1)
             else:
+                sizes = sizes or [batch_sizes.count] * batch_sizes.steps
                 out, end = _run_direction(CELLS[mode], data, sizes, start, weights[k], backwards=direction == 1)
             parts.append(out)
             last.append(end)

@@ -12,7 +12,7 @@ from rushlight import Tensor
 from rushlight._interface.operators import casts
 from rushlight._interface.tensors import STATE
 from rushlight.nn import init
-from rushlight.nn.composites.recurrence import run_cell, run_layers
+from rushlight.nn.composites.recurrence import Uniform, run_cell, run_layers
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.rnn import PackedSequence
@@ -216,7 +216,7 @@ class RNNBase(Module):
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
         data, last = self._run(
-            sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state, whole=not self.proj_size
+            sequence.reshape(length * batch, sequence.size(2)), Uniform(batch, length), state, whole=not self.proj_size
         )
         output = data.reshape(length, batch, data.size(1))
         output = output.transpose(0, 1) if self.batch_first else output
@@ -272,7 +272,8 @@ class RNNBase(Module):
         """All layers over packed data; an LSTM over `whole` sequences is one operation for `torch.autocast`, as
         PyTorch's is.
         """
-        if not len(batch_sizes):
+        steps = batch_sizes.steps if isinstance(batch_sizes, Uniform) else len(batch_sizes)
+        if not steps:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         directions = 2 if self.bidirectional else 1
         run = _run_lower if whole and self.mode == "LSTM" else run_layers
