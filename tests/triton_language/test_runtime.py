@@ -39,6 +39,58 @@ def test_what_is_specialised() -> None:
     assert len(kernel.kernels) == 5
 
 
+@triton.jit
+def told(out, a, b, c, KIND: tl.constexpr, OTHER: tl.constexpr = 3):
+    tl.store(out, a * 100 + b + OTHER)
+    if KIND is True:
+        tl.store(out + 1, 1)
+    elif isinstance(KIND, int):
+        tl.store(out + 1, KIND + 10)
+    else:
+        tl.store(out + 1, 20)
+    if c is not None:
+        tl.store(out + 2, c)
+
+
+def test_repeated_launches_find_their_kernel() -> None:
+    """A second launch of a kind takes a short way, to the kernel that the long way finds, with the same words."""
+    kernel, long = triton.jit(told.fn), triton.jit(told.fn)
+    whole = torch.zeros(64)
+    calls = [
+        ((a, b, c, kind), {**more})
+        for a in (1, 2, 16, 2**40)
+        for b in (0.5, 7, True)
+        for c in (None, 2, 2.5)
+        for kind in (True, 1, 1.0, 0)
+        for more in ({}, {"num_warps": 8}, {"OTHER": 4})
+    ]
+    for at in (0, 1, 4):
+        for args, options in calls * 2:
+            out, other = whole[at : at + 3].zero_(), torch.zeros(68)[at : at + 3]
+            found = kernel[(1,)](out, *args, **options)
+            long._quick.clear()
+            expected = long[(1,)](other, *args, **options)
+            assert out.tolist() == other.tolist(), (args, options)
+            assert found.keys == expected.keys and found.options == expected.options
+    assert kernel._quick and len(kernel.kernels) == len(long.kernels)
+
+
+def test_what_the_short_way_leaves_to_the_long_one() -> None:
+    kernel, seen = triton.jit(told.fn), []
+    out = torch.zeros(4)
+    for _ in range(2):
+        kernel[lambda meta: (meta["KIND"],)](out, 1, 1, None, 1)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'KIND'"):
+            kernel[(1,)](out, 1, 1, None)
+        with pytest.raises(KeyError, match="stages was specified but unrecognised"):
+            kernel[(1,)](out, 1, 1, None, 1, stages=2)
+        with pytest.raises(TypeError, match="multiple values for argument 'a'"):
+            kernel[(1,)](out, 1, 1, None, 1, a=3)
+    kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append(args[1:]))
+    kernel[(1,)](out, 1, 1, None, 1)
+    assert seen == [(1, 1, None, 1)]
+
+
 def test_do_not_specialize() -> None:
     kernel = triton.jit(add.fn, do_not_specialize=["n"])
     x = torch.zeros(100)

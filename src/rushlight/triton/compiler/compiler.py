@@ -89,9 +89,10 @@ class CompiledKernel:
         )
         self.name, self.hash, self.function, self.module = kernel.name, digest, None, None
         self.device = device
-        self._plain = all(key[0] in ("*", "number", "typed") or not _is_passed(key) for key in keys)
-        self._words = [(i, key[0] == "*") for i, key in enumerate(keys) if _is_passed(key)]
-        self._ready: Any = None
+        self.is_plain = all(key[0] in ("*", "number", "typed") or not _is_passed(key) for key in keys)
+        self.passed = [i for i, key in enumerate(keys) if _is_passed(key)]  # parameters that are there at run time
+        self._words = [(i, keys[i][0] == "*") for i in self.passed]
+        self.loaded: Any = None
 
     def check_globals(self) -> None:
         """RuntimeError where a constexpr global has another value than when the kernel was compiled."""
@@ -110,25 +111,25 @@ class CompiledKernel:
     @property
     def ready(self) -> Any:
         """The kernel on its device, compiled by the first launch."""
-        if self._ready is None:
+        if self.loaded is None:
             interpreted = os.environ.get("TRITON_INTERPRET", "0") == "1"
             made = (
                 Interpreted(self.kernel)
                 if interpreted
                 else backend_of(self.device).block_kernel(self.kernel, self.device)
             )
-            self.asm.more, self._ready = made.texts, made
-        return self._ready
+            self.asm.more, self.loaded = made.texts, made
+        return self.loaded
 
     def launch(self, grid: Sequence[int], arguments: Sequence[Any]) -> None:
         """Run every program of a grid; `arguments` are those of the function, in order."""
-        if self._plain:
+        if self.is_plain:
             words = [arguments[i].data_ptr() if pointer else arguments[i] for i, pointer in self._words]
             tensors: Sequence[Any] = arguments
         else:
             tensors = [value for _, value in self.values(arguments)]
             words = [value.data_ptr() if hasattr(value, "data_ptr") else value for value in tensors]
-        ready = self._ready or self.ready
+        ready = self.loaded or self.ready
         if ready.checked:
             ready.launch(grid, words, memory_of(tensors))
         else:

@@ -10,6 +10,7 @@ from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 
 from .._frontend.source import FunctionSource
+from .._launch.quick import Signature, binder
 from .._launch.specialize import KernelParam
 from .._semantics.ambient import compilation, is_compiling
 from ..compiler.compiler import CompiledKernel, Options, compile_key
@@ -19,6 +20,7 @@ __all__ = ["JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "jit
 
 T = TypeVar("T")
 _MISSING = id(inspect.Parameter.empty)
+_MOST_CLASSES = 64  # kinds of arguments whose launches are remembered
 _OPTIONS = Options.names()
 # Options of launches on machines that we do not compile for; they are taken and change nothing.
 _FOREIGN = frozenset((
@@ -89,6 +91,10 @@ class JITFunction(KernelInterface[T]):
         self._places = {name: i for i, name in enumerate(self.arg_names)}
         self._key_of = [p.key for p in self.params]
         self._defaults = [p.default if p.has_default else inspect.Parameter.empty for p in self.params]
+        self._bound = binder(self.arg_names, self._defaults, inspect.Parameter.empty)
+        self._signature = Signature(self.arg_names, [p.is_constexpr for p in self.params])
+        # Launches that were made before, by the classes of their arguments: (function for a key and words, kernels).
+        self._quick: dict[tuple[type, ...], tuple[Any, dict[Any, tuple[CompiledKernel, Any]]]] = {}
         update_wrapper(self, fn)
 
     # ***** what programs look at *****
@@ -152,6 +158,11 @@ class JITFunction(KernelInterface[T]):
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
         """Compile, or find what was compiled, and launch (unless `warmup`); the compiled kernel."""
+        if self._quick and not warmup and not self.pre_run_hooks and driver.active is driver.default:
+            kernel = self._run_again(args, grid, kwargs)
+            if kernel is not None:
+                return kernel
+        named = dict(kwargs)
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         values = self.bind(args, kwargs)
@@ -167,7 +178,45 @@ class JITFunction(KernelInterface[T]):
             if callable(grid):
                 grid = grid(dict(zip(self.arg_names, values, strict=True)) | kwargs)
             kernel.launch(_sizes(grid), values)
+            self._remember(kernel, args, named)
         return kernel
+
+    def _run_again(self, args: Sequence[Any], grid: Any, kwargs: dict[str, Any]) -> CompiledKernel | None:
+        """Launch a kernel that arguments of these kinds were launched with before; None where it is not known."""
+        try:
+            values, options = self._bound(*args, **kwargs)  # type: ignore[misc]  # there is one where something is known
+        except TypeError:
+            return None
+        known = self._quick.get(tuple(map(type, values)))
+        made = None if known is None else known[0](options, *values)
+        found = None if made is None else known[1].get(made[0])
+        if found is None:
+            return None
+        kernel, pick = found
+        if kernel.used_globals:
+            kernel.check_globals()
+        if callable(grid):
+            grid = grid(dict(zip(self.arg_names, values, strict=True)) | kwargs)
+        words = made[1] if pick is None else [made[1][i] for i in pick]
+        (kernel.loaded or kernel.ready).launch(_sizes(grid), words)
+        return kernel
+
+    def _remember(self, kernel: CompiledKernel, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Let launches with arguments of these kinds find a kernel quickly, where they can."""
+        if self._bound is None or not kernel.is_plain or kernel.ready.checked or len(self._quick) >= _MOST_CLASSES:
+            return
+        try:
+            values, options = self._bound(*args, **kwargs)
+        except TypeError:
+            return
+        types = tuple(map(type, values))
+        words = self._signature.words(types)
+        made = None if words is None else words(options, *values)
+        if made is None:
+            return
+        places, passed = self._signature.places(types), kernel.passed
+        pick = None if places == passed else [places.index(i) for i in passed]
+        self._quick.setdefault(types, (words, {}))[1][made[0]] = kernel, pick
 
     def _compile(self, keys: Sequence[Any], kwargs: dict[str, Any], device: Any) -> CompiledKernel:
         for name in kwargs:

@@ -52,6 +52,7 @@ CHECK_BOUNDS: Knob[bool] = Knob(
 
 _PIECES = 16  # for each thread, so that one that lost its core delays nobody
 _WORDS = len(REPORT)
+_PARAMS = _WORDS + 5  # behind the report and the words of a piece
 _LAUNCHES: dict[tuple[str, bool, Machine, tuple[Line | None, ...]], BlockLaunch] = {}
 
 # The piece of a launch: words are total, programs in a piece, the grid in two, the report.
@@ -117,7 +118,6 @@ class BlockLaunch:
         self._packers = [_packer(p) for p in kernel.params]
         self._packed = _layout(kernel.params)
         self._divisible = list(kernel.divisible.items())
-        self._blank = array("q", [0] * _WORDS)
 
     def emitted(self) -> VectorText:
         """The text, made anew."""
@@ -150,20 +150,21 @@ class BlockLaunch:
         for i, n in self._divisible:
             if arguments[i] % n:
                 raise ValueError(f"argument {i} of {self.kernel.name} is {arguments[i]}, which {n} does not divide")
-        if self._packed is not None:
-            params = array("q", self._packed.pack(*arguments))
+        each = max(1, -(-total // (get_num_threads() * _PIECES))) if total > 1 else 1
+        # One array: the report, the words of a piece, the parameters, the ranges behind the report of a checked kernel.
+        if self._packed is not None and not ranges:
+            held, first = array("q", self._packed.pack(total, each, x | y << 32, z, *arguments)), 0
         else:
-            params = array("q", [pack(a) for pack, a in zip(self._packers, arguments, strict=True)] or [0])
-        report = self._blank[:]
-        if ranges:
-            report[-1] = len(ranges)
-            report.extend(n for pair in ranges for n in pair)
-        each = max(1, -(-total // (get_num_threads() * _PIECES)))
-        words = array("q", [total, each, x | y << 32, z, report.buffer_info()[0]])
-        pieces = -(-total // each)
-        status = self._run(self._piece, params.buffer_info()[0], words.buffer_info()[0], pieces)
+            params = [pack(a) for pack, a in zip(self._packers, arguments, strict=True)]
+            held = array("q", [*[0] * _WORDS, total, each, x | y << 32, z, 0, *params])
+            first = len(held) if ranges else 0
+            if ranges:
+                held.extend([*[0] * (_WORDS - 1), len(ranges), *(n for pair in ranges for n in pair)])
+        at = held.buffer_info()[0]
+        held[_WORDS + 4] = at + 8 * first
+        status = self._run(self._piece, at + 8 * _PARAMS, at + 8 * _WORDS, -(-total // each))
         if status:
-            raise self._fault(status, report)
+            raise self._fault(status, held[first : first + _WORDS])
 
     def _fault(self, status: int, report: array[int]) -> Exception:
         """What a status and its report mean."""
@@ -187,10 +188,12 @@ _CODES = {
 
 
 def _layout(params: Sequence[Value]) -> struct.Struct | None:
-    """What packs all arguments at once; None where there are none, or one that `struct` does not know."""
+    """What packs the words of a piece and all arguments at once, behind an empty report; None where `struct` does not
+    know one of them.
+    """
     elements = [p.type.element for p in params]
     codes = ["Q" if isinstance(e, Pointer) else _CODES.get(e.name) for e in elements]
-    return struct.Struct("<" + "".join(filter(None, codes))) if codes and all(codes) else None
+    return struct.Struct(f"<{8 * _WORDS}x4q8x" + "".join(filter(None, codes))) if all(codes) else None
 
 
 def _packer(param: Value) -> Callable[[Any], int]:
