@@ -34,6 +34,14 @@ def test_changes_in_place_reach_the_tensor_or_are_refused(four: Ranks) -> None:
         assert refused == [True] * 3
 
 
+def test_copies_are_apart(four: Ranks) -> None:
+    assert four.run(programs.copies, timeout=120) == [[]] * 4
+
+
+def test_second_derivatives_cross_the_border(four: Ranks) -> None:
+    four.run(programs.second_derivatives, timeout=120)
+
+
 def test_random_numbers_are_those_of_the_first_process(four: Ranks) -> None:
     found = four.run(programs.random_numbers, timeout=120)
     assert all(one[:2] == found[0][:2] for one in found)

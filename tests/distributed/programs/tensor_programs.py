@@ -274,3 +274,46 @@ def random_numbers(rank: int, size: int) -> list[Any]:
     alone = torch.rand(2).tolist()
     same = all(torch.equal(a, b) for a, b in zip([x.full_tensor(), y.full_tensor()], expected[::2], strict=False))
     return [x.full_tensor().tolist(), y.full_tensor().tolist(), same, own == alone]
+
+
+COPIES = {
+    "clone": lambda x: x.clone(),
+    "to": lambda x: x.to(torch.float32, copy=True),
+    "contiguous": lambda x: x.t().contiguous(),
+    "transpose_copy": lambda x: torch.transpose_copy(x, 0, 1),
+    "repeat": lambda x: x.repeat(1, 1),
+}
+
+
+def copies(rank: int, size: int) -> list[str]:
+    """The copies that show what was copied, or lie otherwise than those of whole tensors."""
+    whole, found = torch.arange(float(size * 6)).reshape(2 * size, 3), []
+    for placement in (Shard(0), Replicate()):
+        for name, copy in COPIES.items():
+            x = distribute_tensor(whole, mesh_of(size), [placement])
+            y, want = copy(x), copy(whole.clone())
+            x.zero_()
+            if not torch.equal(y.full_tensor(), want) or y.stride() != want.stride():
+                found.append(name)
+    x = distribute_tensor(whole, mesh_of(size), [Shard(0)]).requires_grad_()
+    y = x.detach() + 0
+    y.mul_(x)  # its history holds a copy of what was there
+    y.to_local().sum().backward()
+    assert torch.equal(x.grad.full_tensor(), whole)
+    return found
+
+
+def second_derivatives(rank: int, size: int) -> None:
+    """Those through what leaves a tensor, moves it and makes it are those of the whole tensor."""
+    whole = torch.arange(float(size * 6)).reshape(2 * size, 3) / 10
+    mesh = mesh_of(size)
+    x = distribute_tensor(whole, mesh, [Shard(0)]).requires_grad_()
+    for used in (lambda y: y.to_local().sum(), lambda y: y.redistribute(placements=[Replicate()]).to_local().sum()):
+        (first,) = torch.autograd.grad(used(x**3), x, create_graph=True)
+        (second,) = torch.autograd.grad((first * first).to_local().sum(), x)
+        torch.testing.assert_close(second.full_tensor(), 36 * whole**3)
+    local = whole.chunk(size)[rank].clone().requires_grad_()
+    made = DTensor.from_local(local * local, mesh, [Shard(0)])
+    (first,) = torch.autograd.grad((made * made).to_local().sum(), local, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), local)
+    torch.testing.assert_close(second, 12 * local.detach() ** 2)

@@ -185,6 +185,8 @@ class _FromLocal(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
+        if _differentiated(grad):
+            return _ToLocal.apply(_Redistribute.apply(grad, ctx.placed, None, None), None), None, None, None, None, None
         local = redistribute(grad._local_tensor, grad.shape, ctx.mesh, grad.placements, ctx.placed)
         return local, None, None, None, None, None
 
@@ -198,6 +200,8 @@ class _ToLocal(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         mesh, placed, shape, stride = ctx.like
+        if _differentiated(grad):
+            return _FromLocal.apply(grad, mesh, placed, shape, stride, None), None
         return DTensor(grad.detach(), mesh, placed, shape, stride), None
 
 
@@ -216,13 +220,26 @@ class _Redistribute(Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         dtype, backward_dtype = ctx.dtypes
+        if _differentiated(grad):
+            after = _after(grad, ctx.before)
+            return _Redistribute.apply(grad, after, backward_dtype, dtype).to(dtype), None, None, None
         local = grad._local_tensor if backward_dtype is None else grad._local_tensor.to(backward_dtype)
-        after = tuple(
-            here if there.is_shard() and here == there else there
-            for here, there in zip(grad.placements, ctx.before, strict=True)
-        )
+        after = _after(grad, ctx.before)
         moved = redistribute(local, grad.shape, grad.device_mesh, grad.placements, after).to(dtype)
         return DTensor(moved, grad.device_mesh, after, grad.shape, grad.stride()), None, None, None
+
+
+def _differentiated(grad: Tensor) -> bool:
+    """Whether backward has to be differentiable itself."""
+    return rushlight.is_grad_enabled() and grad.requires_grad
+
+
+def _after(grad: Any, before: Placements) -> Placements:
+    """How a gradient lies that has come back through a redistribution from `before`."""
+    return tuple(
+        here if there.is_shard() and here == there else there
+        for here, there in zip(grad.placements, before, strict=True)
+    )
 
 
 def _all_processes() -> DeviceMesh:

@@ -303,6 +303,7 @@ def _results(
         target = tensors[n]
         target._local_tensor.copy_(redistribute(value, target.shape, mesh, placements, target.placements))
     made = []
+    copies = all(node.prim.layout is not None for node in graph.graph.nodes)
     moved = any(
         here != there and size > 1
         for n, placements in plan.inputs.items()
@@ -314,6 +315,9 @@ def _results(
             continue
         spec = result.spec
         local = found[result.number]
+        if copies and not result.view and any(_shares(local, x._local_tensor) for x in tensors):
+            # The graph of a copy is the tensor itself.
+            local = local.clone(memory_format=rushlight.contiguous_format if spec.contiguous else None)
         made.append(dtensor._wrapped(local, mesh, plan.outputs[result.number], spec.shape, spec.strides))
         if result.view and (moved or (local.numel() and not any(_shares(local, x._local_tensor) for x in tensors))):
             made[-1]._moved_view = name
