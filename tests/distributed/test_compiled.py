@@ -135,6 +135,45 @@ def test_training_steps_over_a_mesh_are_one_graph(four: Ranks, case: str) -> Non
             assert len(collectives) >= (2 if "perceptron" in case else 6), launches
 
 
+ALONE = [("perceptron", "wrapped"), ("sharded perceptron", "in place"), ("2d perceptron", "wrapped")]
+
+
+@pytest.mark.parametrize(("case", "how"), ALONE)
+def test_a_module_alone_is_one_graph(four: Ranks, case: str, how: str) -> None:
+    """Its backward runs outside; the graph has the collectives of forward."""
+    for parts in four.run(tensors.modules_alone, case, how, timeout=100.0):
+        for launches in parts:
+            assert set(launches) & {"start", "start_there", "run", "run_there"}, launches
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("how", ["wrapped", "in place", "parts"])
+@pytest.mark.parametrize("case", tensors.CASES)
+def test_all_modules_alone(four: Ranks, case: str, how: str) -> None:
+    four.run(tensors.modules_alone, case, how, timeout=300.0)
+
+
+BROKEN = [("sequence", "residual", "parts"), ("sharded", "between", "step")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("division", "place", "how"), BROKEN)
+def test_a_forward_that_breaks_goes_on(four: Ranks, division: str, place: str, how: str) -> None:
+    four.run(tensors.broken, division, place, how, timeout=200.0)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("how", ["module", "parts", "step"])
+@pytest.mark.parametrize("place", ["between", "residual"])
+@pytest.mark.parametrize("division", tensors.DIVISIONS)
+def test_all_forwards_that_break_go_on(four: Ranks, division: str, place: str, how: str) -> None:
+    four.run(tensors.broken, division, place, how, timeout=300.0)
+
+
+def test_what_leaves_a_program_has_its_history(four: Ranks) -> None:
+    four.run(tensors.leaving, timeout=100.0)
+
+
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", tensors.SETTINGS)
 def test_settings_of_sharded_modules(four: Ranks, name: str) -> None:

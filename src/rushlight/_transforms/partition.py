@@ -53,16 +53,19 @@ def partition(
     only: Collection[tuple[str, int]] | None = None,
     besides: Collection[Value] = (),
     unheld: Collection[int] = (),
+    after: Collection[Node] = (),
 ) -> tuple[Graph, Graph, list[tuple[str, int]]]:
     """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and the location of each
     saved value.
 
     `only` lists the available sources if the forward has run already: everything else is recomputed, however expensive.
     NotImplementedError where that is impossible.  `besides` lists inputs that are saved though this backward may not
-    read them.  `unheld` lists outputs that the caller may change: others are saved.
+    read them.  `unheld` lists outputs that the caller may change: others are saved.  `after` lists
+    nodes of the backward that may depend on no cotangent: collectives of a process whose part is empty, for example,
+    which others wait for there.
     """
     inputs, outputs, nodes, cotangents, grads = joint
-    late = _late(nodes, cotangents)
+    late = _late(nodes, cotangents, after)
     needed = live_nodes(nodes, grads)
     read = _read(needed, late, cotangents, grads) | set(besides)
     locations: dict[Value, tuple[str, int]] = {}
@@ -144,11 +147,11 @@ def readers_of(joint: Joint) -> dict[Value, int]:
     return found
 
 
-def _late(nodes: Sequence[Node], cotangents: Sequence[Value]) -> set[Value]:
-    """The values that depend on a cotangent."""
-    late = set(cotangents)
+def _late(nodes: Sequence[Node], cotangents: Sequence[Value], after: Collection[Node] = ()) -> set[Value]:
+    """The values that depend on a cotangent, or on one of the nodes `after`."""
+    late, later = set(cotangents), set(map(id, after))
     for node in nodes:
-        if any(v in late for v in node.inputs):
+        if id(node) in later or any(v in late for v in node.inputs):
             late.update(node.outputs)
     return late - set(cotangents)
 

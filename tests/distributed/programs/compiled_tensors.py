@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 import rushlight as torch
 import rushlight.nn as nn
 import rushlight.nn.functional as F
@@ -113,12 +115,26 @@ def sharded(net: Any, mesh: Any, **settings: Any) -> Any:
     return fully_shard(net, mesh=mesh, **settings)
 
 
+def both(net: Any, mesh: Any) -> Any:
+    """Tensor parallel within pairs of processes, and sharded across these."""
+    grid = init_device_mesh("cpu", (mesh.size() // 2, 2), mesh_dim_names=("across", "within"))
+    return sharded(tensor_parallel(net, grid["within"]), grid["across"])
+
+
+def batch(divide: Any, mesh: Any, given: Any) -> Any:
+    """The batch of a process: its own where parameters are sharded."""
+    turn = mesh.get_rank() if divide is sharded else mesh.get_rank() // 2 if divide is both else 0
+    return given.roll(turn, 1)
+
+
 CASES: dict[str, tuple[Any, Any, Any]] = {
     "perceptron": (Perceptron, tensor_parallel, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
     "sharded perceptron": (Perceptron, sharded, lambda p: torch.optim.AdamW(p, lr=0.01)),
     "gpt": (GPT, tensor_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
     "sequence": (GPT, sequence_parallel, lambda p: torch.optim.AdamW(p, lr=0.01)),
     "sharded gpt": (GPT, sharded, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "2d perceptron": (Perceptron, both, lambda p: torch.optim.AdamW(p, lr=0.01)),
+    "2d gpt": (GPT, both, lambda p: torch.optim.AdamW(p, lr=0.01)),
 }
 
 
@@ -147,12 +163,130 @@ def trained(case: str, mesh: Any, compiles: bool) -> tuple[list[Any], Any]:
     if compiles:
         step = torch.compile(step, fullgraph=True)
     given = torch.randn(4, 6) if make is Perceptron else torch.randint(0, WORDS, (3, LENGTH + 1))
-    if divide is sharded:  # each process has a batch of its own
-        given = given.roll(mesh.get_rank(), 1)
+    given = batch(divide, mesh, given)
     losses = [step(given) for _ in range(3)]
     kept = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor)]
     tensors = [*net.parameters(), *[p.grad for p in net.parameters()], *kept]
     return [*losses, *map(plain, tensors)], step
+
+
+def alone(case: str, mesh: Any, how: str) -> tuple[list[Any], list[Any]]:
+    """Losses, parameters and gradients where the module alone is compiled, and the compiled ones: "eager", "wrapped",
+    "in place", or "parts", which compiles each of its blocks or layers.
+    """
+    make, divide, optimizing = CASES[case]
+    torch.manual_seed(0)
+    net = divide(make(), mesh)
+    optimizer = optimizing(net.parameters())
+    call = torch.compile(net, fullgraph=True) if how == "wrapped" else net
+    parts = [call] if how == "wrapped" else [net] if how == "in place" else []
+    if how == "parts":
+        parts = list(net.blocks) if isinstance(net, GPT) else [net.up, net.down]
+    for part in () if how == "wrapped" else parts:
+        part.compile(fullgraph=True)
+    given = torch.randn(4, 6) if make is Perceptron else torch.randint(0, WORDS, (3, LENGTH + 1))
+    given = batch(divide, mesh, given)
+    losses = []
+    for turn in range(4):
+        if turn != 2:  # gradients of two turns are added up
+            optimizer.zero_grad()
+        if make is Perceptron:
+            loss = call(given).square().sum()
+        else:
+            loss = F.cross_entropy(call(given[:, :-1]).flatten(0, 1), given[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    with torch.no_grad():
+        losses.append(call(given if make is Perceptron else given[:, :-1]))
+    tensors = [*net.parameters(), *[p.grad for p in net.parameters()]]
+    return [*losses, *map(plain, tensors)], parts
+
+
+def segments_of(part: Any) -> list[Any]:
+    """What a compiled module has compiled."""
+    whole = part._compiled_call_impl
+    calls = [whole] if whole is not None else part.forward._compiled_parts()
+    return [segment for call in calls for segment in call._compiled.entry.segments]
+
+
+def launches_of(segment: Any) -> list[str]:
+    """The names of a program's launches, "kernel" for those that do not communicate."""
+    launches = segment.program.compile().launches
+    return [each.launch.keep.__name__ if each.launch.host else "kernel" for each in launches]
+
+
+def modules_alone(rank: int, size: int, case: str, how: str) -> list[list[str]]:
+    """The launches of what is compiled, one graph forward, whose backward, outside, gives eager's bits."""
+    mesh = init_device_mesh("cpu", (size,))
+    (eager, _), (compiled, parts) = alone(case, mesh, "eager"), alone(case, mesh, how)
+    assert len(eager) == len(compiled)
+    for k, (a, b) in enumerate(zip(eager, compiled, strict=True)):
+        assert torch.equal(a, b), (case, how, k, a, b)
+    for part in parts:
+        segments = segments_of(part)
+        assert segments and all(segment.finished for segment in segments)
+    return [launches_of(segments_of(part)[0]) for part in parts]
+
+
+class Broken(nn.Module):
+    """A block whose forward, or whose attention's, cannot be one graph."""
+
+    def __init__(self, block: Block, place: str) -> None:
+        super().__init__()
+        self.first, self.second, self.attention, self.up, self.down = (
+            block.first, block.second, block.attention, block.up, block.down,
+        )  # fmt: skip
+        self.place = place
+
+    def forward(self, x: Any) -> Any:
+        y = self.attention(self.first(x))
+        if self.place == "between":
+            torch._dynamo.graph_break()
+        x = x + y
+        z = self.second(x)
+        if self.place == "residual":  # `z` is computed from `x`, and both are needed behind the break
+            torch._dynamo.graph_break()
+        return x + self.down(F.gelu(self.up(z)))
+
+
+def broken_run(mesh: Any, divide: Any, place: str, how: str) -> tuple[list[Any], list[Any]]:
+    """Losses, parameters and gradients of a model whose blocks break, and what is compiled."""
+    torch.manual_seed(0)
+    net = GPT()
+    net.blocks = nn.ModuleList(Broken(block, place) for block in net.blocks)
+    net = divide(net, mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    parts = [net] if how == "module" else list(net.blocks) if how == "parts" else []
+    for part in parts:
+        part.compile()
+    given, losses = batch(divide, mesh, torch.randint(0, WORDS, (3, LENGTH + 1))), []
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(given[:, :-1]).flatten(0, 1), given[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+
+    run = torch.compile(step) if how == "step" else step
+    for _ in range(3):
+        run()
+    return [*losses, *map(plain, [*net.parameters(), *[p.grad for p in net.parameters()]])], parts
+
+
+DIVISIONS = {"tensor": tensor_parallel, "sequence": sequence_parallel, "sharded": sharded, "both": both}
+
+
+def broken(rank: int, size: int, division: str, place: str, how: str) -> None:
+    """A forward that breaks goes on rightly, and its parts are compiled."""
+    mesh, divide = init_device_mesh("cpu", (size,)), DIVISIONS[division]
+    eager, _ = broken_run(mesh, divide, place, "eager")
+    compiled, parts = broken_run(mesh, divide, place, how)
+    for k, (a, b) in enumerate(zip(eager, compiled, strict=True)):
+        assert torch.equal(a, b), (division, place, how, k, a, b)
+    for part in parts:
+        assert len(segments_of(part)) >= 1
 
 
 def parallel_steps(rank: int, size: int, case: str) -> list[list[str]]:
@@ -164,8 +298,7 @@ def parallel_steps(rank: int, size: int, case: str) -> list[list[str]]:
         assert torch.equal(a, b), (case, k, a, b)
     segments = step._compiled.entry.segments
     assert all(segment.finished for segment in segments)
-    return [[launch.launch.keep.__name__ if launch.launch.host else "kernel" for launch in s.program.compile().launches]
-            for s in segments]  # fmt: skip
+    return [launches_of(segment) for segment in segments]
 
 
 def guarded(rank: int, size: int) -> None:
@@ -261,3 +394,46 @@ def sharded_settings(rank: int, size: int, names: Sequence[str] = tuple(SETTINGS
         for k, (a, b) in enumerate(zip(eager, compiled, strict=True)):
             assert torch.equal(a, b), (name, k, a, b)
         assert all(whole) or name in BROKEN, (name, whole)
+
+
+def leaving(rank: int, size: int) -> None:
+    """What a program cannot do with a `DTensor` is an error that says so, and what leaves one is whole."""
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(8.0 * size).reshape(2 * size, 4)
+    x = distribute_tensor(whole, mesh, [Shard(0)]).requires_grad_()
+    y, z = torch.compile(lambda x: ((y := x * 2), y * y))(x)
+    assert y.placements == z.placements == (Shard(0),) and y.requires_grad and not y.is_leaf
+    z.to_local().sum().backward(retain_graph=True)
+    assert torch.equal(x.grad.full_tensor(), 8 * whole)
+    (y.to_local().sum() + z.to_local().sum()).backward()
+    assert torch.equal(x.grad.full_tensor(), 16 * whole + 2)
+    with raises("a hook on a DTensor of a compiled function that has computed other results from it"):
+        y.register_hook(lambda grad: grad)
+    double = torch.compile(lambda x: x * x)
+    with raises("a second derivative through a DTensor that a compiled program was given, or gave"):
+        torch.autograd.grad(double(x).to_local().sum(), x, create_graph=True)
+    hooked = double(x)
+    hooked.register_hook(lambda grad: grad * 3)
+    x.grad = None
+    hooked.to_local().sum().backward()
+    assert torch.equal(x.grad.full_tensor(), 6 * whole)
+
+    part = distribute_tensor(whole, mesh, [Shard(0)]) + 0
+
+    @torch.compile
+    def written(a: Any, b: Any) -> Any:
+        a.mul_(b)
+
+    written(part, x)  # in place: the tensor from outside has a history now
+    x.grad = None
+    part.to_local().sum().backward()
+    assert torch.equal(x.grad.full_tensor(), whole) and torch.equal(part.full_tensor(), whole * whole)
+    moved = torch.compile(lambda x: x.view(-1, 2 * size, 2)[:, 0])(distribute_tensor(whole, mesh, [Shard(1)]))
+    if moved._moved_view:
+        with raises("so the change would be lost"):
+            moved.add_(1)
+
+
+def raises(text: str) -> Any:
+    """Expect a RuntimeError that says this."""
+    return pytest.raises(RuntimeError, match=text)

@@ -79,6 +79,7 @@ class Recording:
         self.keeps_hooks = False  # whether who records gives the hooks of tensors to their stand-ins
         self.first_grads: list[Tensor | None] = []
         self.first_edges: dict[int, Any] = {}
+        self.wrapped: list[Any] = []  # tensors made of inputs, which want gradients (see `trace.wrappers.Given`)
         self.finishing = False
         self.first_versions: list[int] = []
         self.device: RecordedDevice | None = None  # what all its tensors are on
@@ -350,7 +351,7 @@ class Recording:
     def _give_history(self, made: Tensor, x: Tensor, number: int) -> None:
         made._rg = x._rg
         if x._node is not None:
-            node = InputBackward(functools.partial(self._inputs_behind, x))
+            node = InputBackward(functools.partial(self.inputs_behind, x))
             node._start(())
             made._node = self.first_edges[number] = node
         meta = x._autograd_meta
@@ -369,9 +370,9 @@ class Recording:
         """Inputs that have got a history."""
         return [x for x in self._standing.values() if x._node is not None and type(x._node) is not InputBackward]
 
-    def _inputs_behind(self, x: Tensor) -> list[Any]:
-        """Edges to the inputs that are part of the history of a real tensor; none while the program is assembled, whose
-        backward ends at its inputs.
+    def inputs_behind(self, x: Tensor) -> list[Any]:
+        """Edges to the inputs, and tensors made of them, that are part of the history of a real tensor; none while the
+        program is assembled, whose backward ends at its inputs.
         """
         if self.finishing:
             return []
@@ -387,9 +388,10 @@ class Recording:
         inner = own.info.inner.items() if own._staged else ()
         before = {k for k, others in inner if x.output_nr in others}  # results of the same node
         leaves = {id(found) for node in behind if (found := getattr(node, "variable", None)) is not None}
+        standing = [(y, self._standing[id(y)]) for y in self.inputs]
         return [
-            edge_of(self._standing[id(y)])
-            for y in self.inputs
+            edge_of(made)
+            for y, made in [*standing, *[(given.real, given.made) for given in self.wrapped]]
             if y._rg
             and y is not x
             and (id(y) in leaves or y._node in behind or (y._node is x._node and y.output_nr in before))

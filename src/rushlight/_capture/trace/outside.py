@@ -216,6 +216,7 @@ class Outside:
         self.host_number: Callable[[float], Any] = float
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
         self.wrappers: list[wrappers.Given] = []
+        self.behind: Callable[[Tensor], list[Any]] = lambda real: []  # edges to what lies in the history of a tensor
         self.spread: Callable[[], None] = lambda: None  # called when a wrapper comes in
         self.kept: list[Any] = []
         self.arrays: dict[int, Source] = {}  # of NumPy's arrays in the trace, by identity
@@ -230,6 +231,7 @@ class Outside:
         """Forget all that came in."""
         self.host_number, self.dropped, self.array = float, None, lambda value, source: None
         self.spread, self.followed = lambda: None, lambda function: function
+        self.behind = lambda real: []
         self.wrappers.clear()
         self.arrays.clear()
         self.iterators.clear()

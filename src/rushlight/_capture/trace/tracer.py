@@ -89,6 +89,7 @@ class Tracer(Undocumented, Operations):
         self.outside.hooks = functools.partial(given_hooks, self, self.outside)
         self.outside.spread = functools.partial(process_groups.depends, self)
         self.outside.followed = functools.partial(calls.Followed, self)
+        self.outside.behind, rec.wrapped = rec.inputs_behind, self.outside.wrappers
         rec.keeps_hooks, rec.defers = True, settings.backend is None
         rec.captures_elements = settings.numbers and HOOKS.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()

@@ -28,8 +28,6 @@ def refusal(state: Any) -> str:
             return "a sharded module that keeps gradients without reducing them"
         if group.near is not None:
             return "a sharded module that stays divided among neighbours"
-        if any(m.inner is not None for m in group.managed):
-            return "a sharded module whose parameters are divided by another axis of the mesh, too"
         if group.memory is not None or group.pending is not None or group.placed:
             return "a sharded module whose parameters are gathered already"
         if any(part._parameters[key] is not m.sharded for m in group.managed for part, key in m.places):
@@ -61,7 +59,9 @@ class _Gathered(Function):
         ctx.group, ctx.layouts = group, [(x._mesh, x._placed, x.shape, x.stride()) for x in sharded]
         ctx.wanting = [k for k, x in enumerate(sharded) if x.requires_grad]
         ctx.set_materialize_grads(False)
-        whole = group.whole_of([x._local_tensor for x in sharded])
+        parts = group.whole_of([x._local_tensor for x in sharded])
+        whole = [m._wrapped(x) for m, x in zip(group.managed, parts, strict=True)]
+        ctx.whole = [x._gradient_context() if isinstance(x, DTensor) else None for x in whole]
         ctx.mark_non_differentiable(*[x for k, x in enumerate(whole) if k not in ctx.wanting])
         return tuple(whole)
 
@@ -74,8 +74,13 @@ class _Gathered(Function):
             raise RecordingError(f"backward through a sharded module whose parameter {missing} has no gradient")
         found: list[Any] = [None] * len(grads)
         with rushlight.no_grad():
-            for k, m, part in zip(
-                wanting, managed, group.reduction.parts_of(managed, [grads[k] for k in wanting]), strict=True
-            ):
+            held = [_local(grads[k], ctx.whole[k]) for k in wanting]
+            for k, m, part in zip(wanting, managed, group.reduction.parts_of(managed, held), strict=True):
                 found[k] = DTensor(m.own(part, group.managed[k].sharded.dtype), *ctx.layouts[k])
         return None, *found
+
+
+def _local(grad: Any, context: Any) -> Tensor:
+    """What this process has of a gradient that another axis of the mesh divides, too."""
+    found: Tensor = grad if context is None else DTensor._as_gradient(grad, context)._local_tensor
+    return found

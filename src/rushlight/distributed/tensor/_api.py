@@ -66,12 +66,23 @@ class DTensor(Tensor):
     @staticmethod
     def _kept_gradient(leaf: Tensor, grad: DTensor) -> DTensor:
         """A gradient lies as its leaf, whoever else has it: all processes exchange the same."""
-        placed = leaf.placements if isinstance(leaf, DTensor) else grad.placements
-        after = tuple(Replicate() if p.is_partial() else p for p in placed)
-        moved = redistribute(grad._local_tensor, grad.shape, grad.device_mesh, grad.placements, after)
+        moved = DTensor._as_gradient(grad, (leaf if isinstance(leaf, DTensor) else grad)._gradient_context())
+        local = moved._local_tensor.clone() if moved is grad else moved._local_tensor
+        return DTensor(local, moved._mesh, moved._placed, moved.shape, moved.stride())
+
+    def _gradient_context(self) -> Any:
+        """What `__tensor_unflatten__` takes for a gradient that lies as this tensor."""
+        placed = tuple(Replicate() if p.is_partial() else p for p in self._placed)
+        return self._mesh, placed, tuple(self.shape), self.stride(), False
+
+    @staticmethod
+    def _as_gradient(grad: DTensor, context: Any) -> DTensor:
+        """A gradient, moved to where `_gradient_context` of its tensor says."""
+        placed = context[1]
+        moved = redistribute(grad._local_tensor, grad.shape, grad.device_mesh, grad.placements, placed)
         if moved is grad._local_tensor:
-            moved = moved.clone()
-        return DTensor(moved.detach(), grad.device_mesh, after, grad.shape, grad.stride())
+            return grad
+        return DTensor(moved.detach(), grad.device_mesh, placed, grad.shape, grad.stride())
 
     @staticmethod
     def _elements(tensors: Sequence[Any]) -> Sequence[Any]:

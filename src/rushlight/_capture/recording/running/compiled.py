@@ -245,6 +245,11 @@ class CompiledProgram:
         self._backward.run_once()
 
     @property
+    def differentiates(self) -> set[int]:
+        """The inputs to which the histories of its results lead."""
+        return {*self._wrt, *[i for *_, origins in self.released for i in origins]}
+
+    @property
     def checks(self) -> bool:
         """Whether a call may end with `CheckFailed`."""
         return self._failed is not None

@@ -58,6 +58,7 @@ class _Build:
                 raise RecordingError("a program returns recorded tensors")
         self.n_outputs = len(self.outputs)
         self.numbers = {id(x): i for i, x in enumerate(self.standing)}
+        self._note_wrapped()
         self._note_grads()
         self._note_histories()
         self._note_output_grads()
@@ -86,6 +87,26 @@ class _Build:
         self.inputs = []  # a program that is kept does not keep its first inputs
 
     # ***** what the program leaves behind beside its outputs *****
+
+    def _note_wrapped(self) -> None:
+        """Inputs inside of tensors that want gradients: number -> the outer tensor."""
+        self.wrapped: dict[int, Any] = {}
+        self._parts: dict[Any, Any] = {}  # by the nodes at which their gradients arrive
+        numbers = {id(x): i for i, x in enumerate(self.inputs)}
+        for given in self.recording.wrapped:
+            number = None if given.inside is None else numbers.get(id(given.inside))
+            if number is None:
+                continue
+            if number in self.wrapped:
+                raise RecordingError("two tensors that want gradients are made of the same one")
+            self.wrapped[number] = given
+            self._parts[split_edge(edge_of(given.made))[0]] = given.part
+
+    def _edge(self, i: int) -> Any:
+        """Where the gradient of an input arrives in the recorded history."""
+        if i in self.wrapped:
+            return edge_of(self.wrapped[i].made)
+        return self.recording.first_edges.get(i) or edge_of(self.standing[i])
 
     def _note_grads(self) -> None:
         """Gradients that were set are further outputs: (input, output or None)."""
@@ -203,8 +224,8 @@ class _Build:
         """The inputs to which the history of an output leads."""
         history = set(map(id, _history([self.outputs[j]])))
         found = []
-        for i, x in enumerate(self.standing):
-            edge = self.recording.first_edges.get(i) or edge_of(x)
+        for i in range(len(self.standing)):
+            edge = self._edge(i)
             if id(edge[0] if isinstance(edge, tuple) else edge) in history:
                 found.append(i)
         return found
@@ -219,9 +240,9 @@ class _Build:
             for j in self.wanting:
                 spec = self.outputs[j]._spec
                 self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, recorded(recording.host), spec.shape)))
-            wants = [i for i, flag in self.flags if flag]
-            for i, x in enumerate(self.standing):
-                edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg or i in wants else None
+            wants = {i for i, flag in self.flags if flag}.union(self.wrapped)
+            for i, x in enumerate(self.inputs):
+                edge = self._edge(i) if x._rg or i in wants else None
                 if edge is not None:
                     edges.append((i, GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0)))))
             try:
@@ -303,11 +324,17 @@ class _Build:
         roots = [self.outputs[self.wanting[k]] for k in chosen]
         cotangents = [self.cotangents[k] for k in chosen]
         self._idle = set()
-        return list(
-            run_backward(
-                roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self._idle
-            )
+        found = run_backward(
+            roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self._idle
         )
+        return [self._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+
+    def _plain(self, node: Any, found: Any) -> Any:
+        """The gradient, or gradients, of an input: those of a tensor made of it are taken apart."""
+        part = self._parts.get(node)
+        if part is None or found is None:
+            return found
+        return tuple(map(part, found)) if type(found) is tuple else part(found)
 
     def _variant(
         self,
@@ -417,13 +444,14 @@ class _Build:
         if not self.wanting:
             forward = _graph(assembler, [*stored, *[c.value for c in changed]], changed)
             return CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
-        checks = len(assembler.checks)
+        checks, count = len(assembler.checks), len(assembler.builder.nodes)
         assembler.run(recording.log[self.forward_end :])
         if len(assembler.checks) > checks:
             raise RecordingError("the backward of the program checks elements of tensors")
         with assembler.builder:
             gradients = [self._read(g, assembler) for g in self.gradients]
         gradients += [made.value for made in assembler.last_calls()]
+        self.late_calls = [node for node in assembler.builder.nodes[count:] if node.prim.family == "collective"]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)
 
     def _joint(
@@ -454,7 +482,7 @@ class _Build:
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
         overwritten += self._held_by_others(joint, given)
-        logical, backward, saved = partition(joint, overwritten, unheld=unheld)
+        logical, backward, saved = partition(joint, overwritten, unheld=unheld, after=self.late_calls)
         still = [i for i in self._inputs_held(inputs, given, held) if given[inputs[i]] not in written]
         backward, saved = self._with_held(backward, saved, (inputs, values), held, still)
         residuals = list(logical.outputs[len(values) :])

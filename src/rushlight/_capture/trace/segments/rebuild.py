@@ -91,6 +91,9 @@ class Rebuild:
         self.tracer, self.outside, self.made_classes = tracer, tracer.outside, tracer.made_classes
         self.lines: list[str] = []
         self.outputs: list[Any] = []
+        self.left: list[tuple[Tensor, Any]] = []  # wrappers with histories, each with the form of its gradient
+        self.inner: set[int] = set()  # which of these others are computed from
+        self.inside: dict[int, str] = {}  # what the program is given in the place of inputs inside of wrappers
         self.places: dict[int, str] = {}
         self.kept: list[Any] = []
         self.count = 0

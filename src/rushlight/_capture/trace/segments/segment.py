@@ -375,7 +375,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     try:
         left = [*rebuild.outputs, *rec.changed()]
         _check_histories(left)
-        wrappers.check_histories(tracer.outside, left)
+        wrappers.check_histories(rebuild, left)
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None
@@ -385,6 +385,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     expressions = [tracer.reads.variable(source) for source in sources]
     _guard_memory(tracer, rec.inputs, sources)
     _guard_autograd(tracer, rec.inputs, sources, program)
+    wrappers.give_histories(rebuild, rec.inputs, program)
     return program, None, expressions
 
 
@@ -590,6 +591,9 @@ def _assemble(
     if program is not None:
         if len(wanted) != count:
             body.append(f"    g = g[:{count}]")  # one holder of the inputs: the program may let go of gradients
+        if rebuild.inside:
+            body.append("    g = [*g]")
+            body += [f"    g[{place}] = {text}" for place, text in rebuild.inside.items()]
         body += _running(tracer, program, "o = program(g)", ending.again)
     body += [f"    {line}" for line in rebuild.lines]
     lines = [
