@@ -124,6 +124,8 @@ def holds(condition: str, values: dict[str, Any]) -> bool:
 class GuardsFn(Module):
     """Refuses arguments for which a program does not hold: AssertionError with the condition."""
 
+    _is_impure = True  # it stays in graphs although nobody uses its result
+
     def __init__(self, names: Sequence[str] = (), conditions: Sequence[str] = ()) -> None:
         super().__init__()
         self.names, self.conditions = list(names), list(conditions)

@@ -243,7 +243,8 @@ class Graph:
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
-        to_erase._update_args_kwargs((), {})
+        # Constants among the arguments stay: who holds the node may still read them.
+        to_erase._update_args_kwargs(*map_arg((to_erase._args, to_erase._kwargs), lambda used: None))
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
         """Take out the nodes whose values nobody takes, but for those that have side effects; whether there were any."""

@@ -177,15 +177,15 @@ class GraphModule(Module):
 
     @property
     def graph(self) -> Graph:
-        """The graph; an assigned one is copied where another module has it, and compiled."""
+        """The graph; an assigned one is compiled, and belongs to this module from then on."""
         return self._graph
 
     @graph.setter
     def graph(self, g: Graph) -> None:
         if not isinstance(g, Graph):
             raise AssertionError(f"Expected a Graph instance, but got {type(g)}")
-        self._graph = g if g.owning_module is None else copy.deepcopy(g)
-        self._graph.owning_module = self
+        self._graph = g
+        g.owning_module = self
         self.recompile()
 
     def recompile(self) -> PythonCode:

@@ -31,6 +31,25 @@ def has_side_effect(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
+_DRAWING = frozenset(
+    "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like randperm".split()
+)
+
+
+def _changes_state(target: Any, impure_random: bool) -> bool:
+    """Whether a function writes to its arguments, or moves the state of random numbers."""
+    target = getattr(target, "default", target) if hasattr(target, "overloads") else target
+    if not hasattr(target, "overloadpacket"):
+        name = getattr(target, "__name__", "")
+        return name in _DRAWING and target is getattr(import_module("rushlight"), name, None)
+    try:
+        written = target._schema.is_mutable
+    except NotImplementedError:  # a composite without a schema of its own
+        written = False
+    tag = import_module("rushlight").Tag.nondeterministic_seeded
+    return written or (impure_random and tag in target.tags)
+
+
 # ***** walking through arguments *****
 
 
@@ -264,12 +283,12 @@ class Node:
 
     def is_impure(self, impure_random: bool = True) -> bool:
         """Whether the node must stay although nobody uses its value: inputs, outputs, functions and modules marked as
-        having side effects.
+        having side effects, operators that write to their arguments or (with `impure_random`) draw random numbers.
         """
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
-            return self.target in _side_effectful_functions
+            return self.target in _side_effectful_functions or _changes_state(self.target, impure_random)
         if self.op == "call_module":
             module = self.graph.owning_module
             if module is None:
