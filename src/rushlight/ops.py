@@ -49,6 +49,10 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         import_module("rushlight.distributed._ops")
+    if name == "prims":
+        from importlib import import_module
+
+        import_module("rushlight.library.prims")
     if name == "quantized":
         from importlib import import_module
 

@@ -39,6 +39,7 @@ Value, Graph = absent_class("torch._C.Value", _WHY), absent_class("torch._C.Grap
 PyTorchFileReader = absent_class("torch._C.PyTorchFileReader", "torch.load reads checkpoints here")
 Node, Type = absent_class("torch._C.Node", _WHY), absent_class("torch._C.Type", _WHY)
 # Types of TorchScript, which packages mention in annotations.
+ScriptObject = absent_class("torch._C.ScriptObject", "objects of classes written in C++ do not exist here")
 TensorType, DeviceObjType = (
     absent_class("torch._C.TensorType", _WHY, (Type,)),
     absent_class("torch._C.DeviceObjType", _WHY, (Type,)),

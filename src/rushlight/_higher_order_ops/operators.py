@@ -5,6 +5,7 @@ The graphs take tensors and give tuples of them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import rushlight
 from rushlight._higher_order_ops.checks import writing
 from rushlight.library.operators import namespace
 
-__all__ = ["OPERATORS", "cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"]
+__all__ = ["OPERATORS", "HigherOrderOperator", "cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"]
 
 Graph = Callable[..., Any]
 
@@ -105,3 +106,15 @@ OPERATORS = {f.__name__: f for f in (
 for _name, _function in OPERATORS.items():
     _function.__module__ = "rushlight.ops.higher_order"
     namespace("higher_order").__dict__[_name] = _function
+
+
+class _Kind(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(value is each for each in OPERATORS.values())
+
+
+class HigherOrderOperator(metaclass=_Kind):
+    """What operators of graphs are instances of, here plain functions: PyTorch's `torch._ops` has this class."""
+
+
+sys.modules["rushlight._ops"].__dict__["HigherOrderOperator"] = HigherOrderOperator

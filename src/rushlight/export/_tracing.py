@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from rushlight.fx.experimental.symbolic_shapes import (
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
 from rushlight.fx.passes.shape_prop import _extract_tensor_metadata
+from rushlight.fx.traceback import get_current_meta
+from rushlight.library.aten.calls import ABOVE
 from rushlight.nn.modules.module import Module
 from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -121,6 +124,7 @@ class ExportMode(ControlFlowMode):
         self.attributes = attributes  # of tensors that modules hold as plain attributes
         self.stack: dict[str, tuple[str, str]] = {}
         self.calls: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.lifted: list[Input] = []
         self.spot: Any = None  # the first input of the user
         self.lift_count = 0
@@ -170,15 +174,25 @@ class ExportMode(ControlFlowMode):
         """Let new nodes know where they come from."""
         trace, stack, before = stack_trace(2), self.stack, self.last
         node = self.graph._root._prev
-        grads = rushlight.is_grad_enabled()
+        # Modes see operators of users below autograd, where nothing is recorded any more.
+        grads = bool(rushlight.is_grad_enabled() or ABOVE.done and ABOVE.recorded)
         while node is not before and node is not self.graph._root:
             if "nn_module_stack" not in node.meta and node.op != "placeholder":
                 node.meta["nn_module_stack"] = stack
                 node.meta["grad_enabled"] = grads
+                self._name_function(node)
+                node.meta.update(copy.copy(get_current_meta()))
                 if trace is not None:
                     node.meta["stack_trace"] = trace
             node = node._prev
         self.last = self.graph._root._prev
+
+    def _name_function(self, node: Node) -> None:
+        """Note which function the node calls, and its how manieth call it is; functions are told from their operators."""
+        name = getattr(node.target, "_opname", None)
+        if name is not None and not name.startswith("sym_"):
+            count = self.counts[name] = self.counts.get(name, 0) + 1
+            node.meta["torch_fn"] = f"{name}_{count}", f"builtin_function_or_method.{name}"
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The fake result: whole operators run below autograd, which is told by `requires_grad` alone."""

@@ -15,6 +15,7 @@ import abc
 import copy
 import sys
 from dataclasses import dataclass, field
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,27 @@ from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 batch_norm = rushlight.ops.aten.batch_norm.default  # changes running statistics, which its schema does not say
 
 __all__ = ["FlatArgsAdapter", "InterpreterModule", "UnflattenedModule", "unflatten"]
+
+
+class _AttrKind(Enum):
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    CONSTANT = "constant"
+    MODULE = "module"
+
+
+_KINDS = {
+    _AttrKind.PARAMETER: InputKind.PARAMETER, _AttrKind.BUFFER: InputKind.BUFFER, _AttrKind.CONSTANT: InputKind.CONSTANT_TENSOR,
+}  # fmt: skip
+
+
+def _assign_attr(from_obj: Any, to_module: Module, target: str, attr_kind: _AttrKind, persistent: bool = True) -> None:
+    """Let a module have a value at a path; modules on the way are made."""
+    if attr_kind is _AttrKind.PARAMETER and not isinstance(from_obj, Parameter):
+        raise AssertionError(f"expected torch.nn.Parameter for PARAMETER attr_kind, got {type(from_obj)}")
+    if attr_kind is _AttrKind.BUFFER and not isinstance(from_obj, Tensor):
+        raise AssertionError(f"expected torch.Tensor for BUFFER attr_kind, got {type(from_obj)}")
+    assign(to_module, target, from_obj, _KINDS.get(attr_kind, InputKind.CUSTOM_OBJ), persistent)
 
 
 class FlatArgsAdapter(abc.ABC):

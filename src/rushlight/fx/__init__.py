@@ -40,4 +40,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-__getattr__ = lazy_files(__name__, {}, ("experimental", "immutable_collections", "operator_schemas", "passes"))
+__getattr__ = lazy_files(
+    __name__, {}, ("experimental", "immutable_collections", "operator_schemas", "passes", "traceback")
+)

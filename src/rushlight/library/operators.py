@@ -28,6 +28,7 @@ calls: Any = LazyModule("rushlight.library.aten.calls")
 
 __all__ = [
     "HERE",
+    "AnyOverload",
     "OpNamespace",
     "OpOverload",
     "OpOverloadPacket",
@@ -524,6 +525,16 @@ def unregister(overload: OpOverload) -> None:
         del packets[packet.__name__]
 
 
+class _EveryOverload(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, (OpOverload, builtin.BuiltinOverload))
+
+
+class AnyOverload(metaclass=_EveryOverload):
+    """What forms of operators are instances of, the package's own and those of users."""
+
+
+AnyOverload.__name__ = AnyOverload.__qualname__ = "OpOverload"
 # PyTorch's `torch._ops` holds these classes; the room of that name here shows them too.
 _room = sys.modules["rushlight._ops"]
-_room.__dict__.update(OpOverload=OpOverload, OpOverloadPacket=OpOverloadPacket)
+_room.__dict__.update(OpOverload=AnyOverload, OpOverloadPacket=OpOverloadPacket)

@@ -11,13 +11,23 @@ from typing import Any
 
 import rushlight
 
-__all__ = ["Argument", "FunctionSchema", "parse"]
+__all__ = ["AliasInfo", "Argument", "FunctionSchema", "parse"]
 
 NO_DEFAULT: Any = type("NoDefault", (), {"__repr__": lambda self: "no default"})()
 _BASES = ("Tensor", "Scalar", "SymInt", "SymFloat", "SymBool", "int", "float", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat",
           "Generator", "Storage", "Stream", "Any", "Dimname")  # fmt: skip
 _TYPE = re.compile(r"(?P<base>[A-Za-z_.]\w*)(?:\((?P<alias>[^)]*)\))?(?P<rest>(?:\[\d*\]|\?)*)")
 _QUALIFIED = re.compile(r"(?:(?P<ns>\w+)::)?(?P<name>\w+)(?:\.(?P<overload>\w+))?")
+
+
+class AliasInfo:
+    """The marks of a schema such as `a!` or `a -> *`: names of memory before and after the call."""
+
+    def __init__(self, marks: str) -> None:
+        before, _, after = marks.partition("->")
+        self.is_write = "!" in before
+        self.before_set = {word.strip() for word in before.replace("!", "").split("|")}
+        self.after_set = {word.strip() for word in after.replace("!", "").split("|")} if after else set(self.before_set)
 
 
 class Argument:
@@ -48,6 +58,16 @@ class Argument:
     def has_default(self) -> bool:
         """Whether a call may leave it out."""
         return self.default is not NO_DEFAULT
+
+    @property
+    def default_value(self) -> Any:
+        """What stands for it where a call leaves it out; None without a default."""
+        return self.default if self.has_default else None
+
+    @property
+    def alias_info(self) -> AliasInfo | None:
+        """The memory that it may share and whether it is written; None for values of their own."""
+        return AliasInfo(self.alias) if self.alias else None
 
     def __str__(self) -> str:
         shown = f"{self.base}({self.alias}){self.type[len(self.base) :]}" if self.alias else self.type

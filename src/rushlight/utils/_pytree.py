@@ -25,7 +25,7 @@ __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_instance",
     "key_get", "keystr", "register_constant", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
     "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
-    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_loads",
+    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_leaf", "treespec_loads",
 ]  # fmt: skip
 
 PyTree = Any
@@ -396,6 +396,17 @@ class LeafSpec(TreeSpec):
 
 
 _LEAF_SPEC = LeafSpec()
+
+
+def treespec_leaf() -> LeafSpec:
+    """The structure of a leaf.
+
+    >>> treespec_leaf().num_leaves
+    1
+    """
+    return _LEAF_SPEC
+
+
 _DICTS = (dict, OrderedDict, defaultdict)
 
 

@@ -299,6 +299,7 @@ class Tracer(Undocumented, Operations):
             and not is_plain(value)
             and not isinstance(value, type)
             and kind.__module__ not in HOOKS.values
+            and kind.__module__ != "rushlight"  # the package's own functions
         )
 
     def method_of(self, value: Any, name: str) -> Any:

@@ -27,9 +27,9 @@ __all__ = ["ABOVE", "asks", "below", "call", "own_below", "redispatch", "run_ker
 
 
 class _Above(threading.local):
-    """Per thread: whether autograd has had its turn in the call that runs."""
+    """Per thread: whether autograd has had its turn in the call that runs, and whether it recorded."""
 
-    done = False
+    done = recorded = False
     body: Any = None  # of the function that runs as it is
 
 
@@ -281,6 +281,8 @@ class _below_autograd:
 
     def __enter__(self) -> None:
         self.before, self.word = ABOVE.done, STATE.word
+        if not ABOVE.done:
+            ABOVE.recorded = bool(self.word & GRAD)
         ABOVE.done = True
         STATE.word = self.word & ~GRAD
 

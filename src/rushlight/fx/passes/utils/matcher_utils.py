@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
+from rushlight.library.operators import AnyOverload
 
 __all__ = ["InternalMatch", "SubgraphMatcher"]
 
@@ -42,7 +44,7 @@ class SubgraphMatcher:
         if len(pattern.nodes) == 0:
             raise ValueError("SubgraphMatcher cannot be initialized with an empty pattern")
         for node in pattern.nodes:
-            if node.op != "output" and not node.users:
+            if not node.users and not node.is_impure():
                 raise RuntimeError(
                     f"SubgraphMatcher cannot be initialized with a pattern that has dead code: nobody uses {node}"
                 )
@@ -57,15 +59,15 @@ class SubgraphMatcher:
         )
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
-        """The occurrences, in the order of the graph."""
+        """The occurrences, in the order of the graph; nodes with `node_name_match` in their names count as any node."""
         found: list[InternalMatch] = [InternalMatch(anchors=self.pattern_anchors)]
         for anchor in self.pattern_anchors:
-            starts = [node for node in graph.nodes if self._nodes_are_equal(anchor, node)]
+            starts = [node for node in graph.nodes if self._nodes_are_equal(anchor, node, node_name_match)]
             extended: list[InternalMatch] = []
             for match in found:
                 for start in starts:
                     trial = InternalMatch(match.anchors, dict(match.nodes_map), list(match.placeholder_nodes))
-                    if self._match_nodes(anchor, start, trial):
+                    if self._match_nodes(anchor, start, trial, node_name_match):
                         extended.append(trial)
             found = extended
         complete = []
@@ -89,8 +91,8 @@ class SubgraphMatcher:
                 taken |= nodes
         return kept
 
-    def _nodes_are_equal(self, pn: Node, gn: Node) -> bool:
-        if not self.match_placeholder and pn.op == "placeholder":
+    def _nodes_are_equal(self, pn: Node, gn: Node, name: str = "") -> bool:
+        if not self.match_placeholder and pn.op == "placeholder" or name and name in gn.name:
             return True
         if pn.op != gn.op:
             return False
@@ -100,50 +102,76 @@ class SubgraphMatcher:
 
     @staticmethod
     def _attributes_agree(pn: Node, gn: Node) -> bool:
-        """Attributes stand for each other where their last names agree, as those of one module at different places."""
-        return str(pn.target).rpartition(".")[2] == str(gn.target).rpartition(".")[2] or pn.target == gn.target
+        """Attributes stand for each other where both are tensors of one class, whatever is in them.
+
+        RuntimeError for attributes that are no tensors.
+        """
+        values = [_attribute(node) for node in (pn, gn)]
+        if type(values[0]) is not type(values[1]):
+            return False
+        if not isinstance(values[0], Tensor):
+            raise RuntimeError(f"Unsupported type {values[0]} when matching attributes")
+        return True
 
     def _is_contained(self, nodes_map: dict[Node, Node]) -> bool:
         """Whether what an occurrence computes on its way stays inside it."""
-        inside = set(nodes_map.values())
         lookup = {found: node for node, found in nodes_map.items() if node.op != "placeholder"}
         return all(
-            node in self.pattern_returning_nodes or node.op == "output" or all(user in inside for user in found.users)
+            node in self.pattern_returning_nodes or all(user in lookup for user in found.users)
             for found, node in lookup.items()
         )
 
-    def _match_nodes(self, pn: Node, gn: Node, match: InternalMatch) -> bool:
+    def _match_nodes(self, pn: Node, gn: Node, match: InternalMatch, name: str = "") -> bool:
         if pn in match.nodes_map:
             return match.nodes_map[pn] is gn
-        if gn in match.nodes_map.values() and pn.op != "placeholder" or not self._nodes_are_equal(pn, gn):
+        if any(gn is found for found in match.nodes_map.values()) or not self._nodes_are_equal(pn, gn, name):
             return False
         match.nodes_map[pn] = gn
         if pn.op == "placeholder":
             return True
-        return self._match_values(tuple(pn.args), tuple(gn.args), match) and self._match_values(
-            dict(pn.kwargs), dict(gn.kwargs), match
-        )
+        pattern, found = _arguments(pn, gn)
+        return pattern is not None and self._match_values(pattern, found, match)
 
     def _match_values(self, pattern: Any, found: Any, match: InternalMatch) -> bool:
-        if isinstance(pattern, Node):
-            if isinstance(found, Node):
-                return self._match_nodes(pattern, found, match)
-            return pattern.op == "placeholder" and self._match_constant(pattern, found, match)
-        if isinstance(pattern, (tuple, list)):
-            same = isinstance(found, (tuple, list)) and len(found) == len(pattern)
+        if isinstance(pattern, Node) and isinstance(found, Node):
+            return self._match_nodes(pattern, found, match)
+        if isinstance(pattern, (tuple, list)) and isinstance(found, (tuple, list)):
+            same = len(found) == len(pattern)
             return same and all(self._match_values(p, f, match) for p, f in zip(pattern, found, strict=True))
-        if isinstance(pattern, dict):
-            same = isinstance(found, dict) and pattern.keys() == found.keys()
-            return same and all(self._match_values(p, found[key], match) for key, p in pattern.items())
-        if isinstance(found, Node):
-            return False
-        return self.ignore_literals or type(pattern) is type(found) and pattern == found
+        return self._match_literals(pattern, found, match) or self.ignore_literals
 
-    def _match_constant(self, pattern: Node, found: Any, match: InternalMatch) -> bool:
-        """A placeholder of the pattern for a constant of the graph."""
-        if self.match_placeholder:
-            return False
-        if pattern in match.nodes_map:
-            return match.nodes_map[pattern] is found or match.nodes_map[pattern] == found
-        match.nodes_map[pattern] = found
-        return True
+    def _match_literals(self, pattern: Any, found: Any, match: InternalMatch) -> bool:
+        """A constant for an equal one, or for a placeholder of the pattern."""
+        if isinstance(pattern, Node):
+            if pattern.op != "placeholder":
+                return False
+            return bool(match.nodes_map.setdefault(pattern, found) == found)
+        return not isinstance(found, Node) and type(pattern) is type(found) and bool(pattern == found)
+
+
+def _attribute(node: Node) -> Any:
+    """What a node reads from the module of its graph."""
+    module = node.graph.owning_module
+    if module is None:
+        raise AssertionError(f"the graph of {node} has no module, whose attributes would be compared")
+    for name in str(node.target).split("."):
+        module = getattr(module, name)
+    return module
+
+
+def _arguments(pn: Node, gn: Node) -> tuple[list[Any] | None, list[Any] | None]:
+    """The arguments of both in the same order, those of operators with defaults filled in; None where they do not fit."""
+    if len(pn.args) == len(gn.args) and list(pn.kwargs) == list(gn.kwargs):
+        return [*pn.args, *pn.kwargs.values()], [*gn.args, *gn.kwargs.values()]
+    if pn.op != "call_function" or not isinstance(pn.target, AnyOverload):
+        return None, None
+    rows = pn.target._schema.arguments
+    return _filled(pn, rows), _filled(gn, rows)
+
+
+def _filled(node: Node, rows: Any) -> list[Any]:
+    """The arguments of an operator in the order of its schema."""
+    return [
+        node.kwargs[row.name] if row.name in node.kwargs else node.args[place] if not row.kwarg_only and place < len(node.args) else row.default_value
+        for place, row in enumerate(rows)
+    ]  # fmt: skip
