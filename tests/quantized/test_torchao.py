@@ -1,16 +1,19 @@
-"""torchao from PyPI, unmodified, over this package: weights of integers and of float8, and their states."""
+"""torchao from PyPI, unmodified, over this package: weights of integers and of float8, their states, and exported graphs."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao")]
 
+HERE = Path(__file__).parent
 PROGRAM = """
 import copy, io
 import torch
@@ -56,3 +59,26 @@ def test_weights_of_torchao() -> None:
     assert {name: float(error) >= LEAST[name] and same == "True" for name, error, same in rows} == dict.fromkeys(
         LEAST, True
     )
+
+
+def test_exported_graphs_are_pytorchs(tmp_path: Path) -> None:
+    """Observed, converted and trained graphs have PyTorch's operators, integers and results; compiled ones are equal."""
+    out = tmp_path / "found.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "rushlight", str(HERE / "exported_graphs.py"), str(out)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    table, wanted = json.loads(out.read_text()), json.loads((HERE / "exported_graphs.json").read_text())
+    assert table.keys() == wanted.keys()
+    for name, row in table.items():
+        assert row["operators"] == wanted[name]["operators"], name
+        assert row["weights"] == wanted[name]["weights"], name
+        assert row["results"] == pytest.approx(wanted[name]["results"], abs=1e-5), name
+        assert row["decibels"] == pytest.approx(wanted[name]["decibels"], abs=0.01), name
+        assert row["loss"] == pytest.approx(wanted[name]["loss"], rel=1e-5), name
+        assert row["compiled"] < 1e-5, name

@@ -71,7 +71,14 @@ _OF_SCRIPTS = (
     "script_qconfig", "script_qconfig_dict",
 )  # fmt: skip
 _FROM = {name: page for page, names in _NAMES.items() for name in names}
-_PAGES = ("backend_config", "fx", "quantize_fx", "weight_only", *(page for page in _NAMES if page not in _FROM))
+_PAGES = (
+    "backend_config",
+    "fx",
+    "quantize_fx",
+    "utils",
+    "weight_only",
+    *(page for page in _NAMES if page not in _FROM),
+)
 
 __all__ = ["fuse_modules", "fuse_modules_qat", "quantize", *_FROM, *_OF_SCRIPTS]  # noqa: PLE0604
 

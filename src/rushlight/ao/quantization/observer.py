@@ -162,35 +162,48 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     def _calculate_qparams(self, min_val: Any, max_val: Any) -> tuple[Any, Any]:
         """Scale and zero point of the range from `min_val` to `max_val`, widened to hold 0."""
-        if not _is_valid(min_val, max_val):
-            return torch.tensor([1.0]), torch.tensor([0])
-        low, high = self.quant_min, self.quant_max
-        below, above = (
-            torch.minimum(min_val, torch.zeros_like(min_val)),
-            torch.maximum(max_val, torch.zeros_like(max_val)),
+        return affine_qparams(
+            (min_val, max_val),
+            (self.quant_min, self.quant_max),
+            self.dtype,
+            self.qscheme,
+            self.eps,
+            self.has_customized_qrange,
         )
-        zero = torch.zeros(below.size(), dtype=torch.int64)
-        if self.qscheme in (torch.per_tensor_symmetric, torch.per_channel_symmetric):
-            scale = torch.max(torch.maximum(-below, above) / (float(high - low) / 2), self.eps)
-            if name_of(self.dtype) in ("quint8", "uint8"):
-                middle = (low + high) // 2 if self.has_customized_qrange else 128
-                zero = zero.new_full(zero.size(), middle)
-        elif self.qscheme == torch.per_channel_affine_float_qparams:
-            scale = (max_val - min_val) / float(high - low)
-            scale = torch.where(scale > self.eps, scale, torch.ones_like(scale))
-            return scale, -1 * min_val / scale  # zero points are floats
-        else:
-            scale = torch.max((above - below) / float(high - low), self.eps)
-            zero = torch.clamp(low - torch.round(below / scale).to(torch.int), low, high)
-        if scale.dim() == 0:
-            scale = scale.reshape(1)
-        if zero.dim() == 0:
-            zero = zero.reshape(1)
-        return scale, zero
 
     def reset_min_max_vals(self) -> None:
         """Forget what was seen."""
         raise NotImplementedError("Cannot reset min/max values in the given observer.")
+
+
+def affine_qparams(
+    seen: tuple[Any, Any], integers: tuple[int, int], dtype: Any, qscheme: Any, eps: Any, has_customized_qrange: bool
+) -> tuple[Any, Any]:
+    """Scale and zero point for values between the tensors `seen`, by channel or for all, widened to hold 0.
+
+    `integers`: the lowest and highest in use; `eps`: the least scale.
+    """
+    min_val, max_val = seen
+    if not _is_valid(min_val, max_val):
+        return torch.tensor([1.0]), torch.tensor([0])
+    low, high = integers
+    below, above = (
+        torch.minimum(min_val, torch.zeros_like(min_val)),
+        torch.maximum(max_val, torch.zeros_like(max_val)),
+    )
+    zero = torch.zeros(below.size(), dtype=torch.int64)
+    if qscheme in (torch.per_tensor_symmetric, torch.per_channel_symmetric):
+        scale = torch.max(torch.maximum(-below, above) / (float(high - low) / 2), eps)
+        if name_of(dtype) in ("quint8", "uint8"):
+            zero = zero.new_full(zero.size(), (low + high) // 2 if has_customized_qrange else 128)
+    elif qscheme == torch.per_channel_affine_float_qparams:
+        scale = (max_val - min_val) / float(high - low)
+        scale = torch.where(scale > eps, scale, torch.ones_like(scale))
+        return scale, -1 * min_val / scale  # zero points are floats
+    else:
+        scale = torch.max((above - below) / float(high - low), eps)
+        zero = torch.clamp(low - torch.round(below / scale).to(torch.int), low, high)
+    return scale.reshape(1) if scale.dim() == 0 else scale, zero.reshape(1) if zero.dim() == 0 else zero
 
 
 def _check_range(quant_min: int, quant_max: int) -> None:

@@ -10,7 +10,10 @@ from rushlight.ao.nn.intrinsic import qat as nniqat
 from rushlight.ao.quantization.backend_config.configs import ObservationType
 from rushlight.ao.quantization.backend_config.native import RELUS, WEIGHTED_FUNCTIONS
 from rushlight.ao.quantization.fake_quantize import FakeQuantizeBase
+from rushlight.ao.quantization.fx._equalize import is_equalization_observer
 from rushlight.ao.quantization.fx.fuse import kind_of
+from rushlight.ao.quantization.fx.graph_module import ObservedGraphModuleAttrs
+from rushlight.ao.quantization.fx.utils import assert_and_get_unique_device, get_new_attr_name_with_prefix
 from rushlight.ao.quantization.observer import ObserverBase, ReuseInputObserver
 
 __all__ = ["is_observer", "prepare"]
@@ -232,3 +235,28 @@ def prepare(model: Any, mapping: Any, scopes: dict[str, Any], backend_config: An
     model._scopes = {n.name: scopes.get(n.name, ("", None))[0] for n in model.graph.nodes}
     model._custom, model._is_qat = custom, is_qat
     return model
+
+
+# ***** for quantizers of exported graphs *****
+
+
+def _insert_obs_or_fq(
+    node: Any, obs_or_fq: Any, model: Any, named_modules: dict[str, Any], graph: Any, model_device: Any = None
+) -> Any:
+    """A node behind `node` that calls an observer, which becomes a module of the model on its device."""
+    device = assert_and_get_unique_device(model) if model_device is None else model_device
+    if device:
+        obs_or_fq.to(device)
+    equalizes = is_equalization_observer(obs_or_fq)
+    name = get_new_attr_name_with_prefix(
+        f"{node.name}_equalization_process_" if equalizes else "activation_post_process_"
+    )(model)
+    setattr(model, name, obs_or_fq)
+    named_modules[name] = obs_or_fq
+    with graph.inserting_after(node):
+        return graph.create_node("call_module", name, (node,), {})
+
+
+def _save_state(observed: Any, *notes: Any) -> None:
+    """Note in the metadata of a prepared module what conversion asks for, in the order of `ObservedGraphModuleAttrs`."""
+    observed.meta["_observed_graph_module_attrs"] = ObservedGraphModuleAttrs(*notes)
