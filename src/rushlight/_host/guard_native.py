@@ -327,10 +327,13 @@ SEGMENT_RUN = Record(
     "segment_run",
     ("table", ptr, "a list whose first item `guarded` takes"),
     ("program", ptr, "a list whose first item is called with the values that the table gives"),
-    ("chosen", i64, "which item of its list is the result; -1: all of them, as a tuple; -2: None"),
+    ("chosen", i64, "which item of its list is the result; -1: all of them, as a tuple; -2: None; -3: see AS_IT_IS"),
     ("miss", ptr, "the result where the conditions do not hold"),
     ("again", ptr, "called with the state where the program raises an Exception; None: that is raised"),
 )
+
+
+AS_IT_IS = -3  # of `chosen`: what is called is a function of the items of the state, and gives the result
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -353,6 +356,13 @@ def segment_stub(self, args, count):
             Py_DecRef(found)
             return kept(segment[SEGMENT_RUN.miss])
         Py_DecRef(found)
+    if segment[SEGMENT_RUN.chosen] == AS_IT_IS:
+        Py_DecRef(values)
+        function = kept(sequence_items(segment[SEGMENT_RUN.program]).ptr[0])
+        state = args.ptr[0]
+        found = PyObject_Vectorcall(function, sequence_items(state), u64(sequence_size(state)), None)
+        Py_DecRef(function)
+        return found
     given = stack(8)
     given.ptr[0] = values
     # Whoever holds these may let go of them while the program runs.

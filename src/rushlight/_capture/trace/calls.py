@@ -128,8 +128,10 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if isinstance(function, types.FunctionType) and (why := getattr(function, "_runs_apart", None)) is not None:
         raise Break(why)
     if id(function) in HOOKS.replaced:
+        tracer.differs = True
         return call(tracer, HOOKS.replaced[id(function)][1], args, kwargs)
     if any(function is each for each in HOOKS.compiling):
+        tracer.differs = True
         return True
     if id(function) in HOOKS.constant:
         return _kept_result(tracer, function, args, kwargs)
@@ -242,6 +244,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             tracer.reads.check(tracer.constant_source(function), f"{{}}.__code__ is {code_of}")
     if function.__defaults__ or function.__kwdefaults__:
         args, kwargs = _defaults(tracer, function, args, kwargs)
+    tracer.differs = True
     return Enter(function, args, kwargs)
 
 

@@ -39,6 +39,7 @@ from rushlight._capture.trace.segments.segment import (
     Segment,
     SizedSegment,
     Stopped,
+    called_with_state,
     instead_of,
     is_clean,
     linked,
@@ -545,7 +546,8 @@ class CompiledFunction:
         varying.names = self.target.__code__.co_varnames if position is self.entry else ()
         resume = self.resume if start.func is _enter else None
         again = functools.partial(self.again, start)
-        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying)
+        plain = called_with_state(self.target) if start.func is _enter else None
+        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
         return made if isinstance(made, Segment) else self._first_of(position, made, state)
 
     def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:

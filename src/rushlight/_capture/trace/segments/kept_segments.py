@@ -34,7 +34,7 @@ from rushlight._capture.trace.segments.kept_objects import (
     is_result_type,
     way_of,
 )
-from rushlight._capture.trace.segments.segment import Ending, Segment, Written
+from rushlight._capture.trace.segments.segment import Ending, Segment, Written, called_with_state
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._engine.dispatch.kept.plan_store import Waiting, keep, keep_later, part_key, store
 from rushlight._graph.packing import RecordError, UnpackableError
@@ -302,7 +302,7 @@ def _packed(segment: Segment, target: types.FunctionType) -> bytes:
         "modules": _modules(), "recipes": [[name, recipe] for name, recipe in recipes.items()], "text": segment.body, "sources": rows,
         "entries": entries, "wanted": segment.guard.wanted, "inputs": segment.inputs, "reason": segment.reason,
         "numbers": [[place, type(value).__name__, repr(value)] for place, value in segment.numbers.items()],
-        "program": None if program is None else packed_compiled(program), "calls": None,
+        "program": None if program is None else packed_compiled(program), "calls": None, "plain": segment.plain,
     }  # fmt: skip
     _checked(segment.body, {name: space[name] for name in used}, head["entries"], list(segment.numbers))
     if segment.only_calls is not None:
@@ -387,7 +387,7 @@ def _unpacked(body: bytes, target: types.FunctionType, again: Callable[[Any], An
         program = None if head["program"] is None else unpacked_compiled(head["program"])
         if program is not None:
             program.compile()
-        return _segment(head, text, reads, program, space, again)
+        return _segment(head, text, reads, program, space, again, target)
     except RecordError:
         raise
     except Exception as error:  # a record may hold anything
@@ -430,7 +430,13 @@ def _fits(specs: Sequence[Any], wanted: Sequence[str], reads: Reads, space: dict
 
 
 def _segment(
-    head: dict[str, Any], text: str, reads: Reads, program: Any, space: dict[str, Any], again: Callable[[Any], Any]
+    head: dict[str, Any],
+    text: str,
+    reads: Reads,
+    program: Any,
+    space: dict[str, Any],
+    again: Callable[[Any], Any],
+    target: types.FunctionType,
 ) -> Segment:
     wanted = [str(name) for name in head["wanted"]]
     if not all(re.fullmatch(r"v\d+|c\d+|s\[\d+\]", name) for name in wanted):
@@ -451,6 +457,8 @@ def _segment(
     written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
     if head["calls"] is not None:
         written.only_calls = Ending(head["calls"], None, again)
+    if head.get("plain") is True:
+        written.plain = called_with_state(target)
     if program is not None and not _fits(program.specs, wanted, reads, space):
         raise RecordError("a program of inputs that no condition tells of")
     made = written.segment(bare, program)

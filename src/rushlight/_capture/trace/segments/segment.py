@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import traceback
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
+from rushlight._capture.recording.log import Call, Read
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.guards.asking import ERRORS, Conditions
@@ -38,11 +40,23 @@ from rushlight._engine.core.state import AUTOCAST, GRAD, INFERENCE, STATE, resto
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._engine.dispatch.override import WATCH
+from rushlight._host.guard_native import AS_IT_IS
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
 from rushlight._types.symbols import SpecializationError, is_symbolic
 
-__all__ = ["ERRORS", "MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
+__all__ = [
+    "ERRORS",
+    "MISS",
+    "Retry",
+    "Segment",
+    "Stopped",
+    "called_with_state",
+    "instead_of",
+    "is_clean",
+    "linked",
+    "trace",
+]
 
 
 class _Miss:
@@ -107,6 +121,7 @@ class Segment:
         self.native: NativeRun | None = None  # what `run` needs to stay alive
         self.unkept = ""  # why it cannot be kept for other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
+        self.plain = False  # whether native code calls the function as it is
 
     @property
     def text(self) -> str:
@@ -155,12 +170,13 @@ def trace(
     resume: Callable[[Stopped], Any] | None,
     again: Callable[[Any], Any],
     varying: Varying = NOTHING_VARIES,
+    plain: Callable[..., Any] | None = None,
 ) -> Segment | SizedSegment:
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
     Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given, goes
     on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a check of
-    the program fails.
+    the program fails.  `plain` is the function itself, if the items of the state are its arguments.
     """
     outer, thread, passed = STATE.word, _ThreadState(), Passed()
     with Recording() as rec:
@@ -177,7 +193,7 @@ def trace(
                 interpreter = tracer.interpreter()
                 tracer.interpreters.append(interpreter)
                 start(interpreter, _wrapped(tracer, state))
-                _follow(interpreter, tracer, stop_at)
+                steps = _follow(interpreter, tracer, stop_at)
                 after = STATE.word
                 tracer.closed = True
                 try:
@@ -192,6 +208,8 @@ def trace(
                         reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
                     raise Retry(found[0], reason, "break", found[1], None) from None
                 sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
+                if sizes is None and steps <= _FEW_STEPS and _is_small(tracer, program):
+                    written.plain = plain
                 if sizes is not None:
                     return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
@@ -260,13 +278,35 @@ def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
         raise Retry(0, f"{error}", "state", (_wrapped.__code__, 0), None) from None
 
 
-def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> None:
+_FEW_STEPS = 48  # instructions
+_MANY = 0x2C  # flags of code: it takes `*args` or `**kwargs`, or makes a generator
+
+
+def called_with_state(function: types.FunctionType) -> types.FunctionType | None:
+    """The function, if the state that it begins with are its arguments as they stand; else None."""
+    code = function.__code__
+    return None if code.co_flags & _MANY or code.co_kwonlyargcount else function
+
+
+def _is_small(tracer: Tracer, program: Any) -> bool:
+    """Whether a call costs less as it is than as a program, which fuses nothing: one operator that leaves a history or
+    changes its input, or views alone.
+    """
+    if not isinstance(program, CompiledProgram) or program.checks or not (tracer.only_reads or tracer.recorded == 1):
+        return False
+    if tracer.differs or tracer.unkept or tracer.settings.options or tracer.last_effects:
+        return False
+    return tracer.only_reads or tracer.leaves_traces
+
+
+def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> int:
+    """Follow until the end, or up to an instruction; how many were followed."""
     count, clean, step, frames = 0, 0, interpreter.step, interpreter.frames
     depth, clean_below = 0, True
     begun = STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES)
     while not interpreter.finished:
         if count == stop_at:
-            return
+            return count
         if count >= tracer.budget:
             raise Retry(clean, "the trace is too long", "budget", _place(interpreter), None)
         if len(frames) > _MAX_FRAMES:
@@ -294,6 +334,7 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
             raise Retry(clean, _told(error), "exception", place, error) from None
         if tracer.interrupted is not None:
             raise Retry(clean, tracer.interrupted.reason, "break", place, None)
+    return count
 
 
 def _told(error: Exception) -> str:
@@ -376,6 +417,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
         left = [*rebuild.outputs, *rec.changed()]
         _check_histories(left)
         wrappers.check_histories(rebuild, left)
+        _note_size(tracer, rec, left)
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None
@@ -387,6 +429,14 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     _guard_autograd(tracer, rec.inputs, sources, program)
     wrappers.give_histories(rebuild, rec.inputs, program)
     return program, None, expressions
+
+
+def _note_size(tracer: Tracer, rec: Recording, left: Sequence[Any]) -> None:
+    """Note what a trace wrote down and leaves behind."""
+    tracer.recorded, tracer.only_reads = len(rec.log), all(type(entry) is Read for entry in rec.log)
+    in_place = any(type(entry) is Call and not entry.fresh for entry in rec.log)
+    wants = any(isinstance(x, Tensor) and x.requires_grad for x in left)
+    tracer.leaves_traces = in_place or bool(rec.changed()) or wants
 
 
 def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source], program: Any) -> None:
@@ -631,6 +681,7 @@ class Written:
         self.numbers: dict[str, float] = {}
         self.unkept = ""  # why it is of no use to other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
+        self.plain: Callable[..., Any] | None = None  # the function itself, where it costs less than the program
         self._code = compiled_text(body, "compiled segment")
         self._known_code: Any = None
 
@@ -659,13 +710,15 @@ class Written:
                 self._known_code = compiled_text(_known_text(self.body), "compiled segment for single sizes")
             defined(self._known_code, space)
         native = None if self.only_calls is None else _native_run(guard, calls, self.only_calls)
+        if self.plain is not None and like is None:
+            native = NativeRun(guard.table, [self.plain], AS_IT_IS, MISS, None)
         segment = Segment(
             space["run"] if native is None else native.run, space["slow"], self.body, program, self.reason, guard
         )
         segment.numbers, segment.changes = self.numbers, Changes(self.reads, constants)
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
         segment.native, segment.unkept, segment.known = native, self.unkept, space.get("known")
-        segment.only_calls = self.only_calls
+        segment.only_calls, segment.plain = self.only_calls, self.plain is not None and like is None
         return segment
 
 
