@@ -15,7 +15,15 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Constants", "Launch", "PinnedWords", "joined"]
+__all__ = ["Constants", "Launch", "PinnedWords", "joined", "unlocks"]
+
+UNLOCKED_WORK = 1 << 20  # multiplications that take about 20 us: other Python threads run meanwhile
+UNLOCKED_BYTES = 1 << 18  # bytes whose reading or writing does
+
+
+def unlocks(work: int = 0, nbytes: int = 0) -> bool:
+    """Whether a call with so many multiplications, which moves so many bytes, lets other Python threads run."""
+    return work > UNLOCKED_WORK or nbytes > UNLOCKED_BYTES
 
 
 class PinnedWords(NamedTuple):

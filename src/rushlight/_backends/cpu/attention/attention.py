@@ -16,7 +16,7 @@ from rushlight._backends.cpu.attention.attention_grad_native import (
 )
 from rushlight._backends.cpu.attention.attention_native import MASK_KINDS, SLOTS, Blocks, Parts, make_attention
 from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -89,7 +89,7 @@ def _lead(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _head(pieces: int, work: int, sizes: Sequence[int]) -> list[int]:
-    head = [pieces, int(work > 1 << 21), len(sizes), *sizes]
+    head = [pieces, int(unlocks(work)), len(sizes), *sizes]
     return head + [0] * (8 - len(head))
 
 

@@ -13,7 +13,7 @@ from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS,
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -38,7 +38,6 @@ SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16
 _FEW_TAPS = 128  # most taps of a kernel over one channel that are read in place
 _LINE = 16  # packed words of channels taken together where there are many: a cache line
 _PACK_WORK = 1 << 22  # fewest multiplications for which weights are packed once for all pieces
-GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _SYMBOLS: dict[str, dict[str, int]] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
@@ -360,7 +359,7 @@ def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     for k, desc in enumerate(parts):
         desc |= {"pieces": _pieces(desc), "epilogue_at": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
-    return _head(sum(desc["pieces"] for desc in parts), int(work > GIL_WORK), sizes) + [
+    return _head(sum(desc["pieces"] for desc in parts), int(unlocks(work)), sizes) + [
         value for desc in parts for value in W.listed(desc)
     ]
 

@@ -33,6 +33,7 @@ from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
 from rushlight._backends.cpu.gemm.product_spec import ProductShape
+from rushlight._backends.cpu.launches import unlocks
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
@@ -450,7 +451,6 @@ _BATCH_GRAIN = (
 )  # the same for small matrices in a batch; with less, the next kernel waits for the other core longer than it gains
 _TILE = 512
 _MOST_PIECES = 256
-_GIL_WORK = 1 << 21  # least multiplications that release the GIL
 
 
 def gemm_ints(
@@ -479,7 +479,8 @@ def gemm_ints(
     pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
     work = m * n * max(k, 1) * total
     outputs = [total * m * n * (itemsize or real.itemsize * width)] if allocate else []
-    head = [pieces, int(work > _GIL_WORK), len(outputs), *outputs]
+    read = total * (m + n) * k * real.itemsize * width // at_once
+    head = [pieces, int(unlocks(work, read)), len(outputs), *outputs]
     constants = [m, n, k, *a_strides, *b_strides, *c_strides, *_scalar(alpha), *_scalar(beta),
                  tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims), 0, 1]  # fmt: skip
     return head + [0] * (8 - len(head)) + constants + [w for row in dims for w in row]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rushlight._backends.cpu.epilogue.rectangle import Epilogue, Prologue
+from rushlight._backends.cpu.launches import unlocks
 from rushlight._backends.cpu.program.steps import (
     MAX_FRESH,
     ExternStep,
@@ -111,7 +112,7 @@ class Assembler:
             self.numbers[b] = self.next_number
             self.next_number += 1
         moved = sum(self.schedule.sizes[b] * b.dtype.itemsize for b in touched)
-        self.steps.append(KernelStep(kernel, sizes, words, moved > 1 << 20, self.target))
+        self.steps.append(KernelStep(kernel, sizes, words, unlocks(nbytes=moved) or kernel.pieces > 1, self.target))
 
     def allocate(self, buffers: Sequence[Buffer]) -> None:
         """Add a step that allocates memory, for outputs beyond those that one call can allocate."""

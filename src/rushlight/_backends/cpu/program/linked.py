@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.launched import Launched, Pin, Place, key_of, laid_cluster
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
@@ -37,7 +37,6 @@ _PINNING = Lock()
 MOST_TOGETHER = 64  # launches of one wave
 FEW_PIECES = 16  # a launch of more pieces occupies the threads by itself
 SERIAL_BYTES = 1 << 18  # a wave that moves less is run by the calling thread
-UNLOCKED_BYTES = 1 << 20
 LEAST_ROOM = 1 << 12  # bytes of a buffer that may be larger at other sizes
 MUCH_ROOM = 1 << 15
 
@@ -294,7 +293,7 @@ class LinkedExecutable:
         words = {
             "n_words": self.wiring.n_words, "n_results": len(self.outputs), "n_blocks": len(blocks), "table": begin,
             "n_phases": len(division.ends), "phases": self._kept(phases, held),
-            "unlock": unlocks(x.moved for x in self.launches) or any_unlocks(x.launch for x in self.launches),
+            "unlock": unlocks(nbytes=sum(x.moved for x in self.launches)) or any_unlocks(x.launch for x in self.launches),
             "sizes": self._kept(sizes, held), "blocks": self._kept(blocks), "times": 0, "abandon": self._abandon(),
         }  # fmt: skip
         self._address = self._kept([int(words[field.name]) for field in LINKED])
@@ -555,11 +554,6 @@ class Origins:
 def pieces_shared(moved: Sequence[int], pieces: int) -> int:
     """How many pieces of a wave all threads share; 0 where the calling thread runs it."""
     return 0 if pieces == 1 or (len(moved) > 1 and sum(moved) < SERIAL_BYTES) else pieces
-
-
-def unlocks(moved: Iterable[int]) -> bool:
-    """Whether a program that moves so much lets other Python threads run."""
-    return sum(moved) > UNLOCKED_BYTES
 
 
 def any_unlocks(launches: Iterable[Launch]) -> bool:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.program.launched import Place, laid_cluster
 from rushlight._backends.cpu.program.linked import (
     FEW_PIECES,
@@ -22,7 +22,6 @@ from rushlight._backends.cpu.program.linked import (
     Words,
     pieces_shared,
     roomy_size,
-    unlocks,
 )
 from rushlight._backends.cpu.program.wiring import Part, Wired, Wiring
 from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, PHASE, WAVE, WAVE_STEP
@@ -285,7 +284,7 @@ class _Copy:
         moved, flags = list(self.template._moved), list(self.template._flags)
         for number, (launch, nbytes) in self.launches.items():
             moved[number], flags[number] = nbytes, launch.ints[LAUNCH_FLAGS]  # type: ignore[index]
-        return unlocks(moved) or any(flag & MAY_UNLOCK for flag in flags)
+        return unlocks(nbytes=sum(moved)) or any(flag & MAY_UNLOCK for flag in flags)
 
 
 def _without(words: array[int], size: int, place: int) -> list[int]:

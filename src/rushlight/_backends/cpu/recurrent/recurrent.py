@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.recurrent.recurrent_cells import backward_cell, forward_cell
@@ -33,7 +33,6 @@ _KINDS = {"float32": "f32", "float64": "f64"}
 _MOST_PIECES = 32
 _MOST_PARTS = 8  # of a step whose units are shared
 _SHARED_BYTES = 1 << 18  # fewest bytes of a weight for which sharing pays
-_GIL_WORK = 1 << 21  # least multiplications that release the GIL
 _LOADED: dict[str, Any] = {}
 _TILES: dict[tuple[str, int], RegisterTile] = {}
 
@@ -101,7 +100,7 @@ class _Constants:
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
         """Head and descriptor of a kernel."""
-        head = [pieces, int(work > _GIL_WORK), len(sizes), *sizes]
+        head = [pieces, int(unlocks(work)), len(sizes), *sizes]
         return head + [0] * (8 - len(head)) + self.words
 
 
