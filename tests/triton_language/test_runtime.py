@@ -1,6 +1,9 @@
 """Launches: what is specialised, compiled kernels, autotuning, heuristics, benchmarks."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -324,3 +327,17 @@ def test_printing(capfd) -> None:
 def show(x):
     tl.device_print("pid", tl.program_id(0))
     print("value", tl.load(x))
+
+
+@pytest.mark.parametrize(("device", "expected"), [("none", "True False"), ("emulated", "True True")])
+def test_programs_that_ask_for_triton(tmp_path, device: str, expected: str) -> None:
+    """`has_triton` is about a GPU, as in PyTorch; the language is there under the name `torch`."""
+    program = tmp_path / "asks.py"
+    program.write_text(
+        "from torch.utils._triton import has_triton, has_triton_package\nprint(has_triton_package(), has_triton())\n"
+    )
+    environment = {**os.environ, "RUSHLIGHT_CUDA": device, "RUSHLIGHT_TRITON": "own"}
+    done = subprocess.run(
+        [sys.executable, "-m", "rushlight", str(program)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == expected, done.stderr

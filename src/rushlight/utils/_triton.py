@@ -1,15 +1,26 @@
-"""`torch.utils._triton`: whether there is a Triton: kernels are generated from Python here, without it."""
+"""`torch.utils._triton`: whether programs can launch Triton kernels on a GPU."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+
+import rushlight
 
 __all__ = ["has_triton", "has_triton_package"]
 
 
 def has_triton_package() -> bool:
-    """False: programs that ask take another way."""
-    return False
+    """Whether `import triton` finds something: our language under the name `torch`, or an installed Triton."""
+    return find_spec("triton") is not None
 
 
 def has_triton() -> bool:
-    """False: programs that ask take another way."""
-    return False
+    """Whether `import triton` gives the language of `rushlight.triton`, and there is a GPU for it.
+
+    False for an installed Triton: it has no way to our tensors.  False without a GPU, too, as in PyTorch, although our
+    kernels run on the CPU.
+    """
+    found, ours = find_spec("triton"), find_spec("rushlight.triton")
+    if found is None or ours is None or found.origin != ours.origin:
+        return False
+    return rushlight.cuda.is_available() and rushlight.cuda.get_device_capability()[0] >= 7

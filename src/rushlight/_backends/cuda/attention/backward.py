@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rushlight._backends.cuda.attention.scores import LOG2_E, AttentionForm, Operands, block_sizes, padded, tile_ranges
+from rushlight._backends.cuda.arguments import Array
+from rushlight._backends.cuda.attention.scores import (
+    LOG2_E,
+    AttentionForm,
+    Operands,
+    Sizes,
+    block_sizes,
+    padded,
+    tile_ranges,
+)
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 
@@ -29,6 +38,21 @@ class _Back(Operands):
     ) -> None:
         super().__init__(form, q, k, v, mask)
         self.ct, self.norm, self.delta = (self.array(x, n) for x, n in ((ct, "ct"), (norm, "norm"), (delta, "delta")))
+
+    def builder(self, of: str) -> tuple[Sizes, TermBuilder]:
+        """The tiles, and the builder of the kernel for the cotangents of queries or of keys, once all parameters are
+        there.
+        """
+        size = block_sizes(self.dtype, padded(max(self.width, self.depth)), self.rows, backward=True)
+        return size, self.arguments.builder(f"attention_to_{of}_{self.dtype.abbr}_{self.width}_{self.depth}")
+
+    def store(
+        self, b: TermBuilder, to: Array, at: tuple[Term, ...], lines: Term, count: Term, width: int, total: Term
+    ) -> None:
+        """The sums of some rows, as far as there are so many rows and columns."""
+        rows, column = lines[:, None], b.index(padded(width))[None, :]
+        inside = ((rows < count) & (column < width)).spread(total.shape)
+        to.pointer(b, *at, rows, column).store(total, inside)
 
     def row_numbers(self, b: TermBuilder, at: tuple[Term, ...], lines: Term, n_rows: Term) -> tuple[Term, Term]:
         """log(sum(exp(scores))) in units of log2, and delta, of rows."""
@@ -55,11 +79,9 @@ def to_queries_launch(
     """The cotangent of the queries."""
     given = _Back(form, ct, q, k, v, norm, delta, mask)
     to = given.array(out, "to_q")
-    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows, backward=True)
-    b = given.arguments.builder(f"attention_to_queries_{q.dtype.abbr}_{given.width}_{given.depth}")
+    size, b = given.builder("queries")
     n_rows, n_keys = given.sizes(b)
-    blocks = (n_rows + (size.queries - 1)) // size.queries
-    start, at = b.program(0) % blocks * size.queries, given.batch.split(b, b.program(0) // blocks)
+    start, at = given.begin(b, n_rows, size.queries)
     lines = start + b.index(size.queries)
     rows = lines[:, None]
     query = given.tile(b, given.q, at, lines, n_rows, given.width)
@@ -80,11 +102,8 @@ def to_queries_launch(
         return [b.matrix_product(slopes.to(given.dtype), keys, total, form.precision)]
 
     (total,) = ranges.run(b, size.keys, [b.number(0, given.sums, (size.queries, wide))], step)
-    column = b.index(wide)[None, :]
-    inside = ((rows < n_rows) & (column < given.width)).spread(total.shape)
-    to.pointer(b, *at, rows, column).store(total, inside)
-    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
-    return Launch(kernel, (-(-given.rows // size.queries) * given.count,), given.arguments.values)
+    given.store(b, to, at, lines, n_rows, given.width, total)
+    return given.launch(b, size, given.rows, size.queries)
 
 
 def to_keys_launch(
@@ -101,11 +120,9 @@ def to_keys_launch(
     """The cotangents of keys and values: one program holds a tile of keys and goes over the queries."""
     given = _Back(form, ct, q, k, v, norm, delta, mask)
     to_k, to_v = (given.array(out, name) for out, name in zip(outs, ("to_k", "to_v"), strict=True))
-    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows, backward=True)
-    b = given.arguments.builder(f"attention_to_keys_{q.dtype.abbr}_{given.width}_{given.depth}")
+    size, b = given.builder("keys")
     n_rows, n_keys = given.sizes(b)
-    blocks = (n_keys + (size.keys - 1)) // size.keys
-    start, at = b.program(0) % blocks * size.keys, given.batch.split(b, b.program(0) // blocks)
+    start, at = given.begin(b, n_keys, size.keys)
     places = start + b.index(size.keys)
     columns = places[None, :]
     keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True)
@@ -133,8 +150,5 @@ def to_keys_launch(
     for total, to, width in zip(
         ranges.run(b, size.queries, zeros, step), (to_k, to_v), (given.width, given.depth), strict=True
     ):
-        column = b.index(padded(width))[None, :]
-        inside = ((places < n_keys)[:, None] & (column < width)).spread(total.shape)
-        to.pointer(b, *at, places[:, None], column).store(total, inside)
-    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
-    return Launch(kernel, (-(-given.keys // size.keys) * given.count,), given.arguments.values)
+        given.store(b, to, at, places, n_keys, width, total)
+    return given.launch(b, size, given.keys, size.keys)

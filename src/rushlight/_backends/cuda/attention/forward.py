@@ -23,8 +23,7 @@ def forward_launch(
     size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows)
     b = given.arguments.builder(f"attention_{q.dtype.abbr}_{given.width}_{given.depth}")
     n_rows, n_keys = given.sizes(b)
-    blocks = (n_rows + (size.queries - 1)) // size.queries
-    start, at = b.program(0) % blocks * size.queries, given.batch.split(b, b.program(0) // blocks)
+    start, at = given.begin(b, n_rows, size.queries)
     lines = start + b.index(size.queries)
     rows = lines[:, None]
     query = given.tile(b, given.q, at, lines, n_rows, given.width)
@@ -62,5 +61,4 @@ def forward_launch(
     to.pointer(b, *at, rows, column).store(result, (inside[:, None] & (column < given.depth)).spread(result.shape))
     logarithm = (b.apply("log2", b.where(dead, 1.0, total)) + b.where(dead, 0.0, top)) * (1 / LOG2_E)
     to_norm.pointer(b, *at, lines).store(b.where(dead, math.inf, logarithm), inside)
-    kernel = given.arguments.finish(b, warps=size.warps, stages=size.stages)
-    return Launch(kernel, (-(-given.rows // size.queries) * given.count,), given.arguments.values)
+    return given.launch(b, size, given.rows, size.queries)

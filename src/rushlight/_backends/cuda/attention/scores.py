@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.arguments import Arguments, Array, Batch
-from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.cuda.random.philox import in_order, uniform, words
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import BOOL, INT32, UINT64, DType
 
-__all__ = ["LOG2_E", "AttentionForm", "Dropout", "Operands", "Ranges", "block_sizes", "padded", "tile_ranges"]
+__all__ = ["LOG2_E", "AttentionForm", "Dropout", "Operands", "Ranges", "Sizes", "block_sizes", "padded", "tile_ranges"]
 
 LOG2_E = math.log2(math.e)
 Score = Callable[[TermBuilder, Term, tuple[Term, ...], Term, Term], Term]
@@ -61,25 +61,27 @@ def padded(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-class _Sizes(NamedTuple):
+class Sizes(NamedTuple):
+    """Rows of queries and of keys in a tile, warps, and tiles of the other dim that are on their way."""
+
     queries: int
     keys: int
     warps: int
     stages: int
 
 
-def block_sizes(dtype: DType, width: int, queries: int, backward: bool = False) -> _Sizes:
+def block_sizes(dtype: DType, width: int, queries: int, backward: bool = False) -> Sizes:
     """Rows of queries and of keys in a tile, by the padded width of a head."""
     if dtype.itemsize == 8:
-        found = _Sizes(32, 16, 4, 1) if width <= 64 else _Sizes(16, 16, 4, 1)
+        found = Sizes(32, 16, 4, 1) if width <= 64 else Sizes(16, 16, 4, 1)
     elif dtype.itemsize == 4:
-        found = _Sizes(64, 32, 4, 1) if width <= 64 else _Sizes(32, 32, 4, 1)
+        found = Sizes(64, 32, 4, 1) if width <= 64 else Sizes(32, 32, 4, 1)
     elif width <= 64:
-        found = _Sizes(64, 64, 8, 2) if backward else _Sizes(128, 64, 8, 2)
+        found = Sizes(64, 64, 8, 2) if backward else Sizes(128, 64, 8, 2)
     elif width <= 128:
-        found = _Sizes(64, 32, 8, 2) if backward else _Sizes(128, 32, 8, 2)
+        found = Sizes(64, 32, 8, 2) if backward else Sizes(128, 32, 8, 2)
     else:
-        found = _Sizes(32, 32, 8, 1) if backward else _Sizes(64, 32, 8, 2)
+        found = Sizes(32, 32, 8, 1) if backward else Sizes(64, 32, 8, 2)
     return found._replace(queries=min(found.queries, padded(queries)))
 
 
@@ -107,6 +109,16 @@ class Operands:
     def sizes(self, b: TermBuilder) -> tuple[Term, Term]:
         """How many queries and keys there are."""
         return self.arguments.term(b, self.n_rows), self.arguments.term(b, self.n_keys)
+
+    def begin(self, b: TermBuilder, count: Term, step: int) -> tuple[Term, tuple[Term, ...]]:
+        """The first of the `step` of `count` rows that a program holds, and its place in the batch."""
+        blocks = (count + (step - 1)) // step
+        return b.program(0) % blocks * step, self.batch.split(b, b.program(0) // blocks)
+
+    def launch(self, b: TermBuilder, size: Sizes, count: int, step: int) -> Launch:
+        """The launch of a kernel whose programs hold `step` of `count` rows each."""
+        kernel = self.arguments.finish(b, warps=size.warps, stages=size.stages)
+        return Launch(kernel, (-(-count // step) * self.count,), self.arguments.values)
 
     def tile(
         self,
