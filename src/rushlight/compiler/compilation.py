@@ -72,6 +72,10 @@ def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+# Modes of `torch._dynamo.config.optimize_ddp` beside True, the first of them, and False, the last.
+_DDP_MODES = ("ddp_optimizer", "python_reducer", "python_reducer_without_compiled_forward", "no_optimization")
+
+
 class CompileContext:
     """How functions are compiled: `context(function)` is the compiled one.  Contexts of equal settings are equal, and
     can be pickled.
@@ -110,9 +114,14 @@ class CompileContext:
     @property
     def ends_at_buckets(self) -> bool:
         """Whether programs of `DistributedDataParallel` end where another bucket of gradients begins: where
-        `torch._dynamo.config.optimize_ddp` is "ddp_optimizer".  Else one program has the calls of all buckets.
+        `torch._dynamo.config.optimize_ddp` is True or "ddp_optimizer", and `fullgraph` does not ask for one program.
+
+        AssertionError for a mode that there is not.
         """
-        return not self.fullgraph and settings("torch._dynamo.config").get("optimize_ddp") == "ddp_optimizer"
+        mode = settings("torch._dynamo.config").get("optimize_ddp")
+        if mode not in (True, False, *_DDP_MODES):
+            raise AssertionError(f"Invalid optimize_ddp mode {mode=}: True, False, or one of {', '.join(_DDP_MODES)}")
+        return not self.fullgraph and mode in (True, "ddp_optimizer")
 
     @property
     def backend_function(self) -> Callable[..., Any] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed._functional_collectives as fc
@@ -226,14 +228,20 @@ def data_parallel(rank: int, size: int, names: list[str], ways: list[str]) -> No
 
 
 def divided(rank: int, size: int) -> None:
-    """Programs that end where a bucket begins: several of them, with the same bits."""
-    expected = trained("eager", rank)
-    with torch._dynamo.config.patch(optimize_ddp="ddp_optimizer"):
-        for way in ("module", "inside"):
-            breaks = torch._dynamo.utils.counters["graph_break"]
-            breaks.clear()
+    """By default programs end where a bucket begins: several of them, with the same bits."""
+    expected, breaks = trained("eager", rank), torch._dynamo.utils.counters["graph_break"]
+    assert torch._dynamo.config.optimize_ddp is True
+    for mode, way in ((True, "module"), ("ddp_optimizer", "inside"), ("python_reducer", "module"), (False, "inside")):
+        breaks.clear()
+        with torch._dynamo.config.patch(optimize_ddp=mode):
             same(trained(way, rank), expected, way)
-            assert any("a bucket of DistributedDataParallel begins" in text for text in breaks), (way, dict(breaks))
+        ends = any("a bucket of DistributedDataParallel begins" in text for text in breaks)
+        assert ends is (mode in (True, "ddp_optimizer")), (mode, way, dict(breaks))
+    with (
+        torch._dynamo.config.patch(optimize_ddp="buckets"),
+        pytest.raises(AssertionError, match="Invalid optimize_ddp"),
+    ):
+        torch.compile(DDP(Tower()))
 
 
 def whole_step(rank: int, size: int) -> list[str]:
