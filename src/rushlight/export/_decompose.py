@@ -14,6 +14,7 @@ from rushlight._subclasses.fake_tensor import FakeTensorMode
 from rushlight.export._assertions import assert_bounds
 from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
+from rushlight.export._preserved import leaves_returned, renamed_calls
 from rushlight.export._trace import argument_spec
 from rushlight.export._tracing import hoist
 from rushlight.export.decomp_utils import CustomDecompTable
@@ -48,7 +49,8 @@ def decomposed(program: Any, table: Table | None) -> Any:
     rules = dict((default_rules() if table is None else table).items())
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     pairs = _ordered(program, placeholders)
-    module = _retraced(program.graph_module, placeholders, [n for n, _ in pairs], rules, table is not None)
+    with leaves_returned(program) as leaves:
+        module = _retraced(program.graph_module, placeholders, [n for n, _ in pairs], rules, table is not None)
     specs = [spec for _, spec in pairs]
     found = functionalized(module)
     if any(n.op == "call_function" and n.target in rules for n in module.graph.nodes):  # what changes in place became
@@ -62,11 +64,13 @@ def decomposed(program: Any, table: Table | None) -> Any:
             raise NotImplementedError(f"run_decompositions: the graph {name} changes what it is given in place")
     if program._shape_env is not None:
         assert_bounds(module.graph, program._shape_env)
+    calls = renamed_calls(program, leaves, module.graph, argument_spec)
     hoist(module.graph)
     _describe(module.graph)
     signature = _signature(module.graph, specs, found.changed)
     made = program._update(module, signature, verifiers=[ATenDialectVerifier])
     made._range_constraints.update(_new_ranges(program))
+    made._module_call_graph = calls
     return made
 
 

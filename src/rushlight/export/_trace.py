@@ -10,6 +10,7 @@ import rushlight
 from rushlight import SymBool, SymFloat, SymInt, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight.export._guards import InputGuards
+from rushlight.export._preserved import entries
 from rushlight.export._tracing import Input, Traced, class_name, state_of, trace_module
 from rushlight.export.dynamic_shapes import specs_of_leaves
 from rushlight.export.exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
@@ -54,16 +55,14 @@ def exported(
             UserErrorType.INVALID_INPUT,
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}",
         )
-    if preserve:
-        raise NotImplementedError(
-            "torch.export: preserve_module_call_signature: submodules keep no signatures of their own yet"
-        )
+    for name in preserve:
+        mod.get_submodule(name)
     kwargs = kwargs or {}
     if strict:
         _check_strictly(mod, args, kwargs)
     leaves = specs_of_leaves(mod, args, kwargs, dynamic_shapes)
     in_spec = tree_flatten((args, kwargs))[1]
-    traced = trace_module(mod, args, kwargs, leaves, in_spec)
+    traced = trace_module(mod, leaves, in_spec, tuple(preserve))
     traced.sizes.checked()
     names = _argument_names(mod, args, kwargs)
     signature = ExportGraphSignature([input_spec(i) for i in traced.inputs], [_output_spec(r) for r in traced.results])
@@ -71,7 +70,7 @@ def exported(
     hidden = {n: v for n, v in state.buffers.items() if not state.persistent[n]}
     kept = {**state.parameters, **{n: v for n, v in state.buffers.items() if state.persistent[n]}}
     calls = [ModuleCallEntry("", ModuleCallSignature([], [], in_spec, traced.out_spec, names))]
-    calls += [ModuleCallEntry(name) for name in traced.modules if name]
+    calls += entries(traced.preserved, [name for name in traced.modules if name], argument_spec)
     made = ExportedProgram(
         traced.root, traced.graph, signature, kept, traced.sizes.ranges(), calls, (args, kwargs), {**hidden, **traced.constants}
     )  # fmt: skip

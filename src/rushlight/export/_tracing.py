@@ -18,6 +18,7 @@ from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from rushlight.export._assertions import assert_bounds
 from rushlight.export._control import ControlFlowMode, grad_parts
 from rushlight.export._names import identifier, keyword_free
+from rushlight.export._preserved import PreservedCalls
 from rushlight.export._shapes import ExportShapeEnv, InputSizes
 from rushlight.export.dynamic_shapes import LeafSpec
 from rushlight.fx.experimental.symbolic_shapes import (
@@ -70,6 +71,7 @@ class Traced:
     fake_mode: Any
     constants: dict[str, Any] = field(default_factory=dict)
     modules: list[str] = field(default_factory=list)  # submodules that ran, in order
+    preserved: PreservedCalls = field(default_factory=PreservedCalls)
 
 
 # ***** the user's lines *****
@@ -125,6 +127,7 @@ class ExportMode(ControlFlowMode):
         self.stack: dict[str, tuple[str, str]] = {}
         self.calls: dict[str, int] = {}
         self.counts: dict[str, int] = {}
+        self.preserved = PreservedCalls()
         self.lifted: list[Input] = []
         self.spot: Any = None  # the first input of the user
         self.lift_count = 0
@@ -305,7 +308,10 @@ def _telling(forward: Callable[..., Any], mode: ExportMode, prefixes: list[str],
     def told(*args: Any, **kwargs: Any) -> Any:
         inner = next(reversed(mode.stack.values()))[0] if mode.stack else None
         fitting = [p for p in prefixes if inner is not None and p.startswith(f"{inner}." if inner else "")]
-        with mode.inside((fitting or prefixes)[0], name):
+        fqn = (fitting or prefixes)[0]
+        with mode.inside(fqn, name):
+            if fqn in mode.preserved.calls:
+                return mode.preserved.run(fqn, mode, forward, args, kwargs)
             return forward(*args, **kwargs)
 
     return told
@@ -319,10 +325,11 @@ def _RUN(module: Any, args: Any, kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec], in_spec: TreeSpec) -> Traced:
+def trace_module(module: Module, leaves: list[LeafSpec], in_spec: TreeSpec, preserve: tuple[str, ...] = ()) -> Traced:
     """Run a module on fake tensors in the place of its arguments and of what it holds, and keep the graph of operators.
 
-    `leaves`: the leaves of the arguments in the order of `in_spec`, the structure of (args, kwargs).
+    `leaves`: the leaves of the arguments in the order of `in_spec`, the structure of (args, kwargs); `preserve`: names of
+    submodules whose calls are noted.
     """
     env = ExportShapeEnv()
     fake_mode: Any = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, export=True)
@@ -330,6 +337,7 @@ def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec],
     state = state_of(module)
     mode = ExportMode(graph, root, state.attributes)
     mode.shape_env, mode.fake_mode = env, fake_mode
+    mode.preserved = PreservedCalls(preserve)
     sizes = InputSizes(env)
     inputs, values = _state_inputs(mode, state)
     flat = _user_inputs(mode, leaves, sizes, inputs)
@@ -351,7 +359,7 @@ def trace_module(module: Module, args: Any, kwargs: Any, leaves: list[LeafSpec],
     inputs[place:place] = mode.lifted
     _finish(graph, state, mode)
     return Traced(
-        graph, root, inputs, shown, out_spec, sizes, fake_mode, {i.target: i.value for i in mode.lifted if i.target}, list(mode.calls)
+        graph, root, inputs, shown, out_spec, sizes, fake_mode, {i.target: i.value for i in mode.lifted if i.target}, list(mode.calls), mode.preserved
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import operator
 import sys
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,9 +23,10 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight.export._guards import InputGuards, holds
+from rushlight.export._preserved import flattened, parent_call, placeholders
 from rushlight.export._unlift import assign
 from rushlight.export.exported_program import ExportedProgram
-from rushlight.export.graph_signature import InputKind, OutputKind
+from rushlight.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from rushlight.fx.graph import Graph
 from rushlight.fx.interpreter import Interpreter
 from rushlight.fx.node import Node, map_arg
@@ -32,9 +34,10 @@ from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+_item = operator.getitem  # of the leaves of a call with a signature
 batch_norm = rushlight.ops.aten.batch_norm.default  # changes running statistics, which its schema does not say
 
-__all__ = ["FlatArgsAdapter", "InterpreterModule", "UnflattenedModule", "unflatten"]
+__all__ = ["FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule", "unflatten"]
 
 
 class _AttrKind(Enum):
@@ -84,7 +87,10 @@ class InterpreterModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph."""
-        return Interpreter(self, graph=self.graph).run(*args, *kwargs.values())
+        names = [str(node.target) for node in self.graph.nodes if node.op == "placeholder"][len(args) :]
+        if len(names) != len(kwargs) or any(name not in kwargs for name in names):
+            raise TypeError(f"this module was exported with the further arguments {names}, not {list(kwargs)}")
+        return Interpreter(self, graph=self.graph).run(*args, *[kwargs[name] for name in names])
 
     def print_readable(self, print_output: bool = True, **printing: Any) -> str:
         """The code of the graph; printed, and returned."""
@@ -92,6 +98,45 @@ class InterpreterModule(Module):
         if print_output:
             print(text)
         return text
+
+
+class InterpreterModuleDispatcher(Module):
+    """A module whose calls have different graphs: each call runs the next of them, and after the last the first."""
+
+    def __init__(self, attrs: set[str], call_modules: list[InterpreterModule]) -> None:
+        super().__init__()
+        if not call_modules:
+            raise AssertionError("call_modules must not be empty")
+        first = call_modules[0]
+        for table in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
+            self.__dict__[table] = first.__dict__[table]
+        for name in attrs:
+            if not hasattr(self, name):
+                setattr(self, name, getattr(first, name))
+        self.__dict__["_ty"], self.__dict__["_call_modules"] = first.type_name(), call_modules
+        self._num_calls = 0
+
+    def type_name(self) -> str | None:
+        """The class of the original module."""
+        return self.__dict__["_ty"]
+
+    def call_modules(self) -> list[InterpreterModule]:
+        """The modules of the calls, in their order."""
+        return self.__dict__["_call_modules"]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph of the next call."""
+        module = self.call_modules()[self._num_calls]
+        self._num_calls = (self._num_calls + 1) % len(self.call_modules())
+        try:
+            return module(*args, **kwargs)
+        except Exception:
+            self._num_calls = 0
+            raise
+
+    def print_readable(self, print_output: bool = True, **printing: Any) -> str:
+        """The code of all graphs; printed, and returned."""
+        return "\n".join(module.print_readable(print_output, **printing) for module in self.call_modules())
 
 
 @dataclass
@@ -103,6 +148,7 @@ class _Part:
     module: Any
     values: dict[Node, Node] = field(default_factory=dict)
     inputs: list[Node] = field(default_factory=list)
+    sealed: bool = False  # its inputs are those of a signature
 
 
 class UnflattenedModule(InterpreterModule):
@@ -154,6 +200,9 @@ class _Builder:
         self.held: dict[Node, tuple[Any, Any]] = {}  # placeholder -> (spec, value)
         self.calls: dict[str, list[tuple[str, Any, Any]]] = {}  # of a module: names of its forms, their nodes, modules
         self.known: dict[int, Any] = {}
+        self.named = {n.name: n for n in program.graph.nodes}
+        self.signatures = {e.fqn: e.signature for e in program.module_call_graph[1:] if e.signature is not None}
+        self.preserved: dict[tuple[str, str], list[tuple[Any, Node]]] = {}  # forms and nodes of calls with signatures
 
     def build(self) -> None:
         """Fill the root."""
@@ -226,6 +275,8 @@ class _Builder:
             with part.graph.inserting_before(first) if first is not None else part.graph.inserting_after():
                 made = part.graph.create_node("get_attr", path, name=path.replace(".", "_"))
             made.meta = copy.copy(node.meta)
+        elif part.sealed:
+            made = self._reached(part, node)
         else:
             last = [n for n in part.graph.nodes if n.op == "placeholder"]
             with part.graph.inserting_after(last[-1]) if last else part.graph.inserting_before():
@@ -235,8 +286,77 @@ class _Builder:
         part.values[node] = made
         return made
 
+    def _reached(self, part: _Part, node: Node) -> Node:
+        """What stands in a part with a signature for a node that is no argument: a tensor of another module, or a size
+        of an argument.
+        """
+        first = next(n for n in part.graph.nodes if n.op not in ("placeholder", "get_attr"))
+        if node in self.held:
+            spec, value = self.held[node]
+            path = spec.target.replace(".", "_")
+            assign(part.module, path, value, spec.kind, bool(spec.persistent))
+            with part.graph.inserting_before(first):
+                return part.graph.create_node("get_attr", path, name=path)
+        for argument, item in part.values.items():
+            value = argument.meta.get("val")
+            for dim, size in enumerate(value.shape if isinstance(value, Tensor) else ()):
+                if item.target is _item and str(size) == str(node.meta.get("val")):
+                    with part.graph.inserting_after(max(n for n in part.graph.nodes if n.target is _item)):
+                        return part.graph.call_function(rushlight.ops.aten.sym_size.int, (item, dim))
+        raise NotImplementedError(
+            f"torch.export.unflatten: {part.prefix} keeps its signature, but its graph reads {node.name}, which is no argument of it"
+        )
+
+    def _call_with_signature(
+        self, part: _Part, nodes: list[Node], depth: int, key: tuple[str, str], signature: Any
+    ) -> None:
+        """As `_call`, with the arguments and the result that the module had in Python."""
+        word, fqn = key
+        graph = Graph()
+        inner = _Part(fqn, graph, InterpreterModule(graph, nodes[0].meta["nn_module_stack"][word][1]), sealed=True)
+        for each, item in zip(signature.inputs, placeholders(inner.module, graph, signature), strict=True):
+            if each.name:
+                item.meta["val"] = self.named[each.name].meta.get("val")
+                inner.values.setdefault(self.named[each.name], item)
+        self._fill(inner, nodes, depth + 1)
+        results = [self._leaf(inner, each) for each in signature.outputs]
+        flattened(inner.module, graph, results, signature)
+        leaves = [self._leaf(part, each) for each in signature.inputs]
+        relative = fqn[len(part.prefix) + 1 :] if part.prefix else fqn
+        call, items = parent_call(part.module, part.graph, relative, leaves, signature)
+        for each, item in zip(signature.outputs, items, strict=True):
+            if each.name and each.name in self.named:
+                item.meta["val"] = self.named[each.name].meta.get("val")
+                part.values[self.named[each.name]] = item
+        self._place_call(part, fqn, relative, inner, call)
+
+    def _leaf(self, part: _Part, each: Any) -> Any:
+        """What stands in a part for a leaf of a signature; None for a result that nobody reads."""
+        if isinstance(each, ConstantArgument):
+            return each.value
+        node = self.named.get(each.name)
+        return None if node is None or node in self.dead else self._value(part, node)
+
+    def _place_call(self, part: _Part, fqn: str, relative: str, inner: _Part, call: Node) -> None:
+        """Let the part have the module of a call; calls with different graphs share one that tells them apart."""
+        calls = self.preserved.setdefault((part.prefix, fqn), [])
+        code = _nodes_of(inner.graph)
+        same = [module for module, _ in calls if _nodes_of(module.graph) == code]
+        calls.append((same[0] if same else inner.module, call))
+        forms = [module for module, _ in calls]
+        if all(module is forms[0] for module in forms):
+            self._put(part, relative, forms[0])
+            return
+        inner.module._modules.update(forms[0]._modules)
+        self._put(part, relative, InterpreterModuleDispatcher(set(), forms))
+
     def _call(self, part: _Part, nodes: list[Node], depth: int, key: tuple[str, str]) -> None:
         word, fqn = key
+        number = word.rpartition("@")[2] if "@" in word else ""
+        signature = self.signatures.get(f"{fqn}@{number}" if number else fqn)
+        if signature is not None:
+            self._call_with_signature(part, nodes, depth, key, signature)
+            return
         kind = nodes[0].meta["nn_module_stack"][word][1]
         graph = Graph()
         inner = _Part(fqn, graph, InterpreterModule(graph, kind))
