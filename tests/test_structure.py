@@ -496,6 +496,7 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
 # Modules of a package run where its reader was told to allow it.
 # A TorchScript graph is run by a function in Python whose text is made of numbered names alone.
+# A repeated launch of a Triton kernel makes its key by a function of numbered names and of the names of its parameters.
 CODE_FROM_TEXT = {
     "_types/shape_env.py",
     "export/_guards.py",
@@ -503,6 +504,7 @@ CODE_FROM_TEXT = {
     "_capture/trace/segments/generated.py",
     "jit/runtime/compiler.py",
     "package/importing.py",
+    "triton/_launch/quick.py",
 }
 
 

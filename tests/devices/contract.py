@@ -227,4 +227,5 @@ class DeviceTests:
         assert stream.query() and event.query() and event.elapsed_time(after) >= 0
         # a device whose calls return when their work is done has one order of work alone
         several = backend_of(stream.device).asynchronous
-        assert (torch.accelerator.current_stream() != stream) == several and torch.Stream() != stream
+        assert (torch.accelerator.current_stream() != stream) == several and torch.Stream("cpu") != stream
+        assert torch.Stream().device == torch.Event().device == stream.device  # the accelerator's, where there is one

@@ -39,7 +39,7 @@ def binder(names: Sequence[str], defaults: Sequence[Any], missing: Any) -> Calla
     options = [f"{name}=_none" for name in NAMED_OPTIONS]
     text = f"lambda {', '.join([*params, '*', *options])}: (({_tuple(names)}), ({_tuple(NAMED_OPTIONS)}))"
     try:
-        return eval(text, scope)  # type: ignore[no-any-return]  # noqa: S307 - names of parameters alone
+        return eval(text, scope)  # noqa: S307 - names of parameters alone
     except SyntaxError:
         return None
 

@@ -188,11 +188,12 @@ class JITFunction(KernelInterface[T]):
         except TypeError:
             return None
         known = self._quick.get(tuple(map(type, values)))
-        made = None if known is None else known[0](options, *values)
-        found = None if made is None else known[1].get(made[0])
-        if found is None:
+        if known is None:
             return None
-        kernel, pick = found
+        made = known[0](options, *values)
+        if made is None or made[0] not in known[1]:
+            return None
+        kernel, pick = known[1][made[0]]
         if kernel.used_globals:
             kernel.check_globals()
         if callable(grid):
