@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rushlight._types.shape_env import ShapeEnv
 
 __all__ = [
-    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "as_index", "double_bits", "env_of", "extreme", "filled", "finite", "framed", "hint", "is_symbolic", "key_of", "pinned", "settled",
+    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "as_index", "double_bits", "env_of", "extreme", "filled", "filler", "finite", "framed", "hint", "is_symbolic", "key_of", "pinned", "settled",
     "single", "told", "truncated", "watch_arithmetic",
 ]  # fmt: skip
 
@@ -722,6 +722,33 @@ def framed(value: Any, numbers: list[Any]) -> Any:
     if type(value) is dict:
         return {k: framed(v, numbers) for k, v in value.items()}
     return value
+
+
+def filler(frame: Any) -> Callable[[Sequence[Any]], Any] | None:
+    """`filled(frame, values)` as a function of the values, whose result shares what has no holes with the frame; None
+    for a frame without.
+
+    >>> fill = filler([1, (Hole(0), 2), [3]])
+    >>> fill([7])
+    [1, (7, 2), [3]]
+    """
+    kind = type(frame)
+    if kind is Hole:
+        return operator.itemgetter(frame.place)
+    if kind not in (tuple, list, dict):
+        return None
+    items = frame.items() if kind is dict else enumerate(frame)
+    holes = [(at, fill) for at, part in items if (fill := filler(part)) is not None]
+    if not holes:
+        return None
+
+    def fill_all(values: Sequence[Any]) -> Any:
+        made = dict(frame) if kind is dict else list(frame)
+        for at, fill in holes:
+            made[at] = fill(values)
+        return tuple(made) if kind is tuple else made
+
+    return fill_all
 
 
 def filled(frame: Any, values: Sequence[Any]) -> Any:

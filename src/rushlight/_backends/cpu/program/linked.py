@@ -355,7 +355,10 @@ class LinkedExecutable:
 
     def _kept(self, words: Sequence[int], arrays: list[Any] | None = None) -> int:
         """The address of some words, which stay there; the array is added to `arrays`."""
-        held = array("q", [_signed(w) for w in words] or [0])
+        try:
+            held = array("q", words or [0])
+        except OverflowError:
+            held = array("q", [_signed(w) for w in words])
         self._keep.append(held)
         if arrays is not None:
             arrays.append(held)

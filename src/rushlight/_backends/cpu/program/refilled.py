@@ -233,8 +233,8 @@ class _Copy:
                 address = runtime().kernel_address(launch.call.__self__)  # type: ignore[attr-defined]
                 constants[id(launch)] = address, _kept(keep, launch.constants())
                 keep += (launch, launch.call)
-            at = place * len(WAVE_STEP)
-            steps[wave][at + WAVE_STEP.fn.place], steps[wave][at + WAVE_STEP.ints.place] = constants[id(launch)]
+            at = place * _STEP
+            steps[wave][at + _FN], steps[wave][at + _INTS] = constants[id(launch)]
         for wave, row in steps.items():
             self._share(wave, row, waves, _kept(keep, row))
         phases = words.phases[:]
@@ -265,13 +265,16 @@ class _Copy:
         """The pieces of a wave's kernels, and of all of them."""
         template, first = self.template, self.template._first[wave]
         count, begin, moved = template._first[wave + 1] - first, 0, []
-        for k in range(count):
-            change = self.launches.get(first + k)
-            pieces = template._pieces[first + k] if change is None else change[0].ints[0]  # type: ignore[index]
-            moved.append(template._moved[first + k] if change is None else change[1])
-            row[k * len(WAVE_STEP) + WAVE_STEP.first.place] = begin
-            row[k * len(WAVE_STEP) + WAVE_STEP.pieces.place] = pieces
-            begin += pieces
+        at = 0
+        for k in range(first, first + count):
+            change = self.launches.get(k)
+            if change is None:
+                pieces, nbytes = template._pieces[k], template._moved[k]
+            else:
+                pieces, nbytes = change[0].ints[0], change[1]  # type: ignore[index]
+            moved.append(nbytes)
+            row[at + _FIRST], row[at + _PIECES] = begin, pieces
+            begin, at = begin + pieces, at + _STEP
         phase = self.of.words.at[first][0]  # type: ignore[union-attr]
         at = (wave - self._wave_before(phase)) * len(WAVE)
         waves[phase][at + WAVE.pieces.place] = pieces_shared(moved, begin)
@@ -292,6 +295,9 @@ def _without(words: array[int], size: int, place: int) -> list[int]:
     return [word for k, word in enumerate(words) if k % size != place]
 
 
+# Places in the record of a step: looked up once, as they are written for each kernel at each call of another size.
+_STEP, _FN, _INTS = len(WAVE_STEP), WAVE_STEP.fn.place, WAVE_STEP.ints.place
+_FIRST, _PIECES = WAVE_STEP.first.place, WAVE_STEP.pieces.place
 _SPARE = 1 << 16  # bytes that a template may have more than twice what is needed
 
 

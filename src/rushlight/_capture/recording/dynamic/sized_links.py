@@ -21,7 +21,7 @@ from rushlight._engine.dispatch.plans.shape_classes import CHECK, SHAPE_CLASSES
 from rushlight._graph.core import Graph
 from rushlight._graph.packing import RecordError, UnpackableError
 from rushlight._types.device import CPU
-from rushlight._types.symbols import Hole, SpecializationError, filled
+from rushlight._types.symbols import Hole, SpecializationError, filled, filler
 
 __all__ = ["SizedLinks"]
 
@@ -105,10 +105,11 @@ class _Link:
 class _SizedPart:
     """The program of clusters in a link.  Those in which no number changes are made once."""
 
-    __slots__ = ("frame", "known", "places")
+    __slots__ = ("fill", "frame", "known", "places")
 
     def __init__(self, frame: Any) -> None:
         self.frame, self.places = frame, _places(frame)
+        self.fill = filler(frame) or (lambda numbers: frame)
         self.known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def at(self, numbers: Sequence[Any], unpacked: Callable[[Any], Any]) -> Any:
@@ -116,7 +117,7 @@ class _SizedPart:
         key = tuple([numbers[k] for k in self.places])
         found = self.known.get(key)
         if found is None:
-            found = unpacked(filled(self.frame, numbers))
+            found = unpacked(self.fill(numbers))
             if found is not None:
                 self.known[key] = found
                 if len(self.known) > PARTS:

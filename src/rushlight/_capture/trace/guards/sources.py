@@ -114,9 +114,9 @@ class Reads:
         self.needed[self.variable(source)] = source
         return source.variable
 
-    def lines_for(self, numbers: Iterable[int], miss: str) -> list[str]:
-        """Statements for some of the conditions, by their numbers, with the loads that they need."""
-        wanted, variables = set(numbers), set()
+    def lines_for(self, numbers: Iterable[int], miss: str, given: Iterable[str] = ()) -> list[str]:
+        """Statements for some of the conditions, by their numbers, with the loads that they need, and those of variables."""
+        wanted, variables = set(numbers), set(given)
         for _, source, condition in [self.entries[number] for number in wanted]:
             variables.add(source.variable)
             variables.update(_VARIABLE.findall(condition))
@@ -128,6 +128,18 @@ class Reads:
                     variables.add(source.base.variable)
                 variables.update(_VARIABLE.findall(source.pattern))
         return self.lines(miss, [self.entries[number] for number in sorted(wanted)])
+
+    def over(self, entries: list[tuple[str, Source, str]]) -> Reads:
+        """The same with other entries."""
+        made = Reads(self.constants)
+        made.entries, made.known, made.loaded, made.needed, made.closed = (
+            entries,
+            self.known,
+            self.loaded,
+            self.needed,
+            True,
+        )
+        return made
 
     def lines(self, miss: str = "return MISS", entries: Iterable[tuple[str, Source, str]] | None = None) -> list[str]:
         """The loads and conditions as statements; consecutive conditions share an `if`."""

@@ -33,6 +33,8 @@ _VARYING_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_d
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 _SPEC = re.compile(r"(\{\}|\w+(?:\[\d+\])?)\._spec is (c\d+)")
 _NUMBER = re.compile(r"type\(\{\}\) is (?:(?:int|float) and |c\d+ and repr\(\{\}\) == )")
+_CONSTANT = re.compile(r"\bc\d+\b")
+_SEEN = 4  # calls for new sizes before words are noted
 _SYMBOL = re.compile(r"type\(\{\}\) is int and \{\} == (c\d+)")
 
 
@@ -300,7 +302,9 @@ class SizesRead:
     segment needs.
     """
 
-    __slots__ = ("_now", "_places", "_reads", "_space", "all_pinned", "env", "pinned", "ranges", "wanted")
+    __slots__ = (
+        "_calls", "_now", "_places", "_reads", "_rest", "_space", "_varying", "all_pinned", "ask", "env", "guard", "pinned", "ranges", "wanted",
+    )  # fmt: skip
 
     def __init__(self, env: Any, reads: Reads, places: Sequence[tuple[Source, str]], space: Mapping[str, Any]) -> None:
         self.env, self._reads, self._places, self._space = env, reads, places, space
@@ -309,19 +313,55 @@ class SizesRead:
         self.ranges: dict[int, tuple[float, float]] = {}  # that users gave to symbols
         self.wanted: Sequence[str] = ()
         self._now: Callable[[Sequence[Any]], SizesNow | None] | None = None
+        # Conditions that tell of no size, asked of native code; and a function for the others.
+        self._rest: Any = None
+        self.guard: Callable[[Reads], Any] = lambda reads: None  # makes a `Guard` of conditions
+        self.ask: Callable[[Any, Any], Any] = lambda table, state: None  # asks native code
+        self._varying: Callable[[Sequence[Any]], Any] | None = None
+        self._calls = 0
 
     def now(self, state: Sequence[Any]) -> SizesNow | None:
         """The sizes that a state has, the specs that it has in the places of symbolic ones, by their names, and the values
         of the wanted variables; None where a size is too small or large for a symbol, or another condition fails.
         """
-        if self._now is None:
-            self._now = self._compiled()
-        found = self._now(state)
+        found = self._noted(state)
+        if found is None:
+            if self._now is None:
+                self._now = self._compiled(False)
+            found = self._now(state)
+            if found is not None:
+                self._note(state)
         if found is None or min(found[0]) < LEAST or max(found[0]) > MOST:
             return None
         return found if all(lo <= found[0][k] <= hi for k, (lo, hi) in self.ranges.items()) else None
 
-    def _compiled(self) -> Callable[[Sequence[Any]], SizesNow | None]:
+    def _noted(self, state: Sequence[Any]) -> SizesNow | None:
+        """`now`, where native code answers for all conditions that tell of no size."""
+        table = None if self._rest is None else self._rest.table[0]
+        given = None if table is None else self.ask(table, state)
+        if given is None or self._varying is None or (table[2] is not None and not table[2](state)):
+            return None
+        found = self._varying(state)
+        return None if found is None else (*found, given)
+
+    def _note(self, state: Sequence[Any]) -> None:
+        """Note the words behind these conditions, which hold, once such calls are known to be many."""
+        self._calls += 1
+        if self._calls < _SEEN:
+            return
+        if self._rest is None:
+            entries = [entry for k, entry in enumerate(self._reads.entries) if not self._tells_of_sizes(k)]
+            self._rest = self.guard(self._reads.over(entries))
+            self._varying = self._compiled(True)
+        self._rest.passed(state)
+
+    def _tells_of_sizes(self, number: int) -> bool:
+        """Whether an entry is a condition with sizes in it."""
+        kind, _, condition = self._reads.entries[number]
+        return kind == "check" and any(holds_sizes(self._space[name]) for name in _CONSTANT.findall(condition))
+
+    def _compiled(self, varying: bool) -> Callable[[Sequence[Any]], Any]:
+        """All conditions, sizes, specs and wanted values; with `varying` the conditions with sizes, sizes and specs."""
         entries, specs = [], {}
         for kind, source, condition in self._reads.entries:
             for variable, name in _SPEC.findall(condition) if kind == "check" else ():
@@ -330,11 +370,17 @@ class SizesRead:
             entries.append((kind, source, _SYMBOL.sub(self._kind, _SPEC.sub(self._dims, condition))))
         sizes = "".join(text.replace("{}", self._reads.variable(source)) + ", " for source, text in self._places)
         found = ", ".join(f"{name!r}: {text}" for name, text in specs.items())
-        lines = self._reads.lines("return None", entries)
+        if varying:
+            numbers = [k for k in range(len(entries)) if self._tells_of_sizes(k)]
+            given = [self._reads.variable(source) for source, _ in self._places]
+            lines, wanted = self._reads.over(entries).lines_for(numbers, "return None", given), ""
+        else:
+            lines = self._reads.lines("return None", entries)
+            wanted = f", ({''.join(f'{name}, ' for name in self.wanted)})"
         lines = [
             "  try:",
             *[f"    {x}" for x in lines],
-            f"    return ({sizes}), {{{found}}}, ({''.join(f'{name}, ' for name in self.wanted)})",
+            f"    return ({sizes}), {{{found}}}{wanted}",
             "  except ERRORS: return None",
         ]
         space = {**self._space, "ERRORS": _ERRORS}

@@ -77,6 +77,7 @@ class Position:
         "concrete",
         "dims",
         "failures",
+        "_made",
         "fixed",
         "pins",
         "runs",
@@ -99,6 +100,7 @@ class Position:
         self.fixed: frozenset[str] = frozenset()  # places of numbers that are guarded by their values
         self.segments: list[Segment] = []
         self.runs: list[Callable[[Any], Any]] = []  # those of the segments
+        self._made: set[int] = set()  # identities of those made for single sizes
         self.concrete = False
 
     def add(self, segment: Segment) -> None:
@@ -107,6 +109,7 @@ class Position:
         self.segments.insert(0, segment)
         self.runs.insert(0, segment.run)
         if segment.origin is not None:
+            self._made.add(id(segment.run))
             self._hide_oldest()
             while len(segment.origin.made) > MAX_MADE:
                 self.remove(next(iter(segment.origin.made.values())))
@@ -119,14 +122,14 @@ class Position:
 
     def _hide_oldest(self) -> None:
         """Let native code search few of the segments that were made for single sizes."""
-        made = {id(each.run) for each in self.segments if each.origin is not None}
-        shown = [run for run in self.runs if id(run) in made]
+        shown = [run for run in self.runs if id(run) in self._made]
         for run in shown[SEARCHED:]:
             self.runs.remove(run)
 
     def remove(self, segment: Segment) -> None:
         """Forget a segment."""
         self.segments.remove(segment)
+        self._made.discard(id(segment.run))
         if segment.run in self.runs:  # where segments are shown
             self.runs.remove(segment.run)
         if segment.origin is not None:
@@ -135,6 +138,7 @@ class Position:
     def clear(self) -> None:
         """Forget all segments."""
         self.segments.clear()
+        self._made.clear()
         self.runs.clear()
         self.sized.clear()
         self.concrete = False

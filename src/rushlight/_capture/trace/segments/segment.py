@@ -735,9 +735,15 @@ class SizedSegment:
         self.conditions = env.conditions()
         self._guard = Guard(written.reads, written.wanted, constants)
         self._guard.checked = Conditions(written.reads, written.wanted, constants)
-        sizes.wanted = written.wanted
+        sizes.wanted, sizes.guard, sizes.ask = written.wanted, self._guard_of, guarded()
         self.made: OrderedDict[tuple[int, ...], Segment] = OrderedDict()  # by sizes; the one used last behind
         self.used = 0
+
+    def _guard_of(self, reads: Reads) -> Guard:
+        """A guard of some of the conditions."""
+        guard = Guard(reads, self._written.wanted, dict(self._constants))
+        guard.checked = Conditions(reads, self._written.wanted, self._constants)
+        return guard
 
     def pinned(self) -> set[tuple[str, int]]:
         """Places and dims whose sizes the trace needs to be what they are."""
