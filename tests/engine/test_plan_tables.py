@@ -123,50 +123,50 @@ def test_items_are_read_by_the_reader_in_the_plan() -> None:
     assert plan(x) == x.data_ptr() != 2.5
 
 
-COUNTS: Static = static("test_device_counts", 8 * 8)  # a record DEVICE, then how often memory was taken and given back
+COUNTS: Static = static("test_device_counts", 8 * 9)  # a record DEVICE, then how often memory was taken and given back
 
 
 @native("ptr(i64)", name="counting_allocate")
 def counting_allocate(nbytes):
-    COUNTS.i64[6] += 1
-    return call_ptr("ptr(i64)", COUNTS.ptr[5].ptr[0], nbytes)
+    COUNTS.i64[7] += 1
+    return call_ptr("ptr(i64)", COUNTS.ptr[6].ptr[0], nbytes)
 
 
 @native("void(ptr, i64)", name="counting_release")
 def counting_release(p, nbytes):
-    COUNTS.i64[7] += 1
-    call_ptr("void(ptr, i64)", COUNTS.ptr[5].ptr[2], p, nbytes)
+    COUNTS.i64[8] += 1
+    call_ptr("void(ptr, i64)", COUNTS.ptr[6].ptr[2], p, nbytes)
 
 
 @native("ptr(ptr)", name="counting_device")
 def counting_device(cpu):
     """A device that counts, over another's functions; its table."""
-    for k in range(5):
+    for k in range(6):
         COUNTS.ptr[k] = cpu.ptr[k]
-    COUNTS.ptr[5] = cpu
+    COUNTS.ptr[6] = cpu
     COUNTS[DEVICE.allocate] = counting_allocate
     COUNTS[DEVICE.release] = counting_release
     return COUNTS
 
 
 def test_memory_comes_from_the_device_in_the_plan_and_goes_back_to_it() -> None:
-    assert len(DEVICE) == 5
+    assert len(DEVICE) == 6
     make_device = bind(counting_device)  # held: the functions and the table lie in its unit
     table = make_device(runtime().device.functions)
-    counts = (ctypes.c_int64 * 8).from_address(table)
+    counts = (ctypes.c_int64 * 9).from_address(table)
     spec = Spec.of(torch.float32, torch.device("cpu"), (4,))
     fresh = plan_of("FRESH", {"device": table, "spec": spec, "nbytes": spec.nbytes, "zeroed": 0})
     x = fresh()
-    assert x.shape == (4,) and list(counts[6:]) == [1, 0]
+    assert x.shape == (4,) and list(counts[7:]) == [1, 0]
     x.fill_(1)
     y = x + 1  # from the CPU's own functions
-    assert y.sum() == 8 and list(counts[6:]) == [1, 0]
+    assert y.sum() == 8 and list(counts[7:]) == [1, 0]
     del x
-    assert list(counts[6:]) == [1, 1]
+    assert list(counts[7:]) == [1, 1]
     zeros = plan_of("FRESH", {"device": table, "spec": spec, "nbytes": spec.nbytes, "zeroed": 1})()
     assert zeros.tolist() == [0.0] * 4
     del zeros
-    assert list(counts[6:]) == [1, 2]
+    assert list(counts[7:]) == [1, 2]
     del make_device
 
 

@@ -28,8 +28,12 @@ class CurrentStreams(threading.local):
         else:
             chosen[stream.device] = stream
         self.by_device, self.side = chosen, tuple(chosen.values())
+        self.announce()
+
+    def announce(self) -> None:
+        """Tell who wants to know that this thread's streams changed."""
         for told in _TOLD:
-            told(bool(chosen))
+            told(bool(self.side))
 
 
 CURRENT_STREAMS = CurrentStreams()

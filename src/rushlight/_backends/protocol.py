@@ -87,6 +87,10 @@ class Executable(Protocol):
     It is called with the addresses of all tensor inputs, then with the numbers (a complex one as two floats), in the
     order of the graph's inputs.  It returns the storage of the fresh output, a tuple of storages where there are
     several, None where all outputs alias inputs.
+
+    One of a `native` device has `native_device`, and either `calls` (kernels of the host) or `native_rows`: for each step
+    (address of what `DEVICE.launch` runs, address of its constants, numbers of the words that it takes, how many results
+    it makes), with `native_inputs` words of a call and `native_results`, the numbers of the results behind them.
     """
 
     def __call__(self, *words: Any) -> Any: ...
@@ -440,6 +444,10 @@ class Backend:
         where `native` is set.
         """
         raise self._missing("native plans")
+
+    def native_device_of(self, device: Device) -> NativeDevice:
+        """The same for one device of the type."""
+        return self.native_device
 
     # ***** elements *****
 

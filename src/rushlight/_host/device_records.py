@@ -24,6 +24,7 @@ DEVICE = Record(
     ("release", ptr, "void(ptr, i64): takes back what was allocated for so many bytes"),
     ("launch", ptr, "i32(ptr kernel, ptr bufs, ptr constants): runs a kernel; its status, 0 where it did not fail"),
     ("fail", ptr, "ptr(ptr bufs, i32 status): sets the exception for a launch that failed; null"),
+    ("owner", ptr, "the owner of storages over its memory, a `Block` of the device; null: they have none (the host's)"),
 )
 # The constants of a launch begin with these words; what a kernel wants beyond them is between it and its device.
 LAUNCH = Record(
@@ -49,6 +50,9 @@ class NativeDevice:
     functions: int
     readers: Mapping[str, int]
     codes: Mapping[str, int]
+    # (address, sizes) -> how many bytes of a dense mask are set, and a storage with their coordinates: all first ones,
+    # all second ones, ...; None where only Python can tell
+    coordinates: Callable[[int, Any], tuple[int, Any]] | None = None
 
     def nested_reader(self, spec: Spec) -> Callable[[int], Any] | None:
         """A function from the address of the first element to nested lists of Python numbers; None for a spec that has
@@ -58,10 +62,4 @@ class NativeDevice:
 
     def of_numbers(self, data: Any, spec: Spec, nbytes: int, numel: int, kind: int, code: int) -> Any:
         """A tensor of nested sequences of numbers, which the host has measured (`numbers_native`)."""
-        raise NotImplementedError
-
-    def coordinates(self, address: int, sizes: Any) -> tuple[int, Any]:
-        """How many bytes of a dense mask are set, and a storage with their coordinates: all first ones, all second
-        ones, ...
-        """
         raise NotImplementedError

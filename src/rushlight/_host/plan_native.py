@@ -79,7 +79,7 @@ from rushlight._host.python_native import (
     sequence_items,
     small_int,
 )
-from rushlight._host.storage_native import S_BORN, S_CHANGED, S_NBYTES, S_PTR, S_VERSION, storage_new
+from rushlight._host.storage_native import S_BORN, S_CHANGED, S_NBYTES, S_OWNER, S_PTR, S_VERSION, storage_new
 from rushlight._host.tensor_native import (
     EMPTY_TEXT,
     O_BASE,
@@ -94,7 +94,7 @@ from rushlight._host.tensor_native import (
 )
 from rushlight._native import call_ptr, i32, i64, memcpy, native, ptr, stack, u64, unlikely
 
-__all__ = ["PLAN_BYTES", "plan_dealloc", "py_cast", "py_kernel_address", "py_plan"]
+__all__ = ["PLAN_BYTES", "device_storage", "plan_dealloc", "py_cast", "py_kernel_address", "py_plan"]
 
 # words of a plan object
 P_CALL, P_FALLBACK, P_KEEP, P_TABLE = range(2, 6)
@@ -191,6 +191,17 @@ def read_inputs(program, args, slots):
     return 0
 
 
+@native("ptr(ptr, i64)")
+def device_storage(device, nbytes):
+    """A new Storage over so many bytes of a device's memory; null with an exception set."""
+    storage = storage_new(device[DEVICE.allocate], device[DEVICE.release], nbytes)
+    if storage is not None:
+        owner = device[DEVICE.owner]
+        if owner is not None:
+            storage.ptr[S_OWNER] = kept(owner)
+    return storage
+
+
 @native("void(ptr, ptr)")
 def drop_dead(step, storages):
     """Let go of what nobody reads after a step."""
@@ -216,7 +227,7 @@ def run_steps(program, args, slots, storages, bufs, guarded):
         constants = step[STEP.constants]
         fresh = step[STEP.fresh]
         for j in range(fresh):
-            storage = storage_new(device[DEVICE.allocate], device[DEVICE.release], constants.i64[FRESH_SIZES + j])
+            storage = device_storage(device, constants.i64[FRESH_SIZES + j])
             if storage is None:
                 return 1
             storages.ptr[after + j] = storage
@@ -251,7 +262,7 @@ def take_results(program, storages, out, failed):
                 out.ptr[k] = storages.ptr[place]
                 storages.ptr[place] = None
             else:
-                out.ptr[k] = storage_new(None, None, 0)
+                out.ptr[k] = device_storage(program[PROGRAM.device], 0)
                 failed = i32(out.ptr[k] is None)
     return failed
 
@@ -616,6 +627,9 @@ def fresh_plan(self, args, flagged, names):
     storage = storage_new(allocate, device[DEVICE.release], table[FRESH.nbytes])
     if storage is None:
         return None
+    owner = device[DEVICE.owner]
+    if owner is not None:
+        storage.ptr[S_OWNER] = kept(owner)
     return new_tensor(storage, table[FRESH.spec], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
 
 

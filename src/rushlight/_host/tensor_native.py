@@ -63,6 +63,7 @@ __all__ = [
     "set_slot",
     "size_item",
     "slot",
+    "user_frame_code",
     "user_place",
 ]
 
@@ -128,12 +129,14 @@ def is_ours(code):
     return ours
 
 
-@native("ptr()")
-def user_place():
-    """(code, instruction) of the innermost frame outside the package; None without a frame."""
+@native("ptr(ptr)")
+def user_frame_code(at):
+    """The code object (a new reference) of the innermost frame outside the package, with its instruction in `at`; null
+    without a frame.
+    """
     frame = PyEval_GetFrame()
     if frame is None:
-        return kept(Py_None)
+        return None
     Py_IncRef(frame)
     code = PyFrame_GetCode(frame)
     while is_ours(code) != 0:
@@ -144,8 +147,19 @@ def user_place():
         Py_DecRef(code)
         frame = back
         code = PyFrame_GetCode(frame)
-    at = PyLong_FromLongLong(i64(PyFrame_GetLasti(frame)))
+    at.i64[0] = i64(PyFrame_GetLasti(frame))
     Py_DecRef(frame)
+    return code
+
+
+@native("ptr()")
+def user_place():
+    """(code, instruction) of the innermost frame outside the package; None without a frame."""
+    found = stack(8)
+    code = user_frame_code(found)
+    if code is None:
+        return kept(Py_None)
+    at = PyLong_FromLongLong(found.i64[0])
     out = PyTuple_New(2)
     if out is None or at is None:
         PyErr_Clear()

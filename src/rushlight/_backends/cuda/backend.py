@@ -13,6 +13,8 @@ from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
 from rushlight._backends.cuda.memory.memory import Memory
 from rushlight._backends.cuda.memory.sharing import Sharing
+from rushlight._backends.cuda.native.plans import DevicePlans
+from rushlight._backends.cuda.native.unit import GpuPlans
 from rushlight._backends.cuda.random.streams import random_kernel
 from rushlight._backends.cuda.reference import StreamedReference
 from rushlight._backends.cuda.selection.routines import PIECE, routine
@@ -54,6 +56,7 @@ class CudaBackend(ReferenceBackend):
 
     type = "cuda"
     asynchronous = True
+    native = True
     dlpack_type = 2
     counted_streams = True
 
@@ -63,7 +66,8 @@ class CudaBackend(ReferenceBackend):
         self.streams = Streams(self.devices)
         self.memory = Memory(self.devices, self.streams)
         self.sharing = Sharing(self)
-        self.launch = Launcher(self.devices, self.streams)
+        self.launch = Launcher(self.devices, self.streams, self.memory.allocators[0].unit)
+        self.plans = [DevicePlans(self, index) for index in range(self.devices.count)]
         self.captures: dict[int, CapturedGraph] = {}  # that go on, by the driver's number
         self.sync_debug_mode = 0  # of `torch.cuda.set_sync_debug_mode`
         self._from_owner: Any = None
@@ -169,6 +173,10 @@ class CudaBackend(ReferenceBackend):
         """Kernels and library calls after fusion."""
         compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
         return len(compile_graph(graph, in_layouts, out_layouts).steps)
+
+    def native_device_of(self, device: Device) -> GpuPlans:
+        """See `Backend.native_device_of`."""
+        return self.plans[device.index or 0].native
 
     # ***** memory *****
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -31,12 +31,15 @@ class Devices:
         self.thread = _PerThread()
         self._lock = free_after_fork(threading.RLock())
         self._forked = False
+        self.entered: Callable[[], None] = lambda: None  # called when this thread's context is another
+        self.in_child: Callable[[], None] = lambda: None  # called in a forked process
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self) -> None:
         """The contexts of the parent are none of the child's."""
         self._forked = any(self.contexts)
         self.thread = _PerThread()
+        self.in_child()
 
     @property
     def forked(self) -> bool:
@@ -48,6 +51,7 @@ class Devices:
         if self.thread.bound != index:
             self.driver.cuCtxSetCurrent(self.context(index))
             self.thread.bound = index
+            self.entered()
 
     def context(self, index: int) -> int:
         """The primary context of a device."""

@@ -97,6 +97,8 @@ class CompiledKernel(DeviceKernel):
         self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image.data), kernel.name)
         if image.shared > _SHARED:
             driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
+        if driver.emulated:
+            driver.declare_parameters(self.function, len(kernel.params))
 
     def launch(self, stream: int, grid: Grid, words: Any) -> None:
         maps = 0

@@ -8,27 +8,28 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.api import Extent
 from rushlight._backends.cuda.driver.errors import CudaError, explain_by
 from rushlight._backends.cuda.streams import Streams
-from rushlight._base.errors import describe_code, user_code
+from rushlight._base.errors import describe_code
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.native.unit import DeviceUnit
 
 __all__ = ["Launcher"]
 
-_KEPT, _SHOWN = 64, 8
+_SHOWN = 8
 
 
 class Launcher:
     """Starts kernels on current streams."""
 
-    def __init__(self, devices: Devices, streams: Streams) -> None:
-        self.devices, self.driver, self.streams = devices, devices.driver, streams
+    def __init__(self, devices: Devices, streams: Streams, unit: DeviceUnit) -> None:
+        self.devices, self.driver, self.streams, self.unit = devices, devices.driver, streams, unit
         self.blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-        self._notes: deque[tuple[str, Any]] = deque(maxlen=_KEPT)
         explain_by(self._explain)
 
     def __call__(
@@ -36,25 +37,30 @@ class Launcher:
     ) -> None:  # fmt: skip
         """Start a kernel of a module of device `index`; `parameters` as of `Driver.cuLaunchKernel`."""
         self.devices.enter(index)
-        note = self.note(name)
+        self.note(name)
         stream = self.streams.current(index).id
-        self.driver.launch = note
         self.driver.cuLaunchKernel(function, grid, block, shared_bytes, stream, parameters)
         if self.blocking:
             self.driver.cuStreamSynchronize(stream)
 
-    def note(self, name: str) -> tuple[str, Any]:
-        """Remember that the user's line starts a kernel; what `Driver.launch` takes."""
-        made = (name, user_code(3))
-        self._notes.append(made)
-        return made
+    def note(self, name: str) -> None:
+        """Remember that the user's line starts a kernel: in the ring that native launches write to, too."""
+        self.unit.note(name)
+        if self.driver.emulated:
+            self.driver.launch = self.note_of(self.unit.shared.count[0])
+
+    def note_of(self, number: int) -> tuple[str, Any] | None:
+        """What was noted as the launch of a number, counted from 1: (name, place)."""
+        rows, total = self.unit.notes()
+        at = len(rows) - 1 - (total - number)
+        return None if not 0 <= at < len(rows) else _note(rows[at])
 
     def _explain(self, error: CudaError) -> str:
         """Which kernel failed, or which may have, as far as is known."""
         if error.launch is not None:
             name, code = error.launch
             return f"\nThe kernel '{name}' was started at {describe_code(code)}"
-        lines = [f"  '{name}' at {describe_code(code)}" for name, code in list(self._notes)[-_SHOWN:]]
+        lines = [f"  '{name}' at {describe_code(code)}" for name, code in map(_note, self.unit.notes()[0][-_SHOWN:])]
         if not lines:
             return ""
         if self.blocking:
@@ -66,3 +72,8 @@ class Launcher:
                 "With CUDA_LAUNCH_BLOCKING=1 the call itself fails.",
             )
         )
+
+
+def _note(row: tuple[str, Any, int]) -> tuple[str, Any]:
+    name, code, instruction = row
+    return name, None if code is None else (code, instruction)

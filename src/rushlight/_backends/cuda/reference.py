@@ -51,7 +51,7 @@ class StreamedReference(ReferenceExecutable):
         fresh = {k: self._fresh(k) for k in range(len(self.graph.outputs)) if k not in self.aliases}
         targets = [fresh[k].ptr if k in fresh else places[self.aliases[k]] for k in range(len(self.graph.outputs))]
         stream = backend.enter(self.device)
-        backend.driver.launch = backend.launch.note(self.name)
+        backend.launch.note(self.name)
         addresses = tuple(a for a in (*words[:tensors], *targets) if a)
         backend.driver.submit(stream, self.name, lambda: self._interpret(places, targets), addresses)
         if backend.launch.blocking:

@@ -141,3 +141,7 @@ class Streams:
     def set_current(self, stream: CudaStream) -> None:
         """Let this thread's calls on the stream's device go to it."""
         CURRENT_STREAMS.choose(stream, not stream.id)
+
+    def handles(self) -> tuple[int, ...]:
+        """The driver's handles of this thread's streams, by device."""
+        return tuple([self.current(index).id for index in range(self.devices.count)])

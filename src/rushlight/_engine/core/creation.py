@@ -303,7 +303,7 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
         spec = Spec.of(found, as_device(device), tuple(shape))
         native = native_device(spec.device) if found in _FILLED_BY[kind] else None
         told = None
-        if native is not None:
+        if native is not None and found.name in native.codes:
             told = (native.of_numbers, (spec, spec.nbytes, spec.numel, kind, native.codes[found.name]))
         _MEASURED[key] = told
     return None if told is None else told[0](data, *told[1])

@@ -12,6 +12,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
+from rushlight._engine.dispatch.plans.native_plans import native_device
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL, INT64
@@ -71,8 +72,8 @@ def _small_counter(x: Tensor) -> Any:
     device = spec.device
     counter = _COUNTERS.get(device, ...)
     if counter is ...:
-        backend = backend_of(device)
-        counter = _COUNTERS[device] = backend.native_device.coordinates if backend.native else None
+        native = native_device(device)
+        counter = _COUNTERS[device] = None if native is None else native.coordinates
     return counter
 
 

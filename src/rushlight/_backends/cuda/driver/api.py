@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from rushlight._backends.cuda.driver.attributes import CAPTURE_GLOBAL
+from rushlight._backends.cuda.driver.errors import CudaError
 
 __all__ = ["Driver", "Extent", "double", "single", "slots"]
 
@@ -53,6 +54,10 @@ class Driver:
     def function_address(self, name: str) -> int:
         """The address of a C function of the driver, for native code that calls it without Python."""
         self._lacks(f"C function {name}")
+
+    def error_of(self, code: int, call: str, more: str = "") -> CudaError:
+        """The exception of a status that a C function returned."""
+        self._lacks(f"statuses of C functions ({call} returned {code})")
 
     # ***** the driver and its devices *****
 

@@ -120,9 +120,10 @@ class LibraryDriver(Driver):
     def _call(self, name: str, *args: Any) -> None:
         code = (self._functions.get(name) or self._find(name))(*args)
         if code:
-            raise self._error(code, name)
+            raise self.error_of(code, name)
 
-    def _error(self, code: int, call: str, more: str = "") -> CudaError:
+    def error_of(self, code: int, call: str, more: str = "") -> CudaError:
+        """The exception of a status that a call returned."""
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(name))
         self._library.cuGetErrorString(code, ctypes.byref(text))
@@ -139,7 +140,7 @@ class LibraryDriver(Driver):
     def _query(self, name: str, handle: int) -> bool:
         code = (self._functions.get(name) or self._find(name))(handle)
         if code not in (0, _NOT_READY):
-            raise self._error(code, name)
+            raise self.error_of(code, name)
         return not code
 
     def function_address(self, name: str) -> int:
@@ -276,7 +277,7 @@ class LibraryDriver(Driver):
         made, given = ctypes.c_uint64(), _Handle.from_buffer_copy(handle)
         code = function(ctypes.byref(made), given, *[value for _, value in more])
         if code:
-            raise self._error(code, symbol)
+            raise self.error_of(code, symbol)
         return made.value
 
     def cuIpcOpenMemHandle(self, handle: bytes, flags: int = 1) -> int:
@@ -348,7 +349,7 @@ class LibraryDriver(Driver):
         code = (self._functions.get(name) or self._find(name))(ctypes.byref(made), data, 2, options, values)
         if code:
             told = log.value.decode("utf-8", "replace").strip()
-            raise self._error(code, "cuModuleLoadData", told and f": {told}")
+            raise self.error_of(code, "cuModuleLoadData", told and f": {told}")
         return made.value or 0
 
     def cuModuleUnload(self, module: int) -> None:

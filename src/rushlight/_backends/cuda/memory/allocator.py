@@ -22,6 +22,8 @@ from rushlight._backends.cuda.memory.chunks import SMALL, Chunk, ChunkPool, Pool
 from rushlight._backends.cuda.memory.settings import UNIT, Settings
 from rushlight._backends.cuda.memory.shortage import shortage
 from rushlight._backends.cuda.memory.stats import Statistics
+from rushlight._backends.cuda.native.unit import DeviceUnit, Shared
+from rushlight._backends.cuda.native.words_native import AT
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream
 from rushlight._base.errors import user_code
 from rushlight._base.forking import free_after_fork
@@ -34,52 +36,119 @@ _NOTED = 1 << 20  # bytes from which on a chunk remembers who asked for it
 class Allocator:
     """The memory of one device."""
 
-    def __init__(self, devices: Devices, index: int, settings: Settings) -> None:
-        self.devices, self.driver, self.index, self.settings = devices, devices.driver, index, settings
-        self.statistics = Statistics()
+    def __init__(
+        self, devices: Devices, index: int, settings: Settings, unit: DeviceUnit | None = None, shared: Shared | None = None
+    ) -> None:  # fmt: skip
+        self.devices, self.driver, self.index = devices, devices.driver, index
+        self.unit = unit or DeviceUnit(index, shared or Shared())
+        self.statistics = Statistics(self.unit)
+        self._capturing = 0
+        self._routes: list[tuple[Pools, Callable[[CudaStream], Any]]] = []
+        self._note_users, self._held_up = False, True
+        self._settings = settings
         if settings.max_split_size < 1 << 62:
             self.statistics.max_split_size = settings.max_split_size
         self.pools = Pools()
         self.private: dict[tuple[int, int], Pools] = {}
         self.segments: dict[int, Segment] = {}
         self._starts: list[int] = []  # of segments, in order
-        self._lent: dict[int, Chunk] = {}
-        self._routes: list[tuple[Pools, Callable[[CudaStream], Any]]] = []
-        self._capturing = 0
+        self._lent: dict[int, Chunk] = {}  # what native code did not lend
         self.caches = True  # whether freed segments are kept
         self._waiting: deque[tuple[CudaEvent, Chunk]] = deque()
-        self._ready: dict[tuple[int, int], list[Chunk]] = {}  # free, not yet joined: by stream and size
         self._late: list[Chunk] = []  # freed in a capture while other streams used them
         self._freed: deque[Chunk] = deque()
         self._lock = free_after_fork(threading.Lock())
         self.limit: int | None = None
         if settings.memory_fraction is not None:
             self.set_fraction(settings.memory_fraction)
-        self.note_users = False  # whether every chunk remembers who asked for it
+
+    # ***** when native code serves requests *****
+
+    def _changed(self) -> None:
+        """Tell native code whether it may lend."""
+        settings = self._settings
+        plain = settings.max_split_size >= 1 << 62 and not settings.roundup_divisions
+        self.unit.words[AT.slow] = int(
+            self._held_up or not plain or self._note_users or bool(self._routes) or bool(self._capturing)
+        )
+
+    @property
+    def held_up(self) -> bool:
+        """Whether native code leaves everything to Python, whatever the allocator's state."""
+        return self._held_up
+
+    @held_up.setter
+    def held_up(self, value: bool) -> None:
+        self._held_up = value
+        self._changed()
+
+    @property
+    def settings(self) -> Settings:
+        """What the allocator was told."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, value: Settings) -> None:
+        self._settings = value
+        self._changed()
+
+    @property
+    def note_users(self) -> bool:
+        """Whether every chunk remembers who asked for it."""
+        return self._note_users
+
+    @note_users.setter
+    def note_users(self, value: bool) -> None:
+        self._note_users = value
+        self._changed()
 
     # ***** asking and giving back *****
 
     def allocate(self, nbytes: int, stream: CudaStream) -> Chunk:
         """A chunk for work of a stream; OutOfMemoryError where there is none."""
-        size = self.settings.rounded(nbytes)
+        size = self._settings.rounded(nbytes)
+        place = user_code(2) if nbytes >= _NOTED or self._note_users else None
         with self._lock:
             self._take_freed()
             pools = self._pools_for(stream) if self._routes else self.pools
             if self._waiting and not self._capturing:
                 self._look_at_waiting()
             pool = pools.of(size)
-            ready = self._ready.get((stream.id, size)) if pools is self.pools else None
-            if ready:
-                chunk = ready.pop()
-                chunk.waits = 0
+            chunk: Chunk | None = self.unit.take(stream.id, size) if pools is self.pools else None
+            if chunk is not None:
+                chunk.unit, chunk.waits = None, 0
             else:
-                self._join_ready()
-                chunk = self._find(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
+                chunk = self._found(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
                 self._cut(chunk, pool, size)
-            self._lend(chunk, pool, nbytes)
-        if nbytes >= _NOTED or self.note_users:
-            chunk.user = user_code(2)
+            chunk.size = size
+            self._lend(chunk, pool, nbytes, place)
         return chunk
+
+    def lend_natively(self, nbytes: int, stream: CudaStream) -> int:
+        """The address of a chunk that native code gives back; of one that it cannot, `released` does."""
+        chunk = self.allocate(nbytes, stream)
+        with self._lock:
+            if self._is_native(chunk) and self._admit(chunk, lent=True):
+                del self._lent[chunk.address]
+        return chunk.address
+
+    def released(self, address: int) -> None:
+        """A chunk that `lend_natively` lent is free, and native code does not know it."""
+        self.free(self._lent[address])
+
+    def _is_native(self, chunk: Chunk) -> bool:
+        return chunk.segment.pool.owner is self.pools and self.caches and not self._capturing
+
+    def _admit(self, chunk: Chunk, lent: bool) -> bool:
+        """Hand a chunk over to native code, if that has room."""
+        _, requested, place = chunk.state
+        segment = chunk.segment
+        if not self.unit.admit(
+            chunk, chunk.address, chunk.nbytes, chunk.size, segment.stream, segment.pool.small, requested, lent, place
+        ):
+            return False
+        chunk.unit = self.unit
+        return True
 
     def free(self, chunk: Chunk) -> None:
         """Nobody shows a chunk any longer; streams may still use it, in their order."""
@@ -94,30 +163,37 @@ class Allocator:
         """A further stream uses a chunk: once freed it is kept until that stream has passed this use."""
         if stream.id != chunk.segment.stream:
             with self._lock:
+                self._withdraw(chunk)
                 if chunk.uses is None:
                     chunk.uses = set()
                 chunk.uses.add(stream)
+
+    def _withdraw(self, chunk: Chunk) -> None:
+        """Take a chunk that native code lent from it: Python is told when it is free."""
+        if chunk.unit is not None:
+            chunk.state, chunk.unit = chunk.unit.withdraw(chunk.address), None
+            self._lent[chunk.address] = chunk
 
     def _take_freed(self) -> None:
         while self._freed:
             self._give_back(self._freed.popleft())
 
-    def _lend(self, chunk: Chunk, pool: ChunkPool, nbytes: int) -> None:
-        chunk.lent, chunk.requested = True, nbytes
+    def _lend(self, chunk: Chunk, pool: ChunkPool, nbytes: int, place: Any) -> None:
+        chunk.state = (True, nbytes, place)
         self._lent[chunk.address] = chunk
         self.statistics.lend(pool.small, chunk.nbytes, nbytes)
-        if chunk.nbytes >= self.settings.max_split_size:
+        if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", 1)
         marks = self.driver.marks
         if marks is not None and not pool.owner.is_private:
             marks.lend(chunk.address, chunk.nbytes)
 
     def _give_back(self, chunk: Chunk) -> None:
-        pool, uses = chunk.segment.pool, chunk.uses
-        chunk.lent, chunk.user = False, None
+        pool, uses, requested = chunk.segment.pool, chunk.uses, chunk.requested
+        chunk.state = (False, requested, None)
         self._lent.pop(chunk.address, None)
-        self.statistics.take_back(pool.small, chunk.nbytes, chunk.requested, not uses)
-        if chunk.nbytes >= self.settings.max_split_size:
+        self.statistics.take_back(pool.small, chunk.nbytes, requested, not uses)
+        if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", -1)
         marks = self.driver.marks
         if marks is not None and not pool.owner.is_private:
@@ -130,26 +206,15 @@ class Allocator:
             self._wait_for_uses(chunk)
 
     def _set_ready(self, chunk: Chunk) -> None:
-        """Keep a freed chunk as it is for the next request of its size; it is joined when another size is wanted."""
-        pool = chunk.segment.pool
-        if pool.owner is not self.pools or not self.caches or self._capturing:
+        """Keep a freed chunk as it is for the next request of its size; it is joined where nothing else fits."""
+        if not self._is_native(chunk) or not self._admit(chunk, lent=False):
             self._free(chunk)
-            return
-        chunk.waits = 1  # no neighbour joins it meanwhile
-        key = (chunk.segment.stream, chunk.nbytes)
-        ready = self._ready.get(key)
-        if ready is None:
-            ready = self._ready[key] = []
-        ready.append(chunk)
 
     def _join_ready(self) -> None:
         """Make chunks that were kept as they are free."""
-        if self._ready:
-            kept, self._ready = self._ready, {}
-            for chunks in kept.values():
-                for chunk in chunks:
-                    chunk.waits = 0
-                    self._free(chunk)
+        for chunk in self.unit.ready():
+            chunk.unit = None
+            self._free(chunk)
 
     def _wait_for_uses(self, chunk: Chunk) -> None:
         uses, chunk.uses = chunk.uses or set(), None
@@ -203,13 +268,36 @@ class Allocator:
 
     # ***** finding a chunk *****
 
-    def _find(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
-        most, limit = 1 << 62, self.settings.max_split_size
+    def _found(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        """A free chunk that a request fits into; those that were kept as they are count, and are joined where none fits."""
+        if pool.owner is not self.pools:
+            return self._find(pool, size, stream)
+        found = self._find(pool, size, stream)
+        kept: Chunk | None = self.unit.best(stream, size, self._most(pool, size), pool.small)
+        if kept is None:
+            if found is not None:
+                return found
+            self._join_ready()
+            return self._find(pool, size, stream)
+        kept.unit = None
+        if found is None:
+            return kept
+        if (kept.nbytes, kept.address) < (found.nbytes, found.address):
+            pool.add(found)
+            self._count_split(found, pool, 1)
+            return kept
+        self._admit(kept, lent=False)
+        return found
+
+    def _most(self, pool: ChunkPool, size: int) -> int:
+        """How large a chunk may be that serves a request."""
+        limit = self._settings.max_split_size
         if size < limit:
-            most = limit - 1
-        elif not pool.small:
-            most = size + self.settings.max_non_split_rounding
-        found = pool.find(size, stream, most)
+            return limit - 1
+        return (1 << 62) if pool.small else size + self._settings.max_non_split_rounding
+
+    def _find(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        found = pool.find(size, stream, self._most(pool, size))
         if found is not None:
             self._count_split(found, pool, -1)
         return found
@@ -237,8 +325,11 @@ class Allocator:
             found = self._new_segment(pool, size, stream.id)
         if found is None:
             self.statistics.num_ooms += 1
-            raise shortage(self, nbytes, list(self._lent.values()))
+            raise shortage(self, nbytes, self._all_lent())
         return found
+
+    def _all_lent(self) -> list[Chunk]:
+        return [chunk for start in self._starts for chunk in self.segments[start].chunks() if chunk.lent]
 
     def _new_segment(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
         nbytes = segment_size(size)
@@ -358,6 +449,7 @@ class Allocator:
         with self._lock:
             self._routes.append((pools, takes))
             self._capturing += capturing
+            self._changed()
 
     def end_route(self, pools: Pools, capturing: bool = True) -> None:
         """Take that back."""
@@ -365,6 +457,7 @@ class Allocator:
             at = next(i for i in reversed(range(len(self._routes))) if self._routes[i][0] is pools)
             del self._routes[at]
             self._capturing -= capturing
+            self._changed()
             if not self._capturing:
                 self._wait_for_late()
 
@@ -404,4 +497,4 @@ class Allocator:
 
 
 def _is_free(chunk: Chunk) -> bool:
-    return not chunk.lent and not chunk.waits and not chunk.uses
+    return chunk.unit is None and not chunk.lent and not chunk.waits and not chunk.uses

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.native.unit import DeviceUnit
 
 __all__ = ["LARGE", "SMALL", "Chunk", "ChunkPool", "Pools", "Segment", "segment_size"]
 
 SMALL = 1 << 20  # bytes; the most that a chunk of a small pool has
 _SMALL_SEGMENT, _LARGE_SEGMENT, LARGE = 2 << 20, 20 << 20, 10 << 20
 _ROUNDED = 2 << 20
+State = tuple[bool, int, tuple[Any, int] | None]
 
 
 def segment_size(nbytes: int) -> int:
@@ -47,15 +51,41 @@ class Segment:
 class Chunk:
     """A stretch of a segment: free, lent, or freed and waiting for streams that use it."""
 
-    __slots__ = ("address", "after", "before", "lent", "nbytes", "requested", "segment", "user", "uses", "waits")
+    __slots__ = ("_state", "address", "after", "before", "nbytes", "segment", "size", "unit", "uses", "waits")
 
     def __init__(self, address: int, nbytes: int, segment: Segment) -> None:
         self.address, self.nbytes, self.segment = address, nbytes, segment
         self.before: Chunk | None = None
         self.after: Chunk | None = None
-        self.lent, self.requested, self.waits = False, 0, 0
+        self.waits = 0
         self.uses: set[Any] | None = None  # further streams that use it
-        self.user: tuple[Any, int] | None = None  # who asked for it: code object and instruction
+        self.size = 0  # bytes of the requests that it was cut for
+        self.unit: DeviceUnit | None = None  # the native half of the allocator, while that has it
+        self._state: State = (False, 0, None)
+
+    @property
+    def state(self) -> State:
+        """(whether it is lent, bytes requested, who asked for it: code object and instruction)."""
+        return self._state if self.unit is None else self.unit.state(self.address)  # type: ignore[no-any-return]
+
+    @state.setter
+    def state(self, value: State) -> None:
+        self._state = value
+
+    @property
+    def lent(self) -> bool:
+        """Whether somebody has it."""
+        return self.state[0]
+
+    @property
+    def requested(self) -> int:
+        """How many bytes its owner, or the last one, asked for."""
+        return self.state[1]
+
+    @property
+    def user(self) -> tuple[Any, int] | None:
+        """Who asked for it, where that was noted."""
+        return self.state[2]
 
     @property
     def is_split(self) -> bool:

@@ -11,6 +11,7 @@ from rushlight._backends.cuda.memory.allocator import Allocator
 from rushlight._backends.cuda.memory.chunks import Chunk
 from rushlight._backends.cuda.memory.pinned import PinnedMemory
 from rushlight._backends.cuda.memory.settings import current, parse
+from rushlight._backends.cuda.native.unit import Shared
 from rushlight._backends.cuda.streams import Streams
 from rushlight._backends.protocol import Block
 from rushlight._types.device import Device
@@ -49,7 +50,8 @@ class Memory:
     def __init__(self, devices: Devices, streams: Streams) -> None:
         self.devices, self.streams = devices, streams
         settings = current()
-        self.allocators = [Allocator(devices, index, settings) for index in range(devices.count)]
+        self.shared = Shared()
+        self.allocators = [Allocator(devices, index, settings, shared=self.shared) for index in range(devices.count)]
         self.pinned = PinnedMemory(devices)
         self.empty = [Device("cuda", index) for index in range(devices.count)]
 

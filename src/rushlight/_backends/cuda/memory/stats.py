@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.native.unit import DeviceUnit
 
 __all__ = ["STATISTICS", "Statistics"]
 
@@ -10,6 +13,13 @@ STATISTICS = (
     "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes",
 )  # fmt: skip
 _POOLS = ("all", "small_pool", "large_pool")
+_LENT = (
+    "allocation",
+    "active",
+    "allocated_bytes",
+    "active_bytes",
+    "requested_bytes",
+)  # what a chunk that comes or goes changes
 _OVERSIZE = ("oversize_allocations", "oversize_segments")
 
 
@@ -34,34 +44,55 @@ class _Stat:
         return {"current": self.current, "peak": self.peak, "allocated": self.allocated, "freed": self.freed}
 
 
-class Statistics:
-    """The statistics of one device."""
+def _word(place: int) -> Any:
+    """A number of a statistic in native memory."""
 
-    def __init__(self) -> None:
+    def get(self: _NativeStat) -> int:
+        found: int = self.words[self.first + place]
+        return found
+
+    def put(self: _NativeStat, value: int) -> None:
+        self.words[self.first + place] = value
+
+    return property(get, put)
+
+
+class _NativeStat(_Stat):
+    """One that native code counts, too: four words."""
+
+    __slots__ = ("first", "words")
+
+    current, peak, allocated, freed = (_word(place) for place in range(4))  # type: ignore[assignment]
+
+    def __init__(self, words: Any, first: int) -> None:
+        self.words, self.first = words, first
+
+
+class Statistics:
+    """The statistics of one device; of what is lent, its native half `unit` counts."""
+
+    def __init__(self, unit: DeviceUnit | None = None) -> None:
+        self._unit = unit
         self._stats = {name: (_Stat(), _Stat(), _Stat()) for name in STATISTICS}
+        if unit is None:
+            return
+        for number, name in enumerate(_LENT):
+            first = [20 * pool + 4 * number for pool in (2, 0, 1)]
+            self._stats[name] = tuple(_NativeStat(unit.statistics, at) for at in first)  # type: ignore[assignment]
         self._oversize = {name: _Stat() for name in _OVERSIZE}
         self.num_alloc_retries = self.num_ooms = self.num_sync_all_streams = 0
         self.num_device_alloc = self.num_device_free = 0
         self.max_split_size = -1
-        lent = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
-        # What a chunk changes that comes or goes: of the small pool and all, of the large pool and all.
-        self._lent = [[self._stats[name][k] for k in (0, 2 - small) for name in lent] for small in (0, 1)]
 
     def lend(self, small: bool, nbytes: int, requested: int) -> None:
         """A chunk is lent."""
-        amounts = (1, 1, nbytes, nbytes, requested)
-        for stat, amount in zip(self._lent[small], amounts + amounts, strict=True):
-            current = stat.current = stat.current + amount
-            stat.allocated += amount
-            if current > stat.peak:
-                stat.peak = current
+        assert self._unit is not None
+        self._unit.lend(small, nbytes, requested)
 
     def take_back(self, small: bool, nbytes: int, requested: int, active: bool) -> None:
         """A chunk is freed; one that streams still use stays `active`."""
-        amounts = (1, active, nbytes, nbytes if active else 0, requested)
-        for stat, amount in zip(self._lent[small], amounts + amounts, strict=True):
-            stat.current -= amount
-            stat.freed += amount
+        assert self._unit is not None
+        self._unit.take_back(small, nbytes, requested, active)
 
     def add(self, name: str, small: bool, amount: int) -> None:
         """Add to a statistic, of its pool and of all."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.kernels import DeviceKernel, empty_words, word_of
+from rushlight._backends.cuda.native.programs import laid_out
 from rushlight._backends.cuda.program.assemble import Program
 from rushlight._backends.cuda.program.planning import lifetimes, placed
 from rushlight._backends.cuda.program.steps import Call, Constant, Launch, Memory, Operand, Word
@@ -45,9 +46,38 @@ class CudaExecutable:
         places |= {m: (arena, offset) for m, offset in zip(lives, offsets, strict=True)}
         self._constants = [self._uploaded(m) for m in constants]
         places |= {m: (arena + 1 + k, 0) for k, m in enumerate(constants)}
-        self._constant_addresses = [s.ptr for s in self._constants]
+        self.constant_addresses = [s.ptr for s in self._constants]
         self.prepared = [Prepared(step, places, self) for step in program.steps]
         self.name = " + ".join(dict.fromkeys(step.name for step in program.steps))
+        self.plans = backend.plans[device.index or 0]
+        self.native = laid_out(self)
+        self.run = self._run if self.native is None else self.native.call
+
+    # ***** what native plans ask *****
+
+    @property
+    def native_device(self) -> Any:
+        """The device of the host's native plans; None where calls need Python."""
+        return None if self.native is None else self.plans.native
+
+    @property
+    def native_rows(self) -> list[tuple[int, int, Sequence[int], int]]:
+        """One step: all launches, with the results and the temporaries as what it makes."""
+        assert self.native is not None
+        native = self.native
+        return [(native.address, native.constants, range(native.n_inputs), len(native.made))]
+
+    @property
+    def native_inputs(self) -> int:
+        """How many words a call takes."""
+        return len(self.program.inputs) + self.program.numbers
+
+    @property
+    def native_results(self) -> Sequence[int]:
+        """The numbers of the results among these words and what is made."""
+        return range(self.native_inputs, self.native_inputs + len(self.sizes))
+
+    # ***** calls *****
 
     def _uploaded(self, constant: Constant) -> Any:
         storage = self.backend.allocate(constant.nbytes, self.device)
@@ -56,16 +86,23 @@ class CudaExecutable:
         return storage
 
     def __call__(self, *words: Any) -> Any:
-        stream = self.backend.enter(self.device)
+        return self.run(*words)
+
+    def _run(self, *words: Any) -> Any:
+        self.backend.enter(self.device)
         made, table, arena = self._table(words)
-        launch = self.backend.launch
-        self.backend.driver.launch = launch.note(self.name)
-        for step in self.prepared:
+        self.start(table)
+        del arena  # in the order of the stream: what is allocated there next runs behind these steps
+        return made[0] if len(made) == 1 else tuple(made) if made else None
+
+    def start(self, table: Sequence[Any], first: int = 0) -> None:
+        """Give the steps from one on to the current stream."""
+        stream, launch = self.backend.enter(self.device), self.backend.launch
+        launch.note(self.name)
+        for step in self.prepared[first:]:
             step.run(stream, table)
         if launch.blocking:
             self.backend.driver.cuStreamSynchronize(stream)
-        del arena  # in the order of the stream: what is allocated there next runs behind these steps
-        return made[0] if len(made) == 1 else tuple(made) if made else None
 
     def _table(self, words: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         """The fresh outputs, all that steps take addresses and numbers from, and the temporaries."""
@@ -75,7 +112,7 @@ class CudaExecutable:
         if self.arena_bytes:
             arena = allocate(self.arena_bytes, device)
         table.append(0 if arena is None else arena.ptr)
-        table += self._constant_addresses
+        table += self.constant_addresses
         return made, table, arena
 
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:

@@ -274,7 +274,7 @@ class CompiledProgram:
 
             self._exe = None if self.links is None else self.links(laid, compile_now)
             if self._exe is None:
-                if self._key is None and backend_of(self.device).native:
+                if self._key is None and backend_of(self.device).keeps_programs:
                     self._text = text_of(self.graph)
                     self._key = None if self._text is None else program_key(self._text, laid)
                 self._exe = compile_now() if self._key is None else kept_executable(self._key, laid, compile_now)

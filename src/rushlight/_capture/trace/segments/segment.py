@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.bytecode.real_frames import HERE
@@ -234,6 +235,7 @@ class _ThreadState:
     def __exit__(self, *_: object) -> None:
         open_modes = len(STATE.function_modes)
         restore_state(self._state, _OF_RECORDING)
+        CURRENT_STREAMS.announce()
         for _ in range(len(STATE.function_modes), open_modes):
             WATCH.leave()
         for each, values in zip(DEFAULTS, self._defaults, strict=True):

@@ -341,7 +341,7 @@ def _keep(value: Any, keep: list[Any]) -> bool:
 def native_device(device: Device) -> NativeDevice | None:
     """What native plans know of a device; None where its calls cannot run without Python."""
     backend = backend_of(device)
-    return backend.native_device if backend.native else None
+    return backend.native_device_of(device) if backend.native else None
 
 
 class _Steps:
@@ -374,6 +374,9 @@ class _Steps:
 
 def _steps(exe: Any) -> _Steps | None:
     """The steps of an executable; None where one is not a kernel."""
+    rows = getattr(exe, "native_rows", None)
+    if rows is not None:
+        return _device_steps(exe, rows)
     calls = getattr(exe, "calls", None)
     if not calls:
         return None
@@ -393,6 +396,15 @@ def _steps(exe: Any) -> _Steps | None:
     return steps
 
 
+def _device_steps(exe: Any, rows: Sequence[tuple[int, int, Sequence[int], int]]) -> _Steps:
+    """Those of an executable that says itself what its device launches; see `Executable.native_rows`."""
+    steps = _Steps(exe.native_inputs, list(exe.native_results))
+    for row in rows:
+        steps.add(*row)
+    steps.free_slots(exe.native_inputs)
+    return steps
+
+
 def _plan(record: str, fallback: Callable[..., Any], values: dict[str, Any], keep: Sequence[Any] = ()) -> Any:
     """A plan object of a kind of `plan_records`, which keeps what its table points to, and `keep` before it."""
     records = require("rushlight._host.plan_records")
@@ -408,7 +420,7 @@ def _program(exe: Any, in_specs: Sequence[Any], bounds: Bounds = None) -> dict[s
     ready()
     device = getattr(exe, "native_device", None)
     steps = None if device is None else _steps(exe)
-    if device is None or steps is None:
+    if device is None or steps is None or getattr(exe, "native_inputs", len(in_specs)) != len(in_specs):
         return None
     tensors = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]

@@ -208,9 +208,9 @@ class EmulatedDriver(EmulatedWork):
 
     def cuModuleGetFunction(self, module: int, name: str) -> int:
         function = self._of_kind(module, Module, "cuModuleGetFunction").function(name)
-        self._handles[function.address] = function
-        address: int = function.address
-        return address
+        self._handles[function.handle] = function
+        handle: int = function.handle
+        return handle
 
     def cuFuncGetAttribute(self, attribute: int, function: int) -> int:
         found: int = self._of_kind(function, Function, "cuFuncGetAttribute").attributes[attribute]
@@ -255,9 +255,25 @@ class EmulatedDriver(EmulatedWork):
                 self._lacks(f"launch attribute {attribute}")
         self._launch(function, grid, block, shared_bytes, stream, parameters)
 
+    def declare_parameters(self, function: int, count: int) -> None:
+        """How many parameters a kernel has, which a twin does not say: C callers give addresses of them alone."""
+        self._of_kind(function, Function, "declare_parameters").record[1] = count
+
     def _launch(
         self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
     ) -> None:
+        words, device = (ctypes.c_int64 * len(parameters))(*parameters), self._current("cuLaunchKernel")
+        self._launch_on(device, function, grid, block, shared_bytes, stream, words, self.launch)
+
+    def launch_row(self, device: int, row: list[int]) -> None:
+        grid, block = (row[5], row[6], row[7]), (row[8], row[9], row[10])
+        words = (ctypes.c_int64 * row[13])(*row[14:])
+        self._launch_on(device, row[4], grid, block, row[11], row[12], words, self.note_of(row[3]))
+
+    def _launch_on(
+        self, device: int, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, words: Any,
+        note: Any,
+    ) -> None:  # fmt: skip
         call = "cuLaunchKernel"
         kernel: Function = self._of_kind(function, Function, call)
         _check_extents(grid, block)
@@ -267,9 +283,7 @@ class EmulatedDriver(EmulatedWork):
                 call,
                 f"{kernel.name} may use less than {shared_bytes} bytes of shared memory",
             )
-        words = (ctypes.c_int64 * len(parameters))(*parameters)
         region, scheduler, programs = self.region, self.scheduler, grid[0] * grid[1] * grid[2]
-        launch = self.launch
 
         def run() -> None:
             shared = ctypes.create_string_buffer(max(shared_bytes, 1))
@@ -279,11 +293,11 @@ class EmulatedDriver(EmulatedWork):
             try:
                 kernel.run(context, words, scheduler.shuffled(programs))
             except CudaError as error:
-                error.launch = launch
+                error.launch = note
                 raise
 
         addresses = tuple(word for word in words if region.base <= word < region.base + region.total)
-        self._submit(stream, kernel.name, run, addresses)
+        self._submit_on(device, stream, kernel.name, run, addresses)
 
 
 def _check_extents(grid: Extent, block: Extent) -> None:

@@ -51,6 +51,8 @@ class Function:
     def __init__(self, module: Module, name: str, address: int) -> None:
         self.module, self.name, self.address = module, name, address
         self.call = _CALL(address)
+        self.record = (ctypes.c_int64 * 2)(address, -1)  # code, and how many parameters there are, where that was said
+        self.handle = ctypes.addressof(self.record)
         self.attributes = dict.fromkeys(FUNCTION.values(), 0)
         self.attributes[FUNCTION["max_threads_per_block"]] = 1024
         self.attributes[FUNCTION["max_dynamic_shared_bytes"]] = _MOST_SHARED

@@ -63,7 +63,8 @@ class Stream:
 class Scheduler:
     """Runs the work of all streams of all devices."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, stopped: Callable[[], None] = lambda: None) -> None:
+        self.stopped = stopped  # called when a device goes no further
         self.streams: list[Stream] = []
         self.host: Clock = {}
         self.host_version = 0
@@ -128,6 +129,7 @@ class Scheduler:
     def _stop(self, device: int, error: CudaError) -> None:
         """A device goes no further: its work is dropped, and events of it count as past."""
         self.errors[device] = error
+        self.stopped()
         for stream in self.streams:
             if stream.device == device:
                 for work in stream.waiting:

@@ -17,6 +17,7 @@ from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION
 from rushlight._backends.cuda.driver.emulated.memory import Region
 from rushlight._backends.cuda.driver.emulated.ordering import MemoryOrder, merge
+from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LEND, Queue
 from rushlight._backends.cuda.driver.emulated.streams import Mark, Scheduler, Stream, Work
 from rushlight._backends.cuda.driver.errors import fail
 from rushlight._base.forking import free_after_fork
@@ -52,6 +53,7 @@ def _locked(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(self: EmulatedWork, *args: Any, **kwargs: Any) -> Any:
         with self.lock:
+            self.catch_up()
             return function(self, *args, **kwargs)
 
     return call
@@ -66,8 +68,12 @@ class EmulatedWork(Driver):
     def __init__(self, devices: int = 1, memory: int = 4 << 30, seed: int = 0) -> None:
         self.lock = free_after_fork(threading.RLock())
         self.region = Region(devices, memory, _PINNED, _FOREIGN)
-        self.scheduler = Scheduler(seed)
-        self.marks = MemoryOrder()
+        self.scheduler = Scheduler(seed, self._stopped)
+        self._order_of_memory = MemoryOrder()
+        self._queue: Queue | None = None
+        self._late: Exception | None = None
+        self._native_contexts: dict[int, int] = {}  # by the number of a thread
+        self.note_of: Callable[[int], Any] = lambda number: None
         self._random = random.Random(seed)
         self._numbers = count(0x7E0000000010, 16)
         self._thread = threading.local()
@@ -78,11 +84,74 @@ class EmulatedWork(Driver):
         self._retained = [0] * devices
         self._initialised = False
 
+    # ***** what native code gives *****
+
+    @property
+    def queue(self) -> Queue:
+        """The C functions of the driver; asking for them makes them."""
+        if self._queue is None:
+            self._queue = Queue(self._take_rows)
+        return self._queue
+
+    def function_address(self, name: str) -> int:
+        if name not in self.queue.functions:
+            self._lacks(f"C function {name}")
+        return self.queue.functions[name]
+
+    @property
+    def marks(self) -> MemoryOrder:
+        """Who lent memory and who uses it, after all that native code gave."""
+        if self._queue is not None and self._queue.words[0]:
+            with self.lock:
+                self._take_rows()
+        return self._order_of_memory
+
+    @marks.setter
+    def marks(self, value: Any) -> None:
+        self._order_of_memory = value
+
+    def catch_up(self) -> None:
+        """Take what native code gave before this call; raises what went wrong with it."""
+        if self._queue is not None:
+            if self._queue.words[0]:
+                self._take_rows()
+            late, self._late = self._late, None
+            if late is not None:
+                raise late
+
+    def _take_rows(self) -> None:
+        with self.lock:
+            for row in self.queue.rows():
+                try:
+                    self._take_row(row)
+                except Exception as error:  # told by the next call: this may be any code, a destructor's, too
+                    self._late = self._late or error
+
+    def _take_row(self, row: list[int]) -> None:
+        order = self._order_of_memory
+        if row[0] == LAUNCH:
+            device = self._native_contexts.get(row[2], 0) - _CONTEXT
+            if device not in self.scheduler.errors:
+                self.launch_row(device, row)
+        elif order is not None and row[0] == LEND:
+            order.lend(row[2], row[3])
+        elif order is not None:
+            order.take_back(row[2])
+
+    def launch_row(self, device: int, row: list[int]) -> None:
+        """A launch by native code."""
+        raise NotImplementedError
+
     def _of_kind(self, handle: int, kind: type, call: str) -> Any:
         found = self._handles.get(handle)
         if not isinstance(found, kind):
             fail("CUDA_ERROR_INVALID_HANDLE", call, f"{handle:#x} is no {kind.__name__.lower()}")
         return found
+
+    def _stopped(self) -> None:
+        """A device goes no further."""
+        if self._queue is not None:
+            self._queue.fail()
 
     @property
     def launch(self) -> Any:
@@ -154,6 +223,7 @@ class EmulatedWork(Driver):
         if context and not (0 <= context - _CONTEXT < len(self._retained) and self._retained[context - _CONTEXT]):
             fail("CUDA_ERROR_INVALID_CONTEXT", "cuCtxSetCurrent")
         self._thread.context = context
+        self._native_contexts[self.queue.thread()] = context
 
     def cuCtxGetCurrent(self) -> int:
         found: int = getattr(self._thread, "context", 0)
@@ -208,7 +278,12 @@ class EmulatedWork(Driver):
 
     def _submit(self, handle: int, name: str, run: Callable[[], Any], addresses: tuple[int, ...] = ()) -> Stream:
         """Give a stream work, or the graph that is made of its work."""
-        stream = self._stream(handle, self._current(name), name)
+        return self._submit_on(self._current(name), handle, name, run, addresses)
+
+    def _submit_on(
+        self, device: int, handle: int, name: str, run: Callable[[], Any], addresses: tuple[int, ...] = ()
+    ) -> Stream:
+        stream = self._stream(handle, device, name)
         capture = self._capture_of(stream)
         if capture is not None:
             capture.add(stream.key, name, run, addresses)
@@ -224,7 +299,7 @@ class EmulatedWork(Driver):
             self._wait_for_legacy(stream)
         number = self.scheduler.number(stream)
         for address in addresses:
-            self.marks.use(address, stream.key, number, name, stream.clock, self.scheduler.host)
+            self._order_of_memory.use(address, stream.key, number, name, stream.clock, self.scheduler.host)
         self.scheduler.add(stream, Work(name, run))
 
     def _wait_for_legacy(self, stream: Stream) -> None:
@@ -308,6 +383,7 @@ class EmulatedWork(Driver):
     def submit(self, stream: int, name: str, function: Callable[[], None], addresses: tuple[int, ...]) -> None:
         """Run a function of the host, which reaches device memory by `region`, as if it were a kernel."""
         with self.lock:
+            self.catch_up()
             self._submit(stream, name, function, addresses)
 
     # ***** events *****

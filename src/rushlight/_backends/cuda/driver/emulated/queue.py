@@ -1,0 +1,76 @@
+"""The emulated driver's C functions, loaded, and the rows of what native code gave it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rushlight._backends.cuda.driver.emulated import queue_native
+from rushlight._backends.cuda.driver.emulated.queue_native import (
+    DRAIN,
+    FAILED,
+    LAUNCH,
+    LEND,
+    NOTED,
+    QUEUE,
+    QUEUE_WORDS,
+    TAKE_BACK,
+)
+from rushlight._host.dispatch_words import HOST
+from rushlight._host.runtime import Unit
+from rushlight._host.runtime import runtime as host_runtime
+from rushlight._native import jit, native
+from rushlight._native.compiled import compile_native
+
+__all__ = ["LAUNCH", "LEND", "TAKE_BACK", "Queue"]
+
+
+@native("ptr()")
+def queue_table():
+    """Where the table of the queue lies."""
+    return QUEUE
+
+
+_ROOTS = (
+    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_take_back,
+    queue_native.nothing, queue_native.py_rows, queue_native.py_thread,
+)  # fmt: skip
+
+
+class Queue(Unit):
+    """What native code gave the driver and nobody looked at yet; `functions` are addresses by names."""
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        host = host_runtime()
+        data = compile_native(_ROOTS, imported=(HOST.symbol,))
+        self._loaded = jit.load(data, [f.symbol for f in _ROOTS], {HOST.symbol: host.table})
+        self._loaded.pin()
+        self.make_callable = host.make_callable
+        self.words = (ctypes.c_int64 * QUEUE_WORDS).from_address(self.plain("queue_table", result=ctypes.c_uint64)())
+        self._rows, self.thread = self.method("py_rows", "rows"), self.method("py_thread", "thread")
+        self._zero = (ctypes.c_int64 * 1)()
+        self._keep = (drain, self._zero)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
+        self.words[DRAIN], self.words[NOTED] = id(drain), ctypes.addressof(self._zero)
+        self.functions = {
+            "cuLaunchKernel": self.address("emulated_launch"), "lend": self.address("emulated_lend"),
+            "take_back": self.address("emulated_take_back"), "nothing": self.address("nothing"),
+        }  # fmt: skip
+
+    def count_notes(self, address: int) -> None:
+        """Where the number of launches that were noted stands."""
+        self.words[NOTED] = address
+
+    def fail(self) -> None:
+        """A device stopped: Python is asked what becomes of further launches."""
+        self.words[FAILED] = 1
+
+    def rows(self) -> Iterator[list[Any]]:
+        """Take the rows, each [kind, words, ...]."""
+        words = self._rows()
+        at = 0
+        while words is not None and at < len(words):
+            size = words[at + 1]
+            yield words[at : at + size]
+            at += size

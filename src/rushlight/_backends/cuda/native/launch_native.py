@@ -1,0 +1,349 @@
+"""Launches without Python: a program's kernels are given to the calling thread's stream, one after the other.
+
+`launch` is the `DEVICE.launch` of a GPU: the host's native plans call it with the addresses of results, temporaries
+and inputs.  `program_stub` does the same for programs that Python calls with addresses and numbers.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cuda.native.memory_native import allocate, release
+from rushlight._backends.cuda.native.words_native import AT, MOST_DEVICES, STATE, THREAD_WORDS, THREADS, stream_here
+from rushlight._host.arguments_native import H_FN, rl_count_error, word
+from rushlight._host.device_records import FRESH_SIZES, HEADER, LAUNCH
+from rushlight._host.python_native import (
+    Py_DecRef,
+    Py_None,
+    PyErr_NoMemory,
+    PyList_Append,
+    PyList_New,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyLong_FromUnsignedLongLong,
+    PyObject_Vectorcall,
+    PyThreadState_Get,
+    PyThreadState_GetID,
+    PyTuple_New,
+    PyTuple_SetItem,
+    free,
+    kept,
+    malloc,
+    sequence_items,
+)
+from rushlight._host.storage_native import S_OWNER, S_PTR, storage_new
+from rushlight._host.tensor_native import user_frame_code
+from rushlight._native import Record, call_ptr, f32, f64, i64, listed, native, ptr, pyobject, stack, u32, u64, unlikely
+
+__all__ = [
+    "ASK_PYTHON", "AS_DOUBLE", "AS_INTEGER", "AS_IS", "AS_SINGLE", "CALL", "INTEGER_AS_SINGLE", "LAUNCHED", "NOTES",
+    "PROGRAM", "fail", "launch", "program_stub", "py_note", "py_notes", "py_tell_thread", "py_thread",
+]  # fmt: skip
+
+NOTES = 64  # launches that are remembered
+ASK_PYTHON = -2  # the status of an emulated launch that Python is to do: it knows why
+RAISED = -1  # the status of a launch whose exception is set
+STACK_WORDS = 64
+
+# how a number of the call becomes the word of a parameter
+AS_IS, AS_SINGLE, AS_INTEGER, AS_DOUBLE, INTEGER_AS_SINGLE = range(5)
+ADDRESS = Record(
+    "address",
+    ("word", i64, "the parameter"),
+    ("buffer", i64, "which of the addresses of a call"),
+    ("offset", i64, "bytes from there"),
+    ("mask", i64, "bits that an aligned address has not"),
+)
+NUMBER = Record(
+    "number",
+    ("word", i64, "the parameter"),
+    ("buffer", i64, "which of the words of a call"),
+    ("form", i64, "see AS_IS"),
+)
+LAUNCHED = Record(
+    "launch of a program",
+    ("function", ptr, "the kernel"),
+    ("x", i64, "the grid"),
+    ("y", i64, "the grid"),
+    ("z", i64, "the grid"),
+    ("threads", i64, "of a block"),
+    ("shared", i64, "bytes of shared memory"),
+    ("words", ptr, "the parameters, 8 bytes each"),
+    ("pointers", ptr, "an address for each of them"),
+    ("n_addresses", i64, "addresses among them"),
+    ("addresses", listed(ADDRESS), "they"),
+    ("n_numbers", i64, "numbers among them"),
+    ("numbers", listed(NUMBER), "they"),
+    ("other", ptr, "the kernel for addresses that are aligned to elements alone; null: Python is asked for it"),
+    ("other_threads", i64, "of its blocks"),
+    ("other_shared", i64, "its shared memory"),
+)
+PROGRAM = Record(
+    "program",
+    ("name", pyobject, "of the program"),
+    ("run", pyobject, "a function (address of the addresses, number of the first launch) that does the same in Python"),
+    ("n_launches", i64, "kernels"),
+    ("launches", listed(LAUNCHED), "they"),
+)
+CALL = Record(
+    "call",
+    ("program", ptr, "PROGRAM"),
+    ("constants", ptr, "its LAUNCH"),
+    ("n_words", i64, "arguments of a call"),
+    ("n_results", i64, "storages that a call returns, the first ones that are made"),
+    ("owner", pyobject, "of the storages"),
+)
+LAUNCHED_BYTES, ADDRESS_BYTES, NUMBER_BYTES = 8 * len(LAUNCHED), 8 * len(ADDRESS), 8 * len(NUMBER)
+
+
+# ***** threads, and who started what *****
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_thread(unused, args, count):
+    """thread() -> the number of the calling thread, which no other ever has"""
+    return PyLong_FromUnsignedLongLong(PyThreadState_GetID(PyThreadState_Get()))
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_tell_thread(unused, args, count):
+    """tell_thread(device, streams: tuple): the context of the calling thread and its current streams, by device"""
+    number = PyThreadState_GetID(PyThreadState_Get())
+    entry = STATE.ptr[AT.threads] + 8 * THREAD_WORDS * i64(number & u64(THREADS - 1))
+    entry.u64[0] = number
+    entry.i64[1] = PyLong_AsLongLong(args.ptr[0])
+    items = sequence_items(args.ptr[1])
+    for k in range(min(args.ptr[1].i64[2], i64(MOST_DEVICES))):
+        entry.i64[2 + k] = PyLong_AsLongLong(items.ptr[k])
+    return kept(Py_None)
+
+
+@native("void(ptr)")
+def note(name):
+    """Remember that the user's line starts `name`."""
+    at = stack(8)
+    code = user_frame_code(at)
+    count = STATE.ptr[AT.note_count]
+    entry = STATE.ptr[AT.notes] + 24 * (count.i64[0] & (NOTES - 1))
+    count.i64[0] += 1
+    before_name, before = entry.ptr[0], entry.ptr[1]
+    entry.ptr[0] = kept(name)
+    entry.ptr[1] = code
+    entry.i64[2] = at.i64[0]
+    if before_name is not None:
+        Py_DecRef(before_name)
+    if before is not None:
+        Py_DecRef(before)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_note(unused, args, count):
+    """note(name): the user's line starts something of this name"""
+    note(args.ptr[0])
+    return kept(Py_None)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_notes(unused, args, count):
+    """notes() -> the last launches, (name, code object or None, instruction) each, and how many there were in all"""
+    total = STATE.ptr[AT.note_count].i64[0]
+    out = PyList_New(0)
+    for k in range(max(total - NOTES, i64(0)), total):
+        entry = STATE.ptr[AT.notes] + 24 * (k & (NOTES - 1))
+        row = PyTuple_New(3)
+        if row is None or out is None:
+            return None
+        PyTuple_SetItem(row, 0, kept(entry.ptr[0]))
+        code = entry.ptr[1]
+        PyTuple_SetItem(row, 1, kept(Py_None if code is None else code))
+        PyTuple_SetItem(row, 2, PyLong_FromLongLong(entry.i64[2]))
+        PyList_Append(out, row)
+        Py_DecRef(row)
+    pair = PyTuple_New(2)
+    if pair is not None:
+        PyTuple_SetItem(pair, 0, out)
+        PyTuple_SetItem(pair, 1, PyLong_FromLongLong(total))
+    return pair
+
+
+# ***** launches *****
+
+
+@native("i64(ptr, ptr)", inline=True)
+def fill_addresses(item, bufs):
+    """Put the addresses of a call among the parameters; not 0 where one is not aligned as the kernel counts on."""
+    words, row = item[LAUNCHED.words], item[LAUNCHED.addresses]
+    unaligned = i64(0)
+    for _k in range(item[LAUNCHED.n_addresses]):
+        at = bufs.i64[row[ADDRESS.buffer]] + row[ADDRESS.offset]
+        words.i64[row[ADDRESS.word]] = at
+        unaligned = unaligned | (at & row[ADDRESS.mask])
+        row += ADDRESS_BYTES
+    return unaligned
+
+
+@native("void(ptr, ptr)")
+def fill_numbers(item, bufs):
+    """Put the numbers of a call among the parameters."""
+    words, row = item[LAUNCHED.words], item[LAUNCHED.numbers]
+    for _k in range(item[LAUNCHED.n_numbers]):
+        to, given, form = words + 8 * row[NUMBER.word], bufs + 8 * row[NUMBER.buffer], row[NUMBER.form]
+        if form == AS_SINGLE:
+            to.f32[0] = f32(given.f64[0])
+        elif form == INTEGER_AS_SINGLE:
+            to.f32[0] = f32(given.i64[0])
+        elif form == AS_DOUBLE:
+            to.f64[0] = f64(given.i64[0])
+        elif form == AS_INTEGER:
+            to.i64[0] = i64(given.f64[0])
+        else:
+            to.i64[0] = given.i64[0]
+        row += NUMBER_BYTES
+
+
+@native("i32(ptr, ptr, ptr)")
+def start(item, bufs, stream):
+    """Give one kernel to a stream; the driver's status, or ASK_PYTHON."""
+    function, threads, shared = item[LAUNCHED.function], item[LAUNCHED.threads], item[LAUNCHED.shared]
+    if unlikely(fill_addresses(item, bufs) != 0):
+        function, threads, shared = item[LAUNCHED.other], item[LAUNCHED.other_threads], item[LAUNCHED.other_shared]
+        if function is None:
+            return ASK_PYTHON
+    if item[LAUNCHED.n_numbers] != 0:
+        fill_numbers(item, bufs)
+    return call_ptr(
+        "i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)",
+        STATE.ptr[AT.launch_kernel],
+        function,
+        u32(item[LAUNCHED.x]),
+        u32(item[LAUNCHED.y]),
+        u32(item[LAUNCHED.z]),
+        u32(threads),
+        u32(1),
+        u32(1),
+        u32(shared),
+        stream,
+        item[LAUNCHED.pointers],
+        None,
+    )
+
+
+@native("i32(ptr, ptr, i64)")
+def launch_slow(program, bufs, first):
+    """The launches from one on, by Python; RAISED with an exception set, or 0."""
+    given = stack(16)
+    given.ptr[0] = PyLong_FromUnsignedLongLong(u64(i64(bufs)))
+    given.ptr[1] = PyLong_FromLongLong(first)
+    found: ptr = None
+    if given.ptr[0] is not None and given.ptr[1] is not None:
+        found = PyObject_Vectorcall(program[PROGRAM.run], given, u64(2), None)
+    for k in range(2):
+        if given.ptr[k] is not None:
+            Py_DecRef(given.ptr[k])
+    if found is None:
+        return RAISED
+    Py_DecRef(found)
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def launch(program, bufs, constants):
+    """`DEVICE.launch`: a program's kernels on the calling thread's stream.  `bufs` has the addresses of what was made
+    for the call, then its inputs.
+    """
+    stream = stack(8)
+    if unlikely(STATE.i64[AT.slow] != 0 or stream_here(stream) == 0):
+        return launch_slow(program, bufs, 0)
+    note(program[PROGRAM.name])
+    item = program[PROGRAM.launches]
+    for k in range(program[PROGRAM.n_launches]):
+        status = start(item, bufs, stream.ptr[0])
+        if unlikely(status != 0):
+            if status == ASK_PYTHON:
+                return launch_slow(program, bufs, k)
+            return status
+        item += LAUNCHED_BYTES
+    return 0
+
+
+@native("ptr(ptr, i32)")
+def fail(bufs, status):
+    """`DEVICE.fail`: the exception of a launch that the driver refused."""
+    if status == RAISED:
+        return None
+    given = stack(8)
+    given.ptr[0] = PyLong_FromLongLong(i64(status))
+    found = PyObject_Vectorcall(STATE.ptr[AT.fail_slow], given, u64(1), None)
+    Py_DecRef(given.ptr[0])
+    if found is not None:
+        Py_DecRef(found)
+    return None
+
+
+# ***** programs that Python calls *****
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def run(call, args, bufs, storages):
+    """A call: makes the storages, and launches; 1 with an exception set."""
+    constants = call[CALL.constants]
+    fresh = constants[LAUNCH.fresh]
+    for k in range(fresh):
+        storages.ptr[k] = None
+    for k in range(call[CALL.n_words]):
+        if word(args.ptr[k], bufs + 8 * (fresh + k)) != 0:
+            return 1
+    for k in range(fresh):
+        storage = storage_new(allocate, release, constants.i64[FRESH_SIZES + k])
+        if storage is None:
+            return 1
+        storage.ptr[S_OWNER] = kept(call[CALL.owner])
+        storages.ptr[k] = storage
+        bufs.ptr[k] = storage.ptr[S_PTR]
+    status = launch(call[CALL.program], bufs, constants)
+    if unlikely(status != 0):
+        fail(bufs, status)
+        return 1
+    return 0
+
+
+@native("ptr(ptr, ptr, ptr)")
+def call_program(call, args, memory):
+    """A call, in memory for its words and its storages; what it returns."""
+    fresh, count = call[CALL.constants][LAUNCH.fresh], call[CALL.n_results]
+    bufs = memory + 8 * HEADER
+    storages = bufs + 8 * (fresh + call[CALL.n_words])
+    failed = run(call, args, bufs, storages) != 0
+    for k in range(fresh):
+        if storages.ptr[k] is not None and (failed or k >= count):
+            Py_DecRef(storages.ptr[k])
+    if failed:
+        return None
+    if count == 1:
+        return storages.ptr[0]
+    if count == 0:
+        return kept(Py_None)
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            PyTuple_SetItem(out, k, storages.ptr[k])
+        else:
+            Py_DecRef(storages.ptr[k])
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def program_stub(self, args, nargs):
+    """`program(*words)`: the METH_FASTCALL function behind the programs of a GPU."""
+    call = self.ptr[H_FN]
+    if nargs != call[CALL.n_words]:
+        rl_count_error(self, nargs, call[CALL.n_words])
+        return None
+    need = HEADER + 2 * call[CALL.constants][LAUNCH.fresh] + nargs
+    if need <= STACK_WORDS:
+        room = stack(8 * STACK_WORDS)
+        return call_program(call, args, room)
+    memory = malloc(8 * need)
+    if memory is None:
+        return PyErr_NoMemory()
+    out = call_program(call, args, memory)
+    free(memory)
+    return out

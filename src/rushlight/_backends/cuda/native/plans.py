@@ -1,0 +1,85 @@
+"""What native plans of a GPU need of Python: requests that native code cannot serve, the streams of threads, programs
+laid out as tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rushlight._backends.cuda.native.unit import MOST_DEVICES, GpuPlans
+from rushlight._backends.cuda.native.words_native import AT
+from rushlight._backends.current_streams import tell
+from rushlight._backends.protocol import Block
+from rushlight._types.device import Device
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.backend import CudaBackend
+
+__all__ = ["DevicePlans"]
+
+
+class _Owner(Block):
+    """The owner of all storages that native code makes on a device; their memory goes back through their `release`."""
+
+    __slots__ = ()
+
+    movable = True
+
+
+class DevicePlans:
+    """Native plans of one device: `native` is what the host knows of it."""
+
+    def __init__(self, backend: CudaBackend, index: int) -> None:
+        self.backend, self.index, self.device = backend, index, Device("cuda", index)
+        self.allocator = backend.memory.allocators[index]
+        unit = self.unit = self.allocator.unit
+        self.native = GpuPlans(unit, _Owner(0, 0, self.device))
+        for word, function in (
+            (AT.allocate_slow, self._allocate),
+            (AT.zeroed_slow, self._zeroed),
+            (AT.release_slow, self.allocator.released),
+            (AT.fail_slow, self._fail),
+        ):
+            unit.use(word, function)
+        self.can_launch = index < MOST_DEVICES and self._find_functions()
+        if index == 0:
+            backend.devices.entered = self._tell_thread
+            tell(lambda side: self._tell_thread())
+            backend.devices.in_child = self._in_child
+        self.allocator.held_up = backend.launch.blocking or not self.can_launch
+
+    def _find_functions(self) -> bool:
+        """Take the driver's C functions; False where it has none."""
+        driver, words = self.backend.driver, self.unit.words
+        try:
+            words[AT.launch_kernel] = driver.function_address("cuLaunchKernel")
+        except (NotImplementedError, AttributeError):
+            return False
+        if driver.emulated:
+            words[AT.lend], words[AT.take_back] = map(driver.function_address, ("lend", "take_back"))
+            driver.queue.count_notes(words[AT.note_count])  # type: ignore[attr-defined]
+            driver.note_of = self.backend.launch.note_of  # type: ignore[attr-defined]
+        return True
+
+    def _tell_thread(self) -> None:
+        """Native code learns this thread's context and streams."""
+        self.unit.tell_thread(self.backend.devices.thread.bound, self.backend.streams.handles()[:MOST_DEVICES])
+
+    def _in_child(self) -> None:
+        """Nothing runs natively in a process that was forked from one with a context: Python says why."""
+        for allocator in self.backend.memory.allocators:
+            allocator.held_up = True
+
+    # ***** what native code leaves to Python *****
+
+    def _allocate(self, nbytes: int) -> int:
+        self.backend.devices.enter(self.index)
+        return self.allocator.lend_natively(nbytes, self.backend.streams.current(self.index))
+
+    def _zeroed(self, nbytes: int) -> int:
+        address = self._allocate(nbytes)
+        self.backend.driver.cuMemsetD8Async(address, 0, nbytes, self.backend.enter(self.device))
+        return address
+
+    def _fail(self, code: int) -> None:
+        raise self.backend.driver.error_of(code, "cuLaunchKernel")

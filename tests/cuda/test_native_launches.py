@@ -1,0 +1,233 @@
+"""Operators on a GPU without Python: a second call of the same operator enters none, and the native half of the
+allocator keeps the rules of the one in Python.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cuda.emulated import outcomes_of
+
+import rushlight as torch
+from rushlight._backends.registry import backend_of
+
+pytestmark = pytest.mark.cuda
+
+
+def entered(call: Callable[[], Any]) -> list[str]:
+    """The functions in Python that a call enters, after it was made three times."""
+    for _ in range(3):
+        made = call()
+        del made
+    found: list[str] = []
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(watch)
+    try:
+        made = call()
+    finally:
+        sys.setprofile(None)
+    del made
+    return [name for name in found if name != "<lambda>"]  # those are the test's own
+
+
+def unit(device: int = 0) -> Any:
+    return backend_of(torch.device("cuda", device)).native_device_of(torch.device("cuda", device)).unit
+
+
+CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "add": lambda x, y, w: x + y,
+    "a float": lambda x, y, w: x * 2.5,
+    "an int": lambda x, y, w: x + 3,
+    "with gradient": lambda x, y, w: x + w,
+    "product": lambda x, y, w: torch.matmul(x, w),
+    "linear": lambda x, y, w: torch.nn.functional.linear(x, y),
+    "softmax": lambda x, y, w: torch.softmax(x, -1),
+    "layer norm": lambda x, y, w: torch.layer_norm(x, (16,)),
+    "in place": lambda x, y, w: y.add_(1.0),
+    "a view": lambda x, y, w: x.t(),
+    "several results": lambda x, y, w: torch.max(x, 1),
+    "two kernels": lambda x, y, w: torch.cumsum(x.exp(), 0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_was_made_before_enters_no_python(name: str) -> None:
+    x, y = torch.randn(16, 16, device="cuda"), torch.randn(16, 16, device="cuda")
+    w = torch.randn(16, 16, device="cuda", requires_grad=True)
+    assert entered(lambda: CALLS[name](x, y, w)) == []
+
+
+def test_backward_enters_no_more_python_than_on_the_cpu() -> None:
+    def step(device: str) -> Callable[[], Any]:
+        x = torch.ones(8, 8, device=device)
+        w = torch.ones(8, 8, device=device, requires_grad=True)
+        return lambda: torch.autograd.grad((x * w).exp().sum(), w)
+
+    assert set(entered(step("cuda"))) <= set(entered(step("cpu")))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64])
+@pytest.mark.parametrize("number", [3, -7, 2.5, -1e30])
+def test_numbers_become_parameters(dtype: Any, number: Any) -> None:
+    x = torch.arange(6, dtype=dtype)
+    on_device = x.cuda()
+    for _ in range(2):  # the second is native for sure
+        made = [on_device * number, on_device + number, on_device > number]
+    for got, expected in zip(made, [x * number, x + number, x > number], strict=True):
+        assert got.dtype == expected.dtype and got.cpu().tolist() == expected.tolist()
+
+
+def test_addresses_that_are_not_aligned_take_the_other_kernel() -> None:
+    x = torch.arange(4097, dtype=torch.float32, device="cuda")
+    plain = x[:4096] * 2
+    for start in (1, 0, 1, 0):
+        part = x[start : start + 4096]
+        assert (part * 2).cpu().tolist() == [2.0 * k for k in range(start, start + 4096)]
+    assert entered(lambda: part * 2) == []
+    assert plain.cpu().numpy().tobytes() == np.arange(0, 8192, 2, dtype=np.float32).tobytes()
+
+
+def test_books_agree_whoever_lends() -> None:
+    x = torch.ones(1000, device="cuda")
+    for _ in range(3):
+        y = x * 2.0
+        del y
+    gc.collect()
+    before = torch.cuda.memory_stats()
+    kept = [x * 2.0 for _ in range(5)]
+    after = torch.cuda.memory_stats()
+    for name, amount in (
+        ("allocation", 5),
+        ("allocated_bytes", 5 * 4096),
+        ("active_bytes", 5 * 4096),
+        ("requested_bytes", 5 * 4000),
+    ):
+        for pool in ("all", "small_pool"):
+            key = f"{name}.{pool}"
+            assert after[f"{key}.current"] - before[f"{key}.current"] == amount, key
+            assert after[f"{key}.allocated"] - before[f"{key}.allocated"] == amount, key
+    shown = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert {k.data_ptr() for k in kept} <= {b["address"] for b in shown}
+    assert all(b["requested_size"] == 4000 for b in shown if b["address"] in {k.data_ptr() for k in kept})
+    del kept
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == before["allocated_bytes.all.current"]
+
+
+def test_freed_memory_is_of_its_own_stream() -> None:
+    side = torch.cuda.Stream()
+    x = torch.ones(3000, device="cuda")
+    torch.cuda.synchronize()
+    for _ in range(3):
+        y = x + 1
+        mine = y.data_ptr()
+        del y
+        with torch.cuda.stream(side):
+            z = x + 1
+        assert z.data_ptr() != mine
+        side.synchronize()
+        del z
+    with torch.cuda.stream(side):
+        assert entered(lambda: x + 1) == []
+    assert entered(lambda: x + 1) == []
+
+
+def test_a_tensor_that_a_further_stream_uses_is_kept_from_native_code() -> None:
+    side = torch.cuda.Stream()
+    x = torch.ones(5000, device="cuda")
+    for _ in range(3):
+        y = x + 1
+        del y
+    torch.cuda.synchronize()
+    y = x + 1
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        total = y.sum()
+    y.record_stream(side)
+    address = y.data_ptr()
+    del y
+    assert (x + 1).data_ptr() != address  # `side` may read it still
+    side.synchronize()
+    assert total.item() == 10000.0
+
+
+def test_each_thread_has_its_own_stream() -> None:
+    x = torch.ones(2000, device="cuda")
+    torch.cuda.synchronize()
+    found: list[Any] = []
+
+    def work(seed: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(5):
+                made = x * float(seed)
+            stream.synchronize()
+            found.append((seed, made.sum().item()))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [(seed, 2000.0 * seed) for seed in range(1, 5)]
+
+
+@pytest.mark.skipif("torch.cuda.device_count() < 2", reason="takes two devices")
+def test_each_device_launches_for_itself() -> None:
+    xs = [torch.full((7,), float(k + 1), device=f"cuda:{k}") for k in range(2)]
+    for _ in range(4):
+        made = [x * 2 for x in xs]
+    assert [y.cpu().tolist() for y in made] == [[2.0] * 7, [4.0] * 7]
+    assert {unit(k).index for k in range(2)} == {0, 1}
+
+
+def test_a_capture_is_left_to_python_and_replays() -> None:
+    x = torch.ones(9, device="cuda")
+    for _ in range(3):
+        y = x * 2 + 1
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2 + 1
+    x.fill_(4.0)
+    graph.replay()
+    assert y.cpu().tolist() == [9.0] * 9
+    assert entered(lambda: x * 2 + 1) == []
+
+
+PRELUDE = """
+import rushlight as torch
+x = torch.ones(4, device="cuda")
+place = torch.tensor([7], device="cuda")
+torch.gather(x, 0, torch.tensor([1], device="cuda"))
+torch.cuda.synchronize()
+"""
+FAILURES = {
+    "later": """
+y = torch.gather(x, 0, place)  # THE LINE
+try:
+    torch.cuda.synchronize()
+except torch.AcceleratorError as error:
+    assert "was started at" in str(error) and "line 1" in str(error) or "<string>:2" in str(error), str(error)
+else:
+    raise AssertionError("nothing was raised")
+try:
+    x + 1
+except torch.AcceleratorError:
+    pass
+else:
+    raise AssertionError("a device that failed takes further work")
+"""
+}
+
+
+def test_a_kernel_that_fails_is_told_by_a_later_call() -> None:
+    assert outcomes_of(PRELUDE, FAILURES) == dict.fromkeys(FAILURES, "")
