@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.errors import PACKAGE
 from rushlight._base.lazy import LazyModule
 from rushlight._host import (
     arguments_native,
@@ -117,11 +118,14 @@ class Runtime(Unit):
         self.words = (ctypes.c_int64 * dispatch_words.HOST_WORDS).from_address(self.table)
         self.Storage = self._storage_type()
         handle = self._heap_type("Handle", arguments_native.HANDLE_BYTES, {52: self._loaded["handle_dealloc"]}, ())
-        self._note_types({dispatch_words.STORAGE_TYPE: self.Storage, dispatch_words.HANDLE_TYPE: handle})
+        self._note_objects({dispatch_words.STORAGE_TYPE: self.Storage, dispatch_words.HANDLE_TYPE: handle})
         self._dispatcher_types()
         self.make_callable = self._bootstrap()
         for name, symbol in _METHODS.items():
             setattr(self, name, self.method(symbol, name))
+        self._note_objects(
+            {tensor_native.FILENAME: "co_filename", tensor_native.PREFIX: PACKAGE}
+        )  # for `user_frame_code`
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 
@@ -129,8 +133,8 @@ class Runtime(Unit):
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def _note_types(self, types: dict[int, Any]) -> None:
-        """Keep types, and their addresses in words of the table."""
+    def _note_objects(self, types: dict[int, Any]) -> None:
+        """Keep objects, and their addresses in words of the table."""
         for word, value in types.items():
             self._keep.append(value)
             self.words[word] = id(value)
@@ -198,7 +202,7 @@ class Runtime(Unit):
         entry = self._heap_type("Entry", d.ENTRY_BYTES, {52: self._loaded["entry_dealloc"]}, ())
         plan = {**call, 52: self._loaded["plan_dealloc"]}
         self.Plan = self._heap_type("Plan", plan_native.PLAN_BYTES, plan, (at, ("keep", 6, 32, 1)), vectorcall | 1 << 8)
-        self._note_types({d.DISPATCHER_TYPE: self.Dispatcher, d.ENTRY_TYPE: entry, d.PLAN_TYPE: self.Plan})
+        self._note_objects({d.DISPATCHER_TYPE: self.Dispatcher, d.ENTRY_TYPE: entry, d.PLAN_TYPE: self.Plan})
 
     def _bootstrap(self) -> Any:
         """The first built-in function, made by hand; it makes all others."""

@@ -97,8 +97,9 @@ class CompiledKernel(DeviceKernel):
         self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image.data), kernel.name)
         if image.shared > _SHARED:
             driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
-        if driver.emulated:
-            driver.declare_parameters(self.function, len(kernel.params))
+        declare = getattr(driver, "declare_parameters", None)  # of the emulated driver, whose modules do not tell
+        if declare is not None:
+            declare(self.function, len(kernel.params))
 
     def launch(self, stream: int, grid: Grid, words: Any) -> None:
         maps = 0

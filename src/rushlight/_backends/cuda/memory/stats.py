@@ -74,15 +74,15 @@ class Statistics:
     def __init__(self, unit: DeviceUnit | None = None) -> None:
         self._unit = unit
         self._stats = {name: (_Stat(), _Stat(), _Stat()) for name in STATISTICS}
+        self._oversize = {name: _Stat() for name in _OVERSIZE}
+        self.num_alloc_retries = self.num_ooms = self.num_sync_all_streams = 0
+        self.num_device_alloc = self.num_device_free = 0
+        self.max_split_size = -1
         if unit is None:
             return
         for number, name in enumerate(_LENT):
             first = [20 * pool + 4 * number for pool in (2, 0, 1)]
             self._stats[name] = tuple(_NativeStat(unit.statistics, at) for at in first)  # type: ignore[assignment]
-        self._oversize = {name: _Stat() for name in _OVERSIZE}
-        self.num_alloc_retries = self.num_ooms = self.num_sync_all_streams = 0
-        self.num_device_alloc = self.num_device_free = 0
-        self.max_split_size = -1
 
     def lend(self, small: bool, nbytes: int, requested: int) -> None:
         """A chunk is lent."""

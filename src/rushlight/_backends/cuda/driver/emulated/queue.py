@@ -8,7 +8,9 @@ from typing import Any
 
 from rushlight._backends.cuda.driver.emulated import queue_native
 from rushlight._backends.cuda.driver.emulated.queue_native import (
+    CATCH_UP,
     DRAIN,
+    EAGER,
     FAILED,
     LAUNCH,
     LEND,
@@ -41,7 +43,7 @@ _ROOTS = (
 class Queue(Unit):
     """What native code gave the driver and nobody looked at yet; `functions` are addresses by names."""
 
-    def __init__(self, drain: Callable[[], None]) -> None:
+    def __init__(self, drain: Callable[[], None], catch_up: Callable[[], None]) -> None:
         host = host_runtime()
         data = compile_native(_ROOTS, imported=(HOST.symbol,))
         self._loaded = jit.load(data, [f.symbol for f in _ROOTS], {HOST.symbol: host.table})
@@ -50,9 +52,10 @@ class Queue(Unit):
         self.words = (ctypes.c_int64 * QUEUE_WORDS).from_address(self.plain("queue_table", result=ctypes.c_uint64)())
         self._rows, self.thread = self.method("py_rows", "rows"), self.method("py_thread", "thread")
         self._zero = (ctypes.c_int64 * 1)()
-        self._keep = (drain, self._zero)
+        self._keep = (drain, catch_up, self._zero)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
-        self.words[DRAIN], self.words[NOTED] = id(drain), ctypes.addressof(self._zero)
+        self.words[DRAIN], self.words[CATCH_UP] = id(drain), id(catch_up)
+        self.words[NOTED] = ctypes.addressof(self._zero)
         self.functions = {
             "cuLaunchKernel": self.address("emulated_launch"), "lend": self.address("emulated_lend"),
             "take_back": self.address("emulated_take_back"), "nothing": self.address("nothing"),
@@ -65,6 +68,15 @@ class Queue(Unit):
     def fail(self) -> None:
         """A device stopped: Python is asked what becomes of further launches."""
         self.words[FAILED] = 1
+
+    @property
+    def eager(self) -> bool:
+        """Whether every launch is looked at as it is given, so that the call that is wrong raises the error."""
+        return self.words[EAGER] != 0
+
+    @eager.setter
+    def eager(self, value: bool) -> None:
+        self.words[EAGER] = value
 
     def rows(self) -> Iterator[list[Any]]:
         """Take the rows, each [kind, words, ...]."""

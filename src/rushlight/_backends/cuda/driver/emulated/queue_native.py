@@ -25,7 +25,7 @@ from rushlight._host.python_native import (
 from rushlight._native import i64, native, stack, static, u64, unlikely
 
 __all__ = [
-    "DRAIN", "FAILED", "LAUNCH", "LEND", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend",
+    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LEND", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend",
     "emulated_take_back", "nothing", "py_rows", "py_thread",
 ]  # fmt: skip
 
@@ -35,10 +35,10 @@ QUEUE_WORDS = 8
 QUEUE = static("rl_emulated_queue", 8 * QUEUE_WORDS)
 ROWS = static("rl_emulated_rows", 8 * (ROOM + 4096))
 # words of QUEUE: words in use, launches among the rows, whether a device has failed, the address of the count of notes, a
-# function in Python that takes the rows
-USED, LAUNCHES, FAILED, NOTED, DRAIN = range(5)
+# function in Python that takes the rows, one that raises what went wrong with them, whether every launch calls that
+USED, LAUNCHES, FAILED, NOTED, DRAIN, CATCH_UP, EAGER = range(7)
 MOST_PARAMETERS = 2048
-ASK_PYTHON = -2  # see `launch_native`
+ASK_PYTHON, RAISED = -2, -1  # see `launch_native`
 
 
 @native("void()")
@@ -79,8 +79,12 @@ def emulated_launch(function, x, y, z, threads, rows, layers, shared, stream, pa
         at.i64[14 + k] = parameters.ptr[k].i64[0]
     QUEUE.i64[USED] += 14 + count
     QUEUE.i64[LAUNCHES] += 1
-    if QUEUE.i64[USED] > ROOM or QUEUE.i64[LAUNCHES] >= MOST_LAUNCHES:
-        drained()
+    if QUEUE.i64[EAGER] != 0 or QUEUE.i64[USED] > ROOM or QUEUE.i64[LAUNCHES] >= MOST_LAUNCHES:
+        nothing_given = stack(8)
+        found = PyObject_Vectorcall(QUEUE.ptr[CATCH_UP], nothing_given, u64(0), None)
+        if found is None:
+            return RAISED
+        Py_DecRef(found)
     return 0
 
 

@@ -90,7 +90,7 @@ class EmulatedWork(Driver):
     def queue(self) -> Queue:
         """The C functions of the driver; asking for them makes them."""
         if self._queue is None:
-            self._queue = Queue(self._take_rows)
+            self._queue = Queue(self._take_rows, self._locked_catch_up)
         return self._queue
 
     def function_address(self, name: str) -> int:
@@ -109,6 +109,10 @@ class EmulatedWork(Driver):
     @marks.setter
     def marks(self, value: Any) -> None:
         self._order_of_memory = value
+
+    def _locked_catch_up(self) -> None:
+        with self.lock:
+            self.catch_up()
 
     def catch_up(self) -> None:
         """Take what native code gave before this call; raises what went wrong with it."""
@@ -331,6 +335,7 @@ class EmulatedWork(Driver):
     def cuStreamCreateWithPriority(self, flags: int, priority: int) -> int:
         handle = next(self._numbers)
         device = self._current("cuStreamCreateWithPriority")
+        self.queue.eager = True  # among streams there may be no order
         self._handles[handle] = self._new_stream(handle, device, flags, min(max(priority, -5), 0))
         return handle
 
