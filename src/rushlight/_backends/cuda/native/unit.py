@@ -46,7 +46,7 @@ _METHODS = {
     )
 }  # fmt: skip
 _ROOTS = (
-    cuda_tables, launch_native.program_stub, launch_native.py_note, launch_native.py_notes, launch_native.py_tell_thread,
+    cuda_tables, launch_native.program_stub, launch_native.no_launch, launch_native.py_note, launch_native.py_notes, launch_native.py_tell_thread,
     launch_native.py_thread, memory_native.py_admit, memory_native.py_best, memory_native.py_lend, memory_native.py_ready,
     memory_native.py_state, memory_native.py_take, memory_native.py_take_back, memory_native.py_withdraw,
 )  # fmt: skip

@@ -35,8 +35,7 @@ def queue_table():
 
 
 _ROOTS = (
-    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_take_back,
-    queue_native.nothing, queue_native.py_rows, queue_native.py_thread,
+    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_take_back, queue_native.py_rows, queue_native.py_thread,
 )  # fmt: skip
 
 
@@ -58,7 +57,7 @@ class Queue(Unit):
         self.words[NOTED] = ctypes.addressof(self._zero)
         self.functions = {
             "cuLaunchKernel": self.address("emulated_launch"), "lend": self.address("emulated_lend"),
-            "take_back": self.address("emulated_take_back"), "nothing": self.address("nothing"),
+            "take_back": self.address("emulated_take_back"),
         }  # fmt: skip
 
     def count_notes(self, address: int) -> None:

@@ -26,7 +26,7 @@ from rushlight._native import i64, native, stack, static, u64, unlikely
 
 __all__ = [
     "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LEND", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend",
-    "emulated_take_back", "nothing", "py_rows", "py_thread",
+    "emulated_take_back", "py_rows", "py_thread",
 ]  # fmt: skip
 
 LAUNCH, LEND, TAKE_BACK = 1, 2, 3
@@ -111,12 +111,6 @@ def emulated_take_back(address):
     QUEUE.i64[USED] += 3
     if QUEUE.i64[USED] > ROOM:
         drained()
-
-
-@native("i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)")
-def nothing(function, x, y, z, threads, rows, layers, shared, stream, parameters, extra):
-    """A `cuLaunchKernel` that does nothing: what is measured with it is the host's work alone."""
-    return 0
 
 
 @native("ptr(ptr, ptr, i64)")
