@@ -36,7 +36,7 @@ def test_what_is_no_part_of_a_program_is_named(four: Ranks) -> None:
 
 
 def test_training_in_parallel(four: Ranks) -> None:
-    four.run(programs.data_parallel, ["plain"], ["step", "module"])
+    four.run(programs.data_parallel, ["plain"], ["step", "module"], timeout=200.0)
 
 
 @pytest.mark.distributed
