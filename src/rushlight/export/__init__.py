@@ -60,6 +60,8 @@ def export(
       `AdditionalInputs`.  All other sizes and all numbers are constants of the program.
     - `strict`: first let the compiler follow the program's Python, and raise `Unsupported` where that is no whole graph;
       the graph is the same
+    - `preserve_module_call_signature`: names of submodules that `unflatten` makes callable as in Python; each of their
+      calls must have arguments of one structure
 
     ValueError for what is no module; `torch._dynamo.exc.UserError` for specs that fit no argument, and where the program
     does not hold for all sizes that were promised.

@@ -103,15 +103,19 @@ class _Operators(Sugared):
 
     kind = "namespace"
 
-    def __init__(self, space: str) -> None:
-        self.space = space
+    def __init__(self, space: str, names: ArchiveNames) -> None:
+        self.space, self.names = space, names
 
     def attr(self, e: Any, at: Location, name: str) -> Sugared:
         if not self.space:
-            return _Operators(name)
+            return _Operators(name, self.names)
+        if self.space in ("torch", "aten"):
+            earlier = self.names.unit.upgraders(name)
+            if earlier:
+                return Callee(*earlier)
         if self.space == "torch":
             if name in ("jit", "autograd", "nn", "ops"):
-                return _Operators("" if name == "ops" else name)
+                return _Operators("" if name == "ops" else name, self.names)
             if name == "device":
                 return Builtin("aten::device")
             return Builtin(f"aten::{name}")
@@ -164,9 +168,9 @@ class ArchiveNames:
     def value(self, name: str, at: Location | None, e: Any) -> Sugared | None:
         """What a name means."""
         if name == "torch":
-            return _Operators("torch")
+            return _Operators("torch", self)
         if name == "ops":
-            return _Operators("")
+            return _Operators("", self)
         if name == "__torch__":
             return _Path(self, name)
         if name == "CONSTANTS":

@@ -7,6 +7,7 @@ nothing of it is run as Python.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import threading
 from typing import Any
@@ -21,6 +22,7 @@ from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema
 from rushlight.jit.ir.types import Type
 from rushlight.jit.runtime.objects import enum_class
+from rushlight.jit.serialization.upgraders import CHANGED, CODE
 
 __all__ = ["ArchiveUnit", "parse_text"]
 
@@ -47,6 +49,15 @@ def parse_text(text: str, where: str) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
         raise RuntimeError(f"{where}: the code is damaged ({error})") from None
+
+
+_UPGRADERS = "__torch__.upgraders"
+
+
+@functools.cache
+def _upgrading() -> ArchiveUnit:
+    """The functions for archives of earlier versions."""
+    return ArchiveUnit({"code/__torch__/upgraders.py": CODE.encode()}.get, "upgraders")
 
 
 class ArchiveUnit:
@@ -76,6 +87,11 @@ class ArchiveUnit:
             else:
                 self._class(name, node, source)  # type: ignore[arg-type]
             return self.found.get(name)
+
+    def upgraders(self, operator: str) -> list[Any]:
+        """The functions that an operator means in an archive of this version; none where it is the operator of today."""
+        changed, forms = CHANGED.get(operator, (0, ()))
+        return [_upgrading().find(f"{_UPGRADERS}.{form}") for form in forms] if self.version < changed else []
 
     def find_type(self, name: str) -> Type | None:
         """A class; None for none."""
