@@ -14,6 +14,7 @@ import rushlight as torch
 BODIES = {
     "tensors": "torch.div(x, y)",
     "number": "torch.div(x, 2)",
+    "of_numbers": "torch.mul(x, torch.div(torch.size(x, 0), 4))",
     "mode": 'torch.div(x, y, rounding_mode="floor")',
     "inplace": "torch.div_(x, y)",
     "out": "torch.div(x, y, out=torch.zeros_like(y))",
@@ -73,6 +74,7 @@ def test_integers_were_divided_as_in_c(name: str) -> None:
 def test_forms_of_division() -> None:
     assert run("mode", 3, [-7, 7], [2, 2]).tolist() == [-4, 3]
     assert run("inplace", 3, [-7, 7], [2, 2]).tolist() == [-3, 3]
+    assert run("of_numbers", 3, [1, 2, 3], [1, 2, 3]).tolist() == [0.75, 1.5, 2.25]
     with pytest.raises(RuntimeError, match="Float"):
         run("inplace", 4, [-7, 7], [2, 2])
     assert run("out", 3, [-7, 7], [2, 2]).tolist() == [-3, 3]

@@ -112,7 +112,7 @@ class _Operators(Sugared):
         if self.space in ("torch", "aten"):
             earlier = self.names.unit.upgraders(name)
             if earlier:
-                return Callee(*earlier)
+                return _Earlier(name, earlier)
         if self.space == "torch":
             if name in ("jit", "autograd", "nn", "ops"):
                 return _Operators("" if name == "ops" else name, self.names)
@@ -122,6 +122,20 @@ class _Operators(Sugared):
         if self.space in ("jit", "autograd", "nn"):
             return Special(name) if name in ("fork", "wait", "annotate") else Builtin(f"aten::{name}")
         return _Operator(f"{self.space}::{name}")
+
+
+class _Earlier(Builtin):
+    """An operator on tensors that meant something else when the archive was written; that on numbers is today's."""
+
+    def __init__(self, name: str, forms: list[Any]) -> None:
+        super().__init__(f"aten::{name}")
+        self.forms = forms
+
+    def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
+        tensors = self.forms[0].schema.arguments[0].type == T.TENSOR
+        if tensors and args and args[0].type in (T.INT, T.FLOAT, T.COMPLEX, T.BOOL, T.NUMBER):
+            return super().call(e, at, args, kwargs)
+        return Callee(*self.forms).call(e, at, args, kwargs)
 
 
 class _Operator(Builtin):
