@@ -348,14 +348,17 @@ def _small(numbers: Any, dtype: DType) -> Any:
     return numbers.astype({FLOAT16: np.float16, FLOAT32: np.float32, INT8: np.int8}[dtype])
 
 
-def _one_product(name: str, dtype: DType, result: DType, sizes: tuple[int, int, int], precision: str = "ieee") -> Case:
+def _one_product(
+    name: str, dtype: DType, result: DType, sizes: tuple[int, int, int], precision: str = "ieee", second: DType | None = None
+) -> Case:  # fmt: skip
     m, n, k = sizes
-    b, (x, y, out) = builder(name, {"x": dtype, "y": dtype, "out": result})
+    dtypes = (dtype, second or dtype)
+    b, (x, y, out) = builder(name, {"x": dtype, "y": dtypes[1], "out": result})
     left, right = (x + b.index(m * k).reshape(m, k)).load(), (y + b.index(k * n).reshape(k, n)).load()
     (out + b.index(m * n).reshape(m, n)).store(b.matrix_product(left, right, b.number(0, result, (m, n)), precision))
     random = np.random.default_rng(3)
     factors = [random.integers(-8, 9, shape) for shape in ((m, k), (k, n))]
-    made = [_small(f, dtype) for f in factors]
+    made = [_small(f, d) for f, d in zip(factors, dtypes, strict=True)]
     return Case(finish(b, 1), (1,), [*made, np.zeros((m, n), np.int32 if result is INT32 else np.float32)])
 
 
@@ -389,9 +392,23 @@ def mma_e5m2() -> Case:
     return _one_product("mma_e5m2", BY_NAME["float8_e5m2"], FLOAT32, (16, 8, 32))
 
 
-@unit("cp.async")
+@unit("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32")
+def mma_e4m3_e5m2() -> Case:
+    dtypes = (BY_NAME[f"float8_{name}"] for name in ("e4m3fn", "e5m2"))
+    return _one_product("mma_e4m3_e5m2", next(dtypes), FLOAT32, (16, 8, 32), second=next(dtypes))
+
+
+@unit("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32")
+def mma_e5m2_e4m3() -> Case:
+    dtypes = (BY_NAME[f"float8_{name}"] for name in ("e5m2", "e4m3fn"))
+    return _one_product("mma_e5m2_e4m3", next(dtypes), FLOAT32, (16, 8, 32), second=next(dtypes))
+
+
+@unit("cp.async", "ldmatrix.sync.aligned.m8n8.x4.shared", "ldmatrix.sync.aligned.m8n8.x4.trans")
 def copies_ahead() -> Case:
-    """Products over a k that is no multiple of the tile's: copies of 8 and 16 bytes, of zeros, and waits for all but the last."""
+    """Products over a k that is no multiple of the tile's: copies of 8 and 16 bytes, of zeros, waits for all but the last, matrices
+    straight and transposed.
+    """
     b, (x, y, out, depth) = builder("copies_ahead", {"x": FLOAT16, "y": FLOAT16, "out": FLOAT32, "depth": [INT32]})
     rows, across, steps = b.index(32), b.index(64), b.index(32)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 from rushlight._types.dtype import BOOL
 
 from .expressions import Term, TermBuilder
 from .ir import Op, Region, Value
 
-__all__ = ["TileAccess", "expand_tiles"]
+__all__ = ["TileAccess", "constant_of", "expand_tiles"]
+
+
+def constant_of(x: Value) -> Any:
+    """The number that a scalar is known to be."""
+    return x.op.attributes["value"] if x.op is not None and x.op.kind == "constant" else None
 
 
 class TileAccess:
@@ -45,7 +51,9 @@ def _loaded(b: TermBuilder, tile: TileAccess) -> Term:
     pointer, inside = Term(b, tile.pointer), b.number(True, BOOL, shape)
     for d, (size, stride, start) in enumerate(zip(tile.sizes, tile.strides, tile.starts, strict=True)):
         index = Term(b, start).to(size.dtype) + b.index(shape[d]).to(size.dtype)
-        index = index.reshape(*(n if k == d else 1 for k, n in enumerate(shape)))
-        pointer = pointer + index.to(stride.dtype) * Term(b, stride)
+        for axis in range(len(shape)):
+            index = index if axis == d else Term(b, b.expand_dims(index.value, axis))
+        step = index.to(stride.dtype)
+        pointer = pointer + (step if constant_of(stride) == 1 else step * Term(b, stride))
         inside = inside & (index < Term(b, size))
     return pointer.spread(shape).load(inside, 0)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rushlight._codegen.blocks import Kernel, Op, Region
 from rushlight._codegen.blocks import Value as TileValue
-from rushlight._codegen.blocks.tiles import TileAccess
+from rushlight._codegen.blocks.tiles import TileAccess, constant_of
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
 from .choose import PURE
@@ -231,7 +231,7 @@ def _source(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSourc
     dims = [d for d, n in enumerate(x.shape) if n > 1]
     if len(dims) != 2 or len(x.shape) > 5 or not _reachable(kernel, access):
         return None
-    ones = [d for d in dims if _constant(access.strides[d]) == 1]
+    ones = [d for d in dims if constant_of(access.strides[d]) == 1]
     if not ones:
         return None
     dense = ones[-1]
@@ -243,15 +243,11 @@ def _source(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSourc
     return TileSource(access, order, shape[outer], shape[1 - outer], dense_k=dense != outer_dim)
 
 
-def _constant(x: TileValue) -> int | None:
-    return x.op.attributes["value"] if x.op is not None and x.op.kind == "constant" else None
-
-
 def is_zero(x: TileValue) -> bool:
     """Whether a tile is known to be 0 everywhere."""
     while x.op is not None and x.op.kind in ("splat", "broadcast", "reshape"):
         x = x.op.operands[0]
-    return _constant(x) == 0
+    return constant_of(x) == 0
 
 
 def _reachable(kernel: Kernel, access: TileAccess) -> bool:
@@ -260,10 +256,10 @@ def _reachable(kernel: Kernel, access: TileAccess) -> bool:
     if access.pointer not in kernel.params or kernel.divisible.get(kernel.params.index(access.pointer), 1) % _ALIGNMENT:
         return False
     for x in (*access.sizes, *access.strides):
-        if x not in kernel.params and _constant(x) is None:
+        if x not in kernel.params and constant_of(x) is None:
             return False
     for x in access.strides:
-        known = _constant(x)
+        known = constant_of(x)
         by = kernel.divisible.get(kernel.params.index(x), 1) if known is None else known
         if known != 1 and by * itemsize % _ALIGNMENT:
             return False
@@ -276,7 +272,7 @@ def tile_map(kernel: Kernel, source: TileSource) -> TileMap:
     shape = access.op.result.shape
 
     def number(x: TileValue) -> int | tuple[int]:
-        known = _constant(x)
+        known = constant_of(x)
         return (kernel.params.index(x),) if known is None else known
 
     sizes = tuple(number(access.sizes[d]) for d in source.order)

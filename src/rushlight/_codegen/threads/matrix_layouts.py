@@ -40,6 +40,12 @@ class MatrixForm(NamedTuple):
     c: Fragment
     least: int = 80  # the compute capability that has it
     ptx: int = 70  # the version of PTX that has it, times ten
+    second: DType | None = None  # the dtype of b where it is not that of a
+
+    @property
+    def dtypes(self) -> tuple[DType, DType]:
+        """Of a and b."""
+        return self.operands, self.second or self.operands
 
 
 _C = Fragment(((C, 0), (R, 3)), ((C, 1), (C, 2), (R, 0), (R, 1), (R, 2)))
@@ -50,6 +56,8 @@ _B32 = Fragment(((R, 2),), ((R, 0), (R, 1), (C, 0), (C, 1), (C, 2)))
 _A8 = Fragment(((C, 0), (C, 1), (R, 3), (C, 4)), ((C, 2), (C, 3), (R, 0), (R, 1), (R, 2)))
 _B8 = Fragment(((R, 0), (R, 1), (R, 4)), ((R, 2), (R, 3), (C, 0), (C, 1), (C, 2)))
 
+_E4M3, _E5M2 = BY_NAME["float8_e4m3fn"], BY_NAME["float8_e5m2"]
+
 FORMS: dict[str, MatrixForm] = {
     form.name: form
     for form in (
@@ -57,20 +65,22 @@ FORMS: dict[str, MatrixForm] = {
         MatrixForm("m16n8k16.bf16", 16, 8, 16, BFLOAT16, FLOAT32, _A16, _B16, _C),
         MatrixForm("m16n8k8.tf32", 16, 8, 8, FLOAT32, FLOAT32, _A32, _B32, _C),
         MatrixForm("m16n8k32.s8", 16, 8, 32, INT8, INT32, _A8, _B8, _C),
-        MatrixForm("m16n8k32.e4m3", 16, 8, 32, BY_NAME["float8_e4m3fn"], FLOAT32, _A8, _B8, _C, 89, 84),
-        MatrixForm("m16n8k32.e5m2", 16, 8, 32, BY_NAME["float8_e5m2"], FLOAT32, _A8, _B8, _C, 89, 84),
+        MatrixForm("m16n8k32.e4m3", 16, 8, 32, _E4M3, FLOAT32, _A8, _B8, _C, 89, 84),
+        MatrixForm("m16n8k32.e5m2", 16, 8, 32, _E5M2, FLOAT32, _A8, _B8, _C, 89, 84),
+        MatrixForm("m16n8k32.e4m3.e5m2", 16, 8, 32, _E4M3, FLOAT32, _A8, _B8, _C, 89, 84, _E5M2),
+        MatrixForm("m16n8k32.e5m2.e4m3", 16, 8, 32, _E5M2, FLOAT32, _A8, _B8, _C, 89, 84, _E4M3),
     )
 }
-_BY_DTYPE = {form.operands: form.name for form in FORMS.values() if form.operands is not FLOAT32}
+_BY_DTYPES = {form.dtypes: form.name for form in FORMS.values() if form.operands is not FLOAT32}
 
 
 def form_of(op: Op, capability: int) -> MatrixForm | None:
     """The instruction that multiplies for a `dot`; None where products and sums are done one by one."""
     a, b, c = (v.type for v in op.operands)
-    if a.ndim != 2 or a.element != b.element:
+    if a.ndim != 2:
         return None
-    name = _BY_DTYPE.get(a.dtype)
-    if a.dtype is FLOAT32 and op.attributes.get("precision", "ieee") != "ieee":
+    name = _BY_DTYPES.get((a.dtype, b.dtype))
+    if a.dtype is FLOAT32 and b.dtype is FLOAT32 and op.attributes.get("precision", "ieee") != "ieee":
         name = "m16n8k8.tf32"
     form = FORMS.get(name or "")
     if (

@@ -279,6 +279,19 @@ def _shared_load(p: NvptxPrinter, i: Instruction) -> None:
     p.results(i, made)
 
 
+def _matrix_load(p: NvptxPrinter, i: Instruction) -> None:
+    n, words = i.attributes["matrices"], Words(i.attributes["dtype"], 4 // i.attributes["dtype"].itemsize)
+    kind = f"x{n}{'.trans' if i.attributes['transposed'] else ''}"
+    result = "i32" if n == 1 else "{" + ", ".join(["i32"] * n) + "}"
+    name = p.declare(f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{kind}.b16.p3", f"{result}(ptr addrspace(3))")
+    made: list[Any] = []
+    for offset in p.values[i.operands[0]]:
+        raw = p.effect(f"call {result} {name}(ptr addrspace(3) {_shared_pointer(p, i, offset)})", "i32")
+        got = [raw] if n == 1 else [p.em.emit(f"extractvalue {result} {raw}, {k}", "i32") for k in range(n)]
+        made += words.unpack(p, got)
+    p.results(i, made)
+
+
 def _shared_store(p: NvptxPrinter, i: Instruction) -> None:
     value = i.operands[1]
     count, words = value.count, Words(value.dtype, i.attributes["vector"])
@@ -331,5 +344,6 @@ def _copy_wait(p: NvptxPrinter, i: Instruction) -> None:
 
 HANDLERS: dict[str, Callable[[Any, Instruction], None]] = {
     "load": _load, "store": _store, "atomic": _atomic, "atomic_cas": _atomic_cas, "shared_load": _shared_load, "shared_store": _shared_store,
+    "matrix_load": _matrix_load,
     "shared_add": _shared_add, "copy_async": _copy_async, "copy_commit": _copy_commit, "copy_wait": _copy_wait,
 }  # fmt: skip

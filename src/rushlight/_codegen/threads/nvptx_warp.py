@@ -85,6 +85,8 @@ _INTRINSIC = {
     "m16n8k32.s8": ("llvm.nvvm.mma.m16n8k32.row.col.s8", "i32"),
     "m16n8k32.e4m3": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", "i32"),
     "m16n8k32.e5m2": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e5m2.f32", "i32"),
+    "m16n8k32.e4m3.e5m2": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e5m2.f32", "i32"),
+    "m16n8k32.e5m2.e4m3": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e4m3.f32", "i32"),
 }
 
 

@@ -18,9 +18,10 @@ from rushlight._types.dtype import BOOL, INT32
 from .choose import required
 from .exchange import Swizzle, access_width, best_swizzle, offsets
 from .form import Buffer, Registers, Value
-from .layout import Layout, bits_of
+from .layout import Layout, after_permute, bits_of
 from .lower import HANDLERS, PURE, Lowering
 from .matrix_layouts import form_of, operand_layouts
+from .matrix_load import matrix_load_of
 
 __all__ = ["Staged", "pipelined", "staged_loads"]
 
@@ -30,9 +31,12 @@ _SPREAD = frozenset({"splat", "broadcast", "expand_dims"})
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A load whose tiles come through a ring in shared memory."""
+    """A load whose tiles come through a ring in shared memory, where they lie as in memory: `order` has the dims, the fastest
+    last.
+    """
 
     load: Op
+    order: tuple[int, ...]
     layout: Layout  # in which threads copy
     vector: int
     swizzle: Swizzle
@@ -43,11 +47,19 @@ class Staged:
     def slot_bytes(self) -> int:
         return self.buffer.size // self.stages
 
+    def laid(self, layout: Layout) -> Layout:
+        """A layout of the tile, for the numbers of its elements in a slot."""
+        return after_permute(layout, self.load.result.shape, self.order)
+
     def read(self, lo: Lowering, slot: Value, layout: Layout) -> Value:
         """The tile of a slot, in a layout."""
-        dtype = self.load.result.dtype
-        place = offsets(lo.b, layout, self.swizzle, dtype.itemsize)
-        place = lo.b.pointwise("add", place, lo.b.pointwise("mul", slot, lo.b.number(self.slot_bytes, INT32)))
+        dtype, layout = self.load.result.dtype, self.laid(layout)
+        start = lo.b.pointwise("mul", slot, lo.b.number(self.slot_bytes, INT32))
+        rows = matrix_load_of(lo, layout, dtype.itemsize)
+        if rows is not None and rows.fits(self.swizzle):
+            place = lo.b.pointwise("add", rows.offsets(lo.b, self.swizzle), start)
+            return rows.read(lo.b, place, self.buffer, Registers(dtype, layout.size))
+        place = lo.b.pointwise("add", offsets(lo.b, layout, self.swizzle, dtype.itemsize), start)
         vector = min(access_width(layout, dtype.itemsize), 1 << self.swizzle.keep)
         return lo.b.emit(
             "shared_load",
@@ -69,7 +81,7 @@ def staged_loads(lo: Lowering, op: Op) -> tuple[list[Staged], list[TileValue]]:
     stages = lo.source.stages
     if stages < 2 or lo.layouts.capability < LEAST_CAPABILITY:
         return [], []
-    found: list[tuple[Op, list[tuple[Layout, int]]]] = []
+    found: list[tuple[Op, list[Layout]]] = []
     needed: set[TileValue] = set()
     for load in body.ops:
         if load.kind == "load" and load.result.type.numel > 1 and load.result.type.element is not BOOL:
@@ -100,9 +112,9 @@ def _copies(lo: Lowering, load: Op) -> bool:
     return other.op is not None and other.op.kind == "constant" and other.op.attributes["value"] == 0
 
 
-def _reads(lo: Lowering, body: Region, load: Op) -> list[tuple[Layout, int]]:
-    """How products read a load's tile, and by how many elements at once; none where it feeds no product by `mma`."""
-    itemsize, found = load.result.dtype.itemsize, []
+def _reads(lo: Lowering, body: Region, load: Op) -> list[Layout]:
+    """How products read a load's tile; none where it feeds no product by `mma`."""
+    found = []
     for op in body.ops:
         form = form_of(op, lo.layouts.capability) if op.kind == "dot" else None
         if form is None:
@@ -113,7 +125,7 @@ def _reads(lo: Lowering, body: Region, load: Op) -> list[tuple[Layout, int]]:
                 assert back is not None
                 operand, layout = operand.op.operands[0], back
             if operand is load.result:
-                found.append((layout, access_width(layout, itemsize)))
+                found.append(layout)
     return found
 
 
@@ -137,13 +149,17 @@ def _slice(lo: Lowering, body: Region, wanted: Sequence[TileValue]) -> set[TileV
     return carried
 
 
-def _staged(lo: Lowering, load: Op, reads: Sequence[tuple[Layout, int]], stages: int) -> Staged:
-    layout, itemsize = lo.layouts.access(load), load.result.dtype.itemsize
+def _staged(lo: Lowering, load: Op, reads: Sequence[Layout], stages: int) -> Staged:
+    layout, itemsize, shape = lo.layouts.access(load), load.result.dtype.itemsize, load.result.shape
+    order = tuple(reversed(lo.layouts.order(load)))
     vector = lo.layouts.vector(load, layout)
-    # a copy moves a run of the last dim, which is the run of a tile in shared memory only where that dim is the fastest
-    run = min(vector, layout.run())
-    swizzle = best_swizzle([(layout, run), *reads], itemsize, bits_of(load.result.type.numel))
-    return Staged(load, layout, run, swizzle, Buffer(stages * load.result.type.numel * itemsize), stages)
+    accesses = [(after_permute(layout, shape, order), vector)]
+    for read in reads:
+        laid = after_permute(read, shape, order)
+        rows = matrix_load_of(lo, laid, itemsize)
+        accesses.append((laid, access_width(laid, itemsize)) if rows is None else rows.access)
+    swizzle = best_swizzle(accesses, itemsize, bits_of(load.result.type.numel))
+    return Staged(load, order, layout, vector, swizzle, Buffer(stages * load.result.type.numel * itemsize), stages)
 
 
 # ***** the loop *****
@@ -163,7 +179,7 @@ def _issue(lo: Lowering, staged: Sequence[Staged], slot: Value, inside: Value) -
             both = b.both(b.pick([own], [(0, r) for r in first]), inside)
             assert both is not None
             mask = both
-        place = offsets(b, one.layout, one.swizzle, itemsize)
+        place = offsets(b, one.laid(one.layout), one.swizzle, itemsize)
         place = b.pick([place], [(0, r) for r in first])
         place = b.pointwise("add", place, b.pointwise("mul", slot, b.number(one.slot_bytes, INT32)))
         b.emit(

@@ -16,7 +16,7 @@ __all__ = ["place_shared"]
 ALIGNMENT = 128
 PLENTY = 8192  # below this many bytes nothing is shared, which saves barriers
 
-_READS = frozenset({"shared_load"})
+_READS = frozenset({"shared_load", "matrix_load"})
 _WRITES = frozenset({"shared_store"})
 
 

@@ -454,7 +454,7 @@ def _nothing(p: TwinPrinter, i: Instruction) -> None:
 _BLOCK = {
     "number": _number, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
     "load": _load, "pick": _pick, "mma": _mma, "uniform": _uniform, "assert": _assert, "barrier": _barrier, "warp_barrier": _nothing,
-    "copy_commit": _copy_commit, "copy_wait": _copy_wait, **twin_group.GROUP_BLOCK,
+    "copy_commit": _copy_commit, "copy_wait": _copy_wait, "matrix_load": twin_loops.print_matrix_load, **twin_group.GROUP_BLOCK,
 }  # fmt: skip
 
 

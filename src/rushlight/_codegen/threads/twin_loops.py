@@ -17,7 +17,7 @@ from .twin_runtime import atomic_helper, cas_helper, constant_text, group_helper
 if TYPE_CHECKING:
     from .twin import TwinPrinter
 
-__all__ = ["load_lanes", "loop", "multiply_high", "print_loop", "split_number"]
+__all__ = ["load_lanes", "loop", "multiply_high", "print_loop", "print_matrix_load", "split_number"]
 
 Parts = Any
 
@@ -255,6 +255,40 @@ def _shared_load(run: Run, i: Instruction) -> Parts:
     address, mask = _shared(run, i), run.p.em.const("i1", True)
     _group(run, i, address, mask, i.result.dtype.itemsize)
     return load_lanes(run.p, i, [address, mask], i.result.dtype, "shared", run.thread)
+
+
+def print_matrix_load(p: TwinPrinter, i: Instruction) -> None:
+    """Lane by lane what `ldmatrix` gives, from the rows that lanes name."""
+    (rows,), dtype, n = i.operands, i.attributes["dtype"], i.attributes["matrices"]
+    size, each = dtype.itemsize, 4 // dtype.itemsize
+    target = p.places[i.result] = p.array(dtype, i.result.count)
+    with loop(p, p.kernel.warps * rows.count) as number, p.em.scope():
+        warp, group = split_number(p, number, rows.count)
+        place = p.read(p.address(p.places[rows], rows.dtype, warp, group), rows.dtype)
+        address = (place + i.attributes["buffer"].offset).to("i64", signed=False)
+        mask, thread = p.em.const("i1", True), str(p.one.emit(f"mul i64 {warp}, {WARP}", "i64"))
+        first = p.one.emit(f"mul i64 {group}, {n * each}", "i64")
+        aligned = p.em.all_lanes((address & 15).eq(0))
+        p.fail_unless(aligned, i, 716, "rows")
+        for matrix in range(n):
+            for k in range(each):
+                if i.attributes["transposed"]:
+                    order, within = (
+                        [8 * matrix + 2 * (lane % 4) + k for lane in range(WARP)],
+                        [lane // 4 for lane in range(WARP)],
+                    )
+                else:
+                    order, within = (
+                        [8 * matrix + lane // 4 for lane in range(WARP)],
+                        [each * (lane % 4) + k for lane in range(WARP)],
+                    )
+                moved = p.em.emit(
+                    f"shufflevector {address.vt} {address}, {address.vt} poison, {lane_mask(order)}", "i64"
+                )
+                more = Val(p.em, "<" + ", ".join(f"i64 {size * w}" for w in within) + ">", "i64")
+                made = load_lanes(p, i, [moved + more, mask], dtype, "shared", thread)
+                at = p.one.emit(f"add i64 {first}, {matrix * each + k}", "i64")
+                p.write(p.address(target, dtype, warp, str(at)), made, dtype)
 
 
 def _shared_store(run: Run, i: Instruction) -> None:

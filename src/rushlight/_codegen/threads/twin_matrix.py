@@ -130,15 +130,16 @@ def mma_helper(module: ModuleText, name: str, fma: bool) -> str:
 def _widen(module: ModuleText, name: str, fma: bool, source: str, target: str, bits: int) -> str:
     """Registers of operands as those of accumulators: exact, but that TF32 drops the last 13 bits of a float32."""
     form = FORMS[name]
+    dtype = form.dtypes[source == "b"]
     em = Emitter(WARP, module, fma=fma, prefix=f"w{source}")
-    type = reg_type(form.operands)
+    type = reg_type(dtype)
     for r in range(1 << bits):
         at = em.emit(f"getelementptr <32 x {type}>, ptr %{source}, i64 {r}", "")
         raw = em.emit(f"load <32 x {type}>, ptr {at}, align 4", type)
-        if form.operands is FLOAT32:
+        if dtype is FLOAT32:
             wide = em.bitcast(raw.bits() & -0x2000, "float")
         else:
-            converted = em.op("convert", [raw], [form.operands], form.result)
+            converted = em.op("convert", [raw], [dtype], form.result)
             assert isinstance(converted, Val)
             wide = converted
         to = em.emit(f"getelementptr {wide.vt}, ptr %{target}, i64 {r}", "")

@@ -104,6 +104,7 @@ _MESSAGES = {
     "race": "%s: threads %lld and %lld touch byte %lld of shared memory without a barrier between them",
     "uniform": "%s: a value that is to be uniform differs from thread to thread",
     "assert": "%s",
+    "rows": "%s: a row of a matrix begins at no multiple of 16 bytes of shared memory",
 }
 
 
