@@ -70,7 +70,7 @@ _PAGES = frozenset((
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    **dict.fromkeys(("_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
     **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),

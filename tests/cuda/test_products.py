@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.cuda.running import Device, close, operand, primitive
 
+import rushlight as rl
 from rushlight._backends.cuda.arguments import Arguments
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.dot import product_steps
@@ -149,3 +150,118 @@ def test_choices_depend_on_the_product_alone() -> None:
     assert choose_tile(BFLOAT16, FLOAT32, 1, 16, 4096)[:2] == (16, 64)
     tile = choose_tile(FLOAT16, FLOAT32, 1, 64, 64)
     assert count_splits(tile, 1, 64, 64, 65536) > 1 and count_splits(tile, 1, 64, 64, 256) == 1
+
+
+# ***** on emulated GPUs *****
+
+E4M3, E5M2 = rl.float8_e4m3fn, rl.float8_e5m2
+
+
+def _wide(x: Any) -> Any:
+    return (
+        x.detach().cpu().double().numpy()
+        if x.dtype.is_floating_point and x.element_size() > 1
+        else x.cpu().float().numpy().astype(float)
+    )
+
+
+def _near(found: Any, expected: Any, depth: int) -> None:
+    """Float32 sums in any order, then one rounding: units of the result's dtype, and of float32 for each of `depth` sums."""
+    unit = {rl.float32: 2.0**-23, rl.bfloat16: 2.0**-8, rl.float16: 2.0**-11}[found.dtype]
+    bound = unit * np.abs(expected) + 2.0**-23 * depth * np.abs(expected).max()
+    assert (np.abs(_wide(found) - expected) <= bound).all(), float(np.abs(_wide(found) - expected).max())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("way", ["mma", "wgmma"])
+@pytest.mark.parametrize("dtypes", [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)], ids=["e4m3", "e4m3-e5m2", "e5m2-e4m3"])
+def test_scaled_products(way: str, dtypes: Any) -> None:
+    """One scale, or one for each row and column; a bias; all in one kernel."""
+    rl.manual_seed(1)
+    a, b = rl.randn(96, 160).to(dtypes[0]), rl.randn(80, 160).to(dtypes[1]).t()
+    scales = [(rl.tensor(0.5), rl.tensor(3.0)), (rl.rand(96, 1) + 0.5, rl.rand(1, 80) + 0.5)]
+    bias = rl.randn(80, dtype=rl.bfloat16)
+    with PRODUCTS.scoped(way):
+        for first, second in scales:
+            plain = _wide(a) @ _wide(b) * _wide(first) * _wide(second)
+            given = [x.cuda() for x in (a, b, first, second)]
+            _near(rl._scaled_mm(*given, out_dtype=rl.float32), plain, 160)
+            _near(rl._scaled_mm(*given, bias=bias.cuda(), out_dtype=rl.bfloat16), plain + _wide(bias), 160)
+            text = str(rl.explain(lambda *xs: rl._scaled_mm(*xs, out_dtype=rl.bfloat16))(*given))
+            assert text.count("step ") == 1 and "product_f8" in text
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("way", ["mma", "wgmma"])
+def test_products_by_both_ways(way: str) -> None:
+    """Edges, transposed and batched operands, unaligned ones, epilogues, integers, inner dims in parts."""
+    rl.manual_seed(2)
+    half = lambda *shape: rl.randn(*shape, dtype=rl.bfloat16)
+    pairs = [
+        (half(200, 136), half(136, 72)), (half(136, 200).t(), half(72, 136).t()), (half(3, 72, 96).transpose(1, 2), half(3, 72, 80)),
+        (half(2048, 64).t(), half(2048, 64)), (half(64 * 64 + 1)[1:].view(64, 64), half(64, 64)),
+    ]  # fmt: skip
+    with PRODUCTS.scoped(way):
+        for a, b in pairs:
+            _near(a.cuda() @ b.cuda(), _wide(a) @ _wide(b), a.shape[-1])
+        x, w, bias = half(128, 64), half(96, 64), half(96)
+        found = rl.nn.functional.relu(rl.nn.functional.linear(*(t.cuda() for t in (x, w, bias))))
+        _near(found, np.maximum(_wide(x) @ _wide(w).T + _wide(bias), 0), 64)
+        i, j = (rl.randint(-99, 99, (80, 160), dtype=rl.int8) for _ in range(2))
+        np.testing.assert_array_equal(
+            rl._int_mm(i.cuda(), j.cuda().t()).cpu().numpy(), i.numpy().astype(int) @ j.numpy().T.astype(int)
+        )
+
+
+@pytest.mark.cuda
+def test_grouped_products() -> None:
+    """Groups by ends of rows, columns or the inner dim, one empty, rows behind the last end; with gradients."""
+    rl.manual_seed(3)
+    ends = rl.tensor([16, 16, 56], dtype=rl.int32)
+    for left, right in (
+        ((64, 32), (3, 32, 48)),
+        ((3, 24, 32), (32, 64)),
+        ((24, 64), (64, 40)),
+        ((3, 24, 32), (3, 32, 40)),
+    ):
+        a, b = rl.randn(left, dtype=rl.bfloat16), rl.randn(right, dtype=rl.bfloat16)
+        offs = None if len(left) == len(right) == 3 else ends
+        found = rl._grouped_mm(a.cuda(), b.cuda(), offs=None if offs is None else offs.cuda())
+        _near(found, _groups(_wide(a), _wide(b), None if offs is None else ends.tolist()), 64)
+
+
+def _groups(a: Any, b: Any, ends: Any) -> Any:
+    """The products group by group, zeros elsewhere."""
+    if ends is None:
+        return a @ b
+    pairs = list(zip([0, *ends[:-1]], ends, strict=True))
+    if a.ndim == b.ndim == 2:
+        return np.stack([a[:, low:high] @ b[low:high] for low, high in pairs])
+    out = np.zeros((a.shape[-2], b.shape[-1]))
+    for group, (low, high) in enumerate(pairs):
+        if a.ndim == 2:
+            out[low:high] = a[low:high] @ b[group]
+        else:
+            out[:, low:high] = a[group] @ b[:, low:high]
+    return out
+
+
+@pytest.mark.cuda
+def test_scaled_groups() -> None:
+    """Scales of rows and columns: [M] and [G, N] for rows in groups, [G M] and [G N] for groups along the inner dim."""
+    rl.manual_seed(4)
+    ends = rl.tensor([16, 48, 64], dtype=rl.int32)
+    a, b = rl.randn(64, 32).to(E4M3), rl.randn(3, 40, 32).to(E4M3).transpose(1, 2)
+    first, second = rl.rand(64) + 0.5, rl.rand(3, 40) + 0.5
+    found = rl._scaled_grouped_mm(*(x.cuda() for x in (a, b, first, second)), offs=ends.cuda(), out_dtype=rl.bfloat16)
+    plain = _groups(_wide(a) * _wide(first)[:, None], _wide(b) * _wide(second)[:, None], ends.tolist())
+    _near(found, plain, 32)
+    a, b = rl.randn(24, 64).to(E4M3), rl.randn(40, 64).to(E4M3).t()
+    first, second = rl.rand(72) + 0.5, rl.rand(120) + 0.5
+    found = rl._scaled_grouped_mm(*(x.cuda() for x in (a, b, first, second)), offs=ends.cuda(), out_dtype=rl.bfloat16)
+    plain = _groups(_wide(a), _wide(b), ends.tolist()) * (
+        _wide(first).reshape(3, 24, 1) * _wide(second).reshape(3, 1, 40)
+    )
+    _near(found, plain, 32)
+    with pytest.raises(NotImplementedError, match="_scaled_grouped_mm"):
+        rl._scaled_grouped_mm(a, b, first, second, offs=ends)

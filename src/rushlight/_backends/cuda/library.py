@@ -14,7 +14,7 @@ import rushlight._backends.cuda.gemm.dot
 import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished
-from rushlight._backends.cpu.gemm.prepare import narrowed
+from rushlight._backends.cpu.gemm.prepare import PACKED, narrowed
 from rushlight._backends.cuda.epilogues import ProductEpilogue, epilogue_of
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["CUDA_LIBRARY"]
 
 
+_NARROW = (*PACKED, "float8_e4m3fn", "float8_e5m2")  # dtypes of operands as products read them
+
+
 class _CudaLibrary(Library):
     """The routines declared by `extern`."""
 
@@ -37,7 +40,7 @@ class _CudaLibrary(Library):
         """Products of widened numbers are of the narrow ones; biases, paddings and roundings are parts of
         convolutions.
         """
-        graph = narrowed(graph)
+        graph = narrowed(graph, _NARROW)
         return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
     def replacement(self, node: Node) -> Any:

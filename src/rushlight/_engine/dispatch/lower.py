@@ -269,11 +269,14 @@ def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Seq
             check_arguments(op.name, given)
 
 
+_SCALED = frozenset({"scaled_product"})  # operators that are for numbers of eight bits
+
+
 def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec], promoted: DType | None) -> None:
     """NotImplementedError where an operator would compute with a dtype that is only stored; one that was promoted to
     another is not.
     """
-    if promoted is not None and promoted not in FLOAT8 and promoted.kind not in "xq":
+    if op.name in _SCALED or (promoted is not None and promoted not in FLOAT8 and promoted.kind not in "xq"):
         return
     for spec in specs:
         if spec.dtype in FLOAT8 or spec.dtype.kind in "xq":

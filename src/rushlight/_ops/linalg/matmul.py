@@ -196,6 +196,27 @@ def _int_mm(a: Any, b: Any) -> Any:
     return build.dot(a, b, INT32)
 
 
+@operator(
+    "scaled_product(Tensor input, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor? bias, dtype dtype) -> Tensor",
+    spaces=(),
+    method=False,
+)
+def scaled_product(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, dtype: Any) -> Any:
+    """input @ mat2 times the scales of rows and of columns (or one number each), plus bias, rounded once to `dtype`."""
+    shape = (a.shape[0], b.shape[1])
+    wide = a.dtype.wide
+
+    def spread(x: Any, size: tuple[int, int]) -> Any:
+        return build.broadcast_to(build.reshape(build.convert(x, wide), size), shape)
+
+    first = spread(scale_a, (numel(scale_a.shape), 1))
+    second = spread(scale_b, (1, numel(scale_b.shape)))
+    total = build.dot(build.convert(a, wide), build.convert(b, wide)) * (first * second)
+    if bias is not None:
+        total = total + spread(bias, (1, shape[1]))
+    return build.convert(total, dtype)
+
+
 # ***** with something added *****
 
 

@@ -132,6 +132,11 @@ give(
     Call(Draw(3, 40, dtype=INT8), Draw(40, 2, dtype=INT8)),
     Call(Draw(3, 4, dtype=UINT8), Draw(4, 5, dtype=INT8)),
 )
+give(
+    "scaled_product",
+    Call(X, Draw(4, 5), Draw(1), Draw(1), None, FLOAT64),
+    Call(X, Draw(4, 5), Draw(3, 1), Draw(1, 5), Draw(5), FLOAT64),
+)
 give("bmm", Call(CUBE, Draw(2, 4, 5)))
 give("mv", Call(X, Draw(4)))
 give("dot", Call(Draw(4), Draw(4)))

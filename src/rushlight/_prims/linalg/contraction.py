@@ -30,9 +30,10 @@ def _doubled(x: Any) -> Any:
 
 def _dot_spec(a: Any, b: Any, dtype: DType) -> Aval:
     require("dot", a, "uifc", half=True)
-    if (a.dtype.name, b.dtype.name) not in INTO_INT32 and a.dtype is not b.dtype:
+    eights = a.dtype.name in EIGHT_BITS and b.dtype.name in EIGHT_BITS and dtype is a.dtype.wide
+    if (a.dtype.name, b.dtype.name) not in INTO_INT32 and a.dtype is not b.dtype and not eights:
         raise TypeError(
-            f"prim.dot takes operands of one dtype, or int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}"
+            f"prim.dot takes operands of one dtype, of floats of eight bits, or int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}"
         )
     if dtype not in (a.dtype, a.dtype.wide) and (dtype is not INT32 or (a.dtype.name, b.dtype.name) not in INTO_INT32):
         raise TypeError(f"prim.dot has no sums in {dtype.name} of {a.dtype.name} and {b.dtype.name}")
@@ -41,6 +42,7 @@ def _dot_spec(a: Any, b: Any, dtype: DType) -> Aval:
     return (*a.shape[:-1], b.shape[-1]), dtype
 
 
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 INTO_INT32 = (("int8", "int8"), ("uint8", "int8"))
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.operators import function_of
 
-__all__ = ["ScalingType", "SwizzleType", "_grouped_mm", "_scaled_mm", "grouped_mm", "scaled_grouped_mm", "scaled_mm"]
+__all__ = [
+    "ScalingType",
+    "SwizzleType",
+    "_grouped_mm",
+    "_scaled_grouped_mm",
+    "_scaled_mm",
+    "grouped_mm",
+    "scaled_grouped_mm",
+    "scaled_mm",
+]
 
 _ALIGNMENT = 16  # bytes: kernels for groups read and write rows at multiples of it
 
@@ -57,15 +67,20 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     _check_groups(mat_a, mat_b, offs, bias, out_dtype)
     if offs is None:
         return _aligned(mat_a @ mat_b)
+    product = lambda group, a, b: a @ b
+    return _aligned(_by_groups(mat_a, mat_b, offs, product))
+
+
+def _by_groups(a: Any, b: Any, offs: Any, product: Callable[[int, Any, Any], Any]) -> Any:
+    """`product(group, part of a, part of b)` of every group, put together; the ends of groups are read on the host."""
     ends = offs.tolist()
     pairs = list(zip([0, *ends[:-1]], ends, strict=True))
-    if mat_a.dim() == 2 and mat_b.dim() == 2:
-        return _aligned(rushlight.stack([mat_a[:, low:high] @ mat_b[low:high] for low, high in pairs]))
-    if mat_a.dim() == 2:
-        parts = [mat_a[low:high] @ mat_b[group] for group, (low, high) in enumerate(pairs)]
-        return _aligned(_filled(parts, mat_a.shape[0], 0))
-    parts = [mat_a[group] @ mat_b[:, low:high] for group, (low, high) in enumerate(pairs)]
-    return _aligned(_filled(parts, mat_b.shape[1], 1))
+    if a.dim() == 2 and b.dim() == 2:
+        return rushlight.stack([product(g, a[:, low:high], b[low:high]) for g, (low, high) in enumerate(pairs)])
+    if a.dim() == 2:
+        parts = [product(g, a[low:high], b[g]) for g, (low, high) in enumerate(pairs)]
+        return _filled(parts, a.shape[0], 0)
+    return _filled([product(g, a[g], b[:, low:high]) for g, (low, high) in enumerate(pairs)], b.shape[1], 1)
 
 
 def _check_groups(mat_a: Any, mat_b: Any, offs: Any, bias: Any, out_dtype: Any) -> None:
@@ -181,11 +196,8 @@ def scaled_mm(
         )
     if bias is not None and bias.numel() != right.shape[1]:
         raise ValueError(f"Bias must be size {right.shape[1]} but got {bias.numel()}")
-    single = rushlight.float32
-    found = (left.to(single) @ right.to(single)) * (first.reshape(-1, 1) * second.reshape(1, -1))
-    if bias is not None:
-        found = found + bias.to(single)
-    return found.to(mat_a.dtype if output_dtype is None else output_dtype)
+    dtype = mat_a.dtype if output_dtype is None else output_dtype
+    return function_of("scaled_product")(left, right, first, second, bias, dtype)
 
 
 def _scales_fit(left: Any, right: Any, first: Any, second: Any, recipes: set[Any]) -> bool:
@@ -213,10 +225,49 @@ def scaled_grouped_mm(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Any:
-    """`grouped_mm` of scaled matrices, which exists on GPUs only, in PyTorch too: NotImplementedError."""
-    raise NotImplementedError(
-        f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device}: there is no kernel for it"
-    )
+    """`grouped_mm` of matrices of eight-bit floats with a scale for each row of `mat_a` and column of `mat_b` (RowWise).
+
+    NotImplementedError for tensors of the CPU, as in PyTorch, and for other scalings.
+    """
+    recipes = {_only(scale_recipe_a, "scale_recipe_a"), _only(scale_recipe_b, "scale_recipe_b")}
+    if mat_a.device.type == "cpu" or recipes != {ScalingType.RowWise}:
+        raise NotImplementedError(
+            f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device} and scalings {recipes}: there is no kernel for it"
+        )
+    scales = _only(scale_a, "scale_a"), _only(scale_b, "scale_b")
+    return _scaled_groups(mat_a, mat_b, scales, offs, bias, output_dtype)
+
+
+def _scaled_groups(a: Any, b: Any, scales: tuple[Any, Any], offs: Any, bias: Any, dtype: Any) -> Any:
+    """Scales are [M] and [N], [G, M] and [G, N] for matrices of three dims, and both where groups cut the inner dim."""
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    dtype = rushlight.bfloat16 if dtype is None else dtype
+    eight = all(str(m.dtype).startswith("torch.float8") for m in (a, b))
+    if not eight or any(s.dtype is not rushlight.float32 for s in scales):
+        raise RuntimeError("scaled groups are matrices of eight-bit floats, with scales of float32")
+    if (offs is None) is (2 in (a.dim(), b.dim())):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
+    count = a.shape[0] if offs is None else offs.shape[0]
+    both = a.dim() == b.dim() == 2
+    needed = []
+    for name, matrix, scale, dim in (("scale_a", a, scales[0], -2), ("scale_b", b, scales[1], -1)):
+        size = matrix.shape[dim]
+        shape = (count * size,) if both else (size,) if matrix.dim() == 2 else (count, size)
+        if tuple(scale.shape) != shape:
+            raise RuntimeError(f"{name} must have the shape {shape}, got {tuple(scale.shape)}")
+        needed.append(scale.reshape(count, size) if both or matrix.dim() == 3 else scale)
+    starts = [0, *offs.tolist()[:-1]] if offs is not None else []
+
+    def product(group: int, x: Any, y: Any) -> Any:
+        rows, columns = (s[group] if s.dim() == 2 else s for s in needed)
+        rows = rows if rows.shape[0] == x.shape[0] else rows[starts[group] : starts[group] + x.shape[0]]
+        columns = columns if columns.shape[0] == y.shape[1] else columns[starts[group] : starts[group] + y.shape[1]]
+        return function_of("scaled_product")(x, y, rows, columns, None, dtype)
+
+    if offs is None:
+        return rushlight.stack([product(g, a[g], b[g]) for g in range(count)])
+    return _aligned(_by_groups(a, b, offs, product))
 
 
 # ***** the native forms, which packages call *****
@@ -225,6 +276,25 @@ def scaled_grouped_mm(
 def _grouped_mm(input: Tensor, mat2: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
     """See `nn.functional.grouped_mm`."""
     return grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
+def _scaled_grouped_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Any = None,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """See `nn.functional.scaled_grouped_mm`; NotImplementedError for tensors of the CPU, as in PyTorch."""
+    if input.device.type == "cpu" or scale_result is not None:
+        raise NotImplementedError(
+            f"Could not run 'aten::_scaled_grouped_mm' with arguments on device {input.device}: there is no kernel for it"
+        )
+    return _scaled_groups(input, mat2, (scale_a, scale_b), offs, bias, out_dtype)
 
 
 def _scaled_mm(

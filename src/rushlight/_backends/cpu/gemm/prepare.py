@@ -39,13 +39,15 @@ SLENDER = 16  # most elements of the matrix of a slender product, of many rows b
 _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 
-def narrowed(graph: Graph) -> Graph:
-    """The graph with products of widened operands replaced by products of the narrow ones; the same graph if there are
-    none."""
+def narrowed(graph: Graph, packed: Sequence[str] = PACKED) -> Graph:
+    """The graph with products of widened operands, of a dtype in `packed`, replaced by products of the narrow ones; the
+    same graph if there are none."""
     products = {
         node: sources
         for node in graph.nodes
-        if node.prim.name == "dot" and not _slender(*node.inputs) and (sources := _sources(node.inputs)) is not None
+        if node.prim.name == "dot"
+        and not _slender(*node.inputs)
+        and (sources := _sources(node.inputs, packed)) is not None
     }
     if not products:
         return graph
@@ -55,7 +57,7 @@ def narrowed(graph: Graph) -> Graph:
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node in products:
-            a, b = [_moved(chain, source) for source, chain in _sources(inputs) or ()]
+            a, b = [_moved(chain, source) for source, chain in _sources(inputs, packed) or ()]
             return build.dot(a, b, node.outputs[0].dtype)
         if _rounds(node, products, uses):
             return build.dot(*inputs[0].node.inputs)
@@ -79,15 +81,17 @@ def takes_prologues(node: Node, vector_bytes: int) -> bool:
     return min(m, n) >= LARGE_SIDE and m * n * k > LARGE_WORK
 
 
-def _sources(values: Sequence[Value]) -> list[tuple[Value, list[Node]]] | None:
+def _sources(values: Sequence[Value], packed: Sequence[str]) -> list[tuple[Value, list[Node]]] | None:
     """For both operands of a product its inputs, the narrow value that was widened, and its moves; None if there is
     none."""
-    sources = [_source(value) for value in values]
-    a, b = sources
-    return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
+    a, b = (_source(value, packed) for value in values)
+    if a is None or b is None:
+        return None
+    x, y = a[0].dtype, b[0].dtype
+    return [a, b] if x is y or (x.itemsize == 1 and y.itemsize == 1) else None
 
 
-def _source(value: Value) -> tuple[Value, list[Node]] | None:
+def _source(value: Value, packed: Sequence[str]) -> tuple[Value, list[Node]] | None:
     chain = []
     while value.node is not None and value.node.prim.name in _MOVES:
         chain.append(value.node)
@@ -96,7 +100,7 @@ def _source(value: Value) -> tuple[Value, list[Node]] | None:
     if (
         node is None
         or node.prim.name != "convert"
-        or node.inputs[0].dtype.name not in PACKED
+        or node.inputs[0].dtype.name not in packed
         or node.inputs[0].dtype.wide is not value.dtype
     ):
         return None
@@ -114,7 +118,7 @@ def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bo
     if node.prim.name != "convert" or uses[node.inputs[0]] != 1:
         return False
     product = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
-    return product is not None and product[0][0].dtype is node.params["dtype"]
+    return product is not None and product[0][0].dtype is node.params["dtype"] and product[0][0].dtype.itemsize > 1
 
 
 def narrow_rule(node: Node) -> Any:
