@@ -168,7 +168,15 @@ with torch.no_grad(), torch.cuda.graph(graph):
 given.copy_(torch.tensor([0, 4, 6, 9]))
 graph.replay()
 torch.testing.assert_close(out.cpu(), varlen_attn(q, k, v, given.cpu(), given.cpu(), 7, 7))
-"""
+""",
+    "nested": """
+items = [torch.randn(n, 2, 8) for n in (3, 5, 1)]
+x = torch.nested.nested_tensor([i.cuda() for i in items], layout=torch.jagged).transpose(1, 2)
+found = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+for part, i in zip(found.unbind(), items):
+    one = i.transpose(0, 1)
+    torch.testing.assert_close(part.cpu(), torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True))
+""",
 }
 
 

@@ -5,7 +5,8 @@
 a module, as an attribute or in a `from` import.  Public classes have their names in PyTorch
 (`torch.nn.modules.linear.Linear`), so printed and pickled objects are the same as there.
 
-`import triton` gives `rushlight.triton` where the real Triton is not installed (or with RUSHLIGHT_TRITON=own).
+`import triton` gives `rushlight.triton` where the real Triton is not installed (or with RUSHLIGHT_TRITON=own); an
+installed one gets a driver by which its kernels run on our tensors.
 
 The folder `as_torch` is on `sys.path` and, for child processes, on PYTHONPATH.  It holds a package `torch` that only
 calls `install`, and the metadata that `importlib.metadata` reads of a distribution of that name.
@@ -212,6 +213,14 @@ class _Watched(InspectLoader):
         return self.inner.get_source(fullname)
 
 
+class _WithDriver(_Watched):
+    """Loads an installed Triton, and lets it launch its kernels on our tensors."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.inner.exec_module(module)
+        importlib.import_module(f"{OURS}.{TRITON}._launch.installed").activate(module)
+
+
 class _Finder(MetaPathFinder):
     """Answers for `torch` and everything below it, and for the public modules of rushlight."""
 
@@ -237,6 +246,11 @@ class _Finder(MetaPathFinder):
             return spec
         if root == TRITON and _triton_is_ours(rest):
             return _triton_page(fullname, _is_import())
+        if fullname == TRITON:
+            installed = PathFinder.find_spec(fullname, path, target)
+            if installed is not None and installed.loader is not None:
+                installed.loader = _WithDriver(installed.loader)
+            return installed
         if root == OURS and _is_public(rest) and rest.partition(".")[0] != TRITON:
             plain = PathFinder.find_spec(fullname, path, target)
             if plain is not None and plain.loader is not None:

@@ -17,8 +17,8 @@ def has_triton_package() -> bool:
 def has_triton() -> bool:
     """Whether `import triton` gives the language of `rushlight.triton`, and there is a GPU for it.
 
-    False for an installed Triton: it has no way to our tensors.  False without a GPU, too, as in PyTorch, although our
-    kernels run on the CPU.
+    False for an installed Triton, too: its way to our GPUs has not been proved on a card.  False without a GPU, as in
+    PyTorch, although our kernels run on the CPU.
     """
     found, ours = find_spec("triton"), find_spec("rushlight.triton")
     if found is None or ours is None or found.origin != ours.origin:

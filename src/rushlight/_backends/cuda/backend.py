@@ -135,6 +135,11 @@ class CudaBackend(ReferenceBackend):
         """Launches go to the current stream of the device."""
         return OrderedLaunch(self, device, self.kernels(device).get(kernel))
 
+    @property
+    def foreign(self) -> Any:
+        """Kernels of other compilers; see `foreign.ForeignKernels`."""
+        return require("rushlight._backends.cuda.foreign").ForeignKernels(self)
+
     def kernels(self, device: Device) -> Kernels:
         """The kernels of a device."""
         index = device.index or 0
