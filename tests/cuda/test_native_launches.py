@@ -5,6 +5,8 @@ allocator keeps the rules of the one in Python.
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -141,6 +143,7 @@ def test_freed_memory_is_of_its_own_stream() -> None:
         del z
     with torch.cuda.stream(side):
         assert entered(lambda: x + 1) == []
+    side.synchronize()  # before `x` is freed
     assert entered(lambda: x + 1) == []
 
 
@@ -234,3 +237,39 @@ else:
 
 def test_a_kernel_that_fails_is_told_by_a_later_call() -> None:
     assert outcomes_of(PRELUDE, FAILURES) == dict.fromkeys(FAILURES, "")
+
+
+ENDING = """
+import rushlight as torch
+
+x, graph, side = torch.ones(5, device="cuda"), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.graph(graph):
+    captured = x * 3
+with torch.cuda.stream(side):
+    used = x + 2
+used.record_stream(torch.cuda.current_stream())
+torch.held = captured, used, [x + 1 for _ in range(3)][-1]
+"""
+
+
+def test_tensors_may_outlive_the_interpreters_modules() -> None:
+    environment = {**os.environ, "RUSHLIGHT_CUDA": "emulated"}
+    done = subprocess.run([sys.executable, "-c", ENDING], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+MAPS = {
+    "a product": """
+x, y = (torch.randint(-3, 4, (256, 128), device="cuda").bfloat16() for _ in range(2))
+expected = (x.cpu().float() @ y.cpu().float().t()).bfloat16()
+for _ in range(3):
+    assert (x @ y.t()).cpu().equal(expected)
+from rushlight.cuda.access import gpus
+assert any(k.maps for k in gpus().kernels(x.device).known.values()), "no kernel takes a tensor map"
+"""
+}
+
+
+def test_kernels_that_take_tensor_maps_are_launched_by_python() -> None:
+    found = outcomes_of("import rushlight as torch", MAPS, RUSHLIGHT_CUDA_PRODUCTS="wgmma")
+    assert found == dict.fromkeys(MAPS, "")

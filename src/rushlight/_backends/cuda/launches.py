@@ -51,16 +51,16 @@ class Launcher:
 
     def note_of(self, number: int) -> tuple[str, Any] | None:
         """What was noted as the launch of a number, counted from 1: (name, place)."""
-        rows, total = self.unit.notes()
-        at = len(rows) - 1 - (total - number)
-        return None if not 0 <= at < len(rows) else _note(rows[at])
+        behind = self.unit.shared.count[0] - number
+        rows = self.unit.notes(behind + 1)[0]
+        return _note(rows[0]) if len(rows) == behind + 1 else None
 
     def _explain(self, error: CudaError) -> str:
         """Which kernel failed, or which may have, as far as is known."""
         if error.launch is not None:
             name, code = error.launch
             return f"\nThe kernel '{name}' was started at {describe_code(code)}"
-        lines = [f"  '{name}' at {describe_code(code)}" for name, code in map(_note, self.unit.notes()[0][-_SHOWN:])]
+        lines = [f"  '{name}' at {describe_code(code)}" for name, code in map(_note, self.unit.notes(_SHOWN)[0])]
         if not lines:
             return ""
         if self.blocking:

@@ -66,7 +66,7 @@ class Chunk:
     @property
     def state(self) -> State:
         """(whether it is lent, bytes requested, who asked for it: code object and instruction)."""
-        return self._state if self.unit is None else self.unit.state(self.address)  # type: ignore[no-any-return]
+        return self._state if self.unit is None else self.unit.state(self.address)
 
     @state.setter
     def state(self, value: State) -> None:

@@ -62,7 +62,7 @@ class _NativeStat(_Stat):
 
     __slots__ = ("first", "words")
 
-    current, peak, allocated, freed = (_word(place) for place in range(4))  # type: ignore[assignment]
+    current, peak, allocated, freed = (_word(place) for place in range(4))
 
     def __init__(self, words: Any, first: int) -> None:
         self.words, self.first = words, first

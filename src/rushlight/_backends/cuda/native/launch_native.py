@@ -143,10 +143,13 @@ def py_note(unused, args, count):
 
 @native("ptr(ptr, ptr, i64)")
 def py_notes(unused, args, count):
-    """notes() -> the last launches, (name, code object or None, instruction) each, and how many there were in all"""
+    """notes(most) -> so many of the last launches, (name, code object or None, instruction) each, and how many there were
+    in all
+    """
     total = STATE.ptr[AT.note_count].i64[0]
+    most = min(PyLong_AsLongLong(args.ptr[0]), i64(NOTES))
     out = PyList_New(0)
-    for k in range(max(total - NOTES, i64(0)), total):
+    for k in range(max(total - most, i64(0)), total):
         entry = STATE.ptr[AT.notes] + 24 * (k & (NOTES - 1))
         row = PyTuple_New(3)
         if row is None or out is None:

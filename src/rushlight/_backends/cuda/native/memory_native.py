@@ -240,7 +240,12 @@ def allocate_zeroed(nbytes):
 
 @native("void(i64)")
 def release_slow(address):
-    """Memory that Python lent goes back; called by destructors, so an exception that is set stays set."""
+    """Memory that Python lent goes back; called by destructors, so an exception that is set stays set.
+
+    When the interpreter ends there is no function to call any longer, and memory goes with the process.
+    """
+    if STATE.ptr[AT.release_slow] is None:
+        return
     held, given = stack(24), stack(8)
     PyErr_Fetch(held, held + 8, held + 16)
     given.ptr[0] = PyLong_FromUnsignedLongLong(u64(address))

@@ -4,6 +4,7 @@ laid out as tables.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -43,12 +44,17 @@ class DevicePlans:
             (AT.fail_slow, self._fail),
         ):
             unit.use(word, function)
+        atexit.register(self._end)
         self.can_launch = index < MOST_DEVICES and self._find_functions()
         if index == 0:
             backend.devices.entered = self._tell_thread
             tell(lambda side: self._tell_thread())
             backend.devices.in_child = self._in_child
         self.allocator.held_up = backend.launch.blocking or not self.can_launch
+
+    def _end(self) -> None:
+        """The interpreter ends: what Python would be told of memory, nobody wants to know."""
+        self.unit.words[AT.release_slow] = 0
 
     def _find_functions(self) -> bool:
         """Take the driver's C functions; False where it has none."""

@@ -109,7 +109,7 @@ class NativeProgram:
         """Native code learns the kernels that are for addresses which are not aligned."""
         at = list_place(self._table, PROGRAM.launches.place)
         for k, step in enumerate(self.executable.prepared):
-            if isinstance(step.other, CompiledKernel):
+            if isinstance(step.other, CompiledKernel) and step.other.maps is None:
                 row = at + k * len(LAUNCHED)
                 self._table[row + LAUNCHED.other_threads.place] = step.other.threads[0]
                 self._table[row + LAUNCHED.other_shared.place] = step.other.shared
@@ -117,11 +117,13 @@ class NativeProgram:
 
 
 def laid_out(executable: CudaExecutable) -> NativeProgram | None:
-    """The tables of an executable; None for one with calls of the host, or where kernels are interpreted."""
+    """The tables of an executable; None for one with calls of the host or with kernels that take tensor maps, which are
+    made for the addresses of each call, and where kernels are interpreted.
+    """
     steps = executable.prepared
     if not executable.plans.can_launch or not steps or len(executable.sizes) > 60:
         return None
-    if not all(isinstance(step.kernel, CompiledKernel) for step in steps):
+    if not all(isinstance(step.kernel, CompiledKernel) and step.kernel.maps is None for step in steps):
         return None
     if any(by & (by - 1) for step in steps for _, _, _, by in step.address_slots):
         return None
