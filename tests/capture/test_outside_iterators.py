@@ -180,6 +180,30 @@ def test_a_function_under_map_is_called_once_per_step() -> None:
     assert seen == [0, 1, 2, 3]
 
 
+def test_errors_of_iterators_are_the_programs() -> None:
+    def step(x, it):
+        try:
+            return x * total(next(it)[1])
+        except ValueError as error:
+            return x, str(error)
+
+    compiled = torch.compile(step, fullgraph=True)
+    for make in (
+        lambda: enumerate(zip([2.0], [3.0, 4.0], strict=True)),
+        lambda: zip(enumerate([1.0]), iter([]), strict=True),
+    ):
+        mine, theirs = make(), make()
+        for _ in range(2):
+            assert repr(_told(compiled, torch.ones(3), mine)) == repr(_told(step, torch.ones(3), theirs))
+
+
+def _told(function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except StopIteration:
+        return "stop"
+
+
 def test_what_cannot_be_followed_breaks_with_a_reason() -> None:
     def step(x, it):
         return x * total(next(it))

@@ -8,6 +8,7 @@ stand-ins of those.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import itertools
@@ -64,9 +65,10 @@ def count_of(counter: Any) -> tuple[int, int]:
 
 
 def stepped(iterator: Iterator[Any], steps: int) -> None:
-    """Take steps, also behind the end."""
+    """Take steps, also behind the end and beside the error of a strict `zip` below, which the program has seen."""
     for _ in range(steps):
-        next(iterator, None)
+        with contextlib.suppress(ValueError):
+            next(iterator, None)
 
 
 class Stand:
@@ -132,10 +134,15 @@ class Numbered(Stand):
         self.steps += 1
         before = [part.steps for part in self.parts]
         try:
-            return number, next(self.inner)
+            return number, step_below(self.inner)
         finally:
             for part, steps in zip(self.parts, before, strict=True):
                 part.through += part.steps - steps
+
+
+def step_below(iterator: Iterator[Any]) -> Any:
+    """The next item of an iterator that another one of the trace goes over; its errors are the program's."""
+    return next(iterator)
 
 
 def given(outside: Outside, followed: Callable[[Any], Any], value: Any, source: Source) -> Any:

@@ -337,7 +337,7 @@ class SizesRead:
 
     def _noted(self, state: Sequence[Any]) -> SizesNow | None:
         """`now`, where native code answers for all conditions that tell of no size."""
-        table = None if self._rest is None else self._rest.table[0]
+        table: Any = None if self._rest is None else self._rest.table[0]
         given = None if table is None else self.ask(table, state)
         if given is None or self._varying is None or (table[2] is not None and not table[2](state)):
             return None

@@ -30,7 +30,7 @@ _ACTING = frozenset((
     "_builtin", "_native_function", "_native_method", "_outside_method", "_slot_call", "_isinstance", "_issubclass", "as_length", "instead",
     "handler", "_copy", "_deep", "memoized", "realise", "call", "_kept_result", "_partial", "_made", "entries", "_entry", "update",
     "import_module", "make_exception", "unpack_mapping", "tensor_attribute", "__call__", "_run", "_find_spec", "_signature", "_environment",
-    "_instance", "_members", "enter_context",
+    "_instance", "_members", "enter_context", "step_below",
 ))  # fmt: skip
 _RAISING = frozenset((dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"]))
 

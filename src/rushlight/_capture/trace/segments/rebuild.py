@@ -125,7 +125,7 @@ class Rebuild:
                 raise Unbuildable(f"the class {kind.__name__}, which the function makes at each call", kind)
         if isinstance(value, Device):
             return self.constant(shown(value))
-        if type(value) is Undecided and id(value) not in self.tracer.numbered:
+        if type(value) is Undecided and id(value) not in getattr(self.tracer, "numbered", ()):
             raise Unbuildable("a condition on sizes that elements tell, which no node of a graph computes", value)
         if type(value) is Undecided or is_unknown(value):
             return self.number(value)

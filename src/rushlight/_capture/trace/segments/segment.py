@@ -510,7 +510,7 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     if not rebuild.outputs and not tracer.document.has_calls():
         return None, None, []
     graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
-    env = tracer.outside.varying.sizes.env
+    env: Any = tracer.outside.varying.sizes.env
     env.watch, env.asked_by_backend = None, True
     try:
         compiled = tracer.settings.backend(graph_module, examples)
