@@ -112,7 +112,10 @@ _unit("wgmma_e5m2_e4m3", E5M2, E4M3, FLOAT32, "kk", "f32.e5m2.e4m3")
 _unit("wgmma_int8", INT8, INT8, INT32, "kk", "s32.s8.s8")
 
 
-@unit("cp.async.bulk.tensor", "mbarrier", "fence.mbarrier_init", "wgmma.", "setmaxnreg", "barrier.sync", "bar.sync")
+@unit(
+    "cp.async.bulk.tensor", "mbarrier", "@%p mbarrier.arrive", "fence.mbarrier_init", "wgmma.", "setmaxnreg", "barrier.sync", "bar.sync",
+    "shfl.sync.idx",
+)  # fmt: skip
 def wgmma_two_groups() -> Case:
     """Two warpgroups and warps that copy, with registers moved between them; 3 slots for 5 turns."""
     dtypes = (BFLOAT16, BFLOAT16, FLOAT32)

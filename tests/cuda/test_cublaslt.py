@@ -13,7 +13,7 @@ from rushlight._backends.cuda.gemm.choice import WHO, chosen
 from rushlight._backends.cuda.libraries import cublaslt
 from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
 from rushlight._backends.cuda.program.steps import Memory, Operand
-from rushlight._types.dtype import FLOAT32
+from rushlight._types.dtype import BY_NAME, FLOAT32
 
 
 class Function:
@@ -94,6 +94,19 @@ def test_products_that_do_not_fit() -> None:
     spread = np.zeros((8, 16), np.float32)[:, ::2]
     assert not fits(operand(spread), operand(x), operand(x), "float32")
     assert not fits(operand(x), operand(x), operand(x.T), "float32")
+
+
+def test_floats_of_eight_bits_are_dense_along_k() -> None:
+    e4m3, e5m2 = (BY_NAME[f"float8_{name}"] for name in ("e4m3fn", "e5m2"))
+    out = operand(np.zeros((32, 64), np.float32))
+
+    def wanted(first: Any, second: Any, depth: int = 48, strides: Any = None) -> bool:
+        x = Operand(Memory(32 * depth), first, (32, depth), (depth, 1))
+        y = Operand(Memory(64 * depth), second, (depth, 64), strides or (1, depth))
+        return fits(x, y, out, "float32")
+
+    assert wanted(e4m3, e4m3) and wanted(e5m2, e4m3) and not wanted(e5m2, e5m2)
+    assert not wanted(e4m3, e4m3, 40) and not wanted(e4m3, e4m3, 48, (64, 1))
 
 
 def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.cuda.running import Device, close, operand, primitive
 
-import rushlight as rl
+import rushlight
 from rushlight._backends.cuda.arguments import Arguments
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.dot import product_steps
@@ -154,6 +154,8 @@ def test_choices_depend_on_the_product_alone() -> None:
 
 # ***** on emulated GPUs *****
 
+rl: Any = rushlight
+
 E4M3, E5M2 = rl.float8_e4m3fn, rl.float8_e5m2
 
 
@@ -213,21 +215,21 @@ def test_products_by_both_ways(way: str) -> None:
         )
 
 
+_KINDS_OF_GROUPS = [
+    ((64, 32), (3, 32, 48)), ((24, 64), (64, 40)), ((3, 24, 32), (32, 64)), ((3, 24, 32), (3, 32, 40)),
+]  # fmt: skip
+
+
 @pytest.mark.cuda
-def test_grouped_products() -> None:
-    """Groups by ends of rows, columns or the inner dim, one empty, rows behind the last end; with gradients."""
+@pytest.mark.parametrize("kind", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
+def test_grouped_products(kind: int) -> None:
+    """Groups by ends of rows, columns or the inner dim, one empty, rows behind the last end."""
     rl.manual_seed(3)
-    ends = rl.tensor([16, 16, 56], dtype=rl.int32)
-    for left, right in (
-        ((64, 32), (3, 32, 48)),
-        ((3, 24, 32), (32, 64)),
-        ((24, 64), (64, 40)),
-        ((3, 24, 32), (3, 32, 40)),
-    ):
-        a, b = rl.randn(left, dtype=rl.bfloat16), rl.randn(right, dtype=rl.bfloat16)
-        offs = None if len(left) == len(right) == 3 else ends
-        found = rl._grouped_mm(a.cuda(), b.cuda(), offs=None if offs is None else offs.cuda())
-        _near(found, _groups(_wide(a), _wide(b), None if offs is None else ends.tolist()), 64)
+    (left, right), ends = _KINDS_OF_GROUPS[kind], rl.tensor([16, 16, 56], dtype=rl.int32)
+    a, b = rl.randn(left, dtype=rl.bfloat16), rl.randn(right, dtype=rl.bfloat16)
+    offs = None if len(left) == len(right) == 3 else ends
+    found = rl._grouped_mm(a.cuda(), b.cuda(), offs=None if offs is None else offs.cuda())
+    _near(found, _groups(_wide(a), _wide(b), None if offs is None else ends.tolist()), 64)
 
 
 def _groups(a: Any, b: Any, ends: Any) -> Any:

@@ -60,7 +60,7 @@ SLOT = 1024
 
 
 def one_instruction(
-    sides: tuple[Side, Side], boxes: list[tuple[TileMap, int, tuple[int, ...], int]], n: int
+    sides: tuple[Side, Side], boxes: list[tuple[TileMap, int, tuple[int, int], int]], n: int
 ) -> ThreadKernel:
     """Copies of boxes (map, bytes, places, target), one product, then all of shared memory as it was: [out, image]."""
     body = Body([Registers(INT64, 1, True)] * 4)
@@ -245,9 +245,9 @@ def test_what_bulk_copies_cannot_bring_is_loaded_by_pointers() -> None:
         kernel = case().kernel
         kernel.divisible |= change
         assert "wgmma" not in kinds(kernel)
-    eights = [BY_NAME["float8_e4m3fn"]] * 2
+    e4m3 = BY_NAME["float8_e4m3fn"]
     assert "wgmma" not in kinds(
-        tile_product("k", (*eights, FLOAT32), (64, 128, 128), (64, 128, 128), 4, orders="kn").kernel
+        tile_product("k", (e4m3, e4m3, FLOAT32), (64, 128, 128), (64, 128, 128), 4, orders="kn").kernel
     )
     assert "wgmma" not in kinds(
         tile_product("k", (INT8, INT8, INT32), (64, 128, 128), (64, 128, 128), 4, orders="mk").kernel

@@ -11,7 +11,7 @@ import numpy as np
 
 from rushlight._codegen.blocks import BlockMemory, Kernel, interpret, verify
 from rushlight._codegen.threads import lower, twin_text
-from rushlight._codegen.threads.tile_maps import record
+from rushlight._codegen.threads.tile_maps import TileMap, record
 from rushlight._native import jit
 
 __all__ = ["TwinError", "compare", "run_twin"]
@@ -64,7 +64,7 @@ def run_thread_kernel(
         memory.ctypes.data + start - BASE, (*grid, 1, 1)[:3], 0, shared.ctypes.data + -shared.ctypes.data % 64, made.shared, None, BASE,
         at - start, ctypes.addressof(report),
     )  # fmt: skip
-    maps = b"".join(record(*m.of(words), m.box, m.itemsize) for m in made.maps)
+    maps = b"".join(_record(m, words) for m in made.maps)
     words += np.frombuffer(maps, np.int64).tolist()
     parameters = (ctypes.c_int64 * max(len(words), 1))(*words)
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
@@ -75,6 +75,11 @@ def run_thread_kernel(
         raise TwinError(found, report.value.decode())
     for argument, place in places:
         argument.reshape(-1).view(np.uint8)[:] = memory[place : place + argument.nbytes]
+
+
+def _record(tile: TileMap, words: Sequence[int]) -> bytes:
+    address, sizes, strides = tile.of(words)
+    return record(address, sizes, strides, tile.box, tile.itemsize)
 
 
 def _word(number: Any, dtype: Any) -> int:

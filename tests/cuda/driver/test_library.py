@@ -11,8 +11,11 @@ from rushlight._backends.cuda.driver import library as library_module
 from rushlight._backends.cuda.driver.api import Driver, slots
 from rushlight._backends.cuda.driver.choice import Absent, _real
 from rushlight._backends.cuda.driver.emulated.driver import EmulatedDriver
+from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded
 from rushlight._backends.cuda.driver.errors import CODES, CudaError
 from rushlight._backends.cuda.driver.library import LibraryDriver
+from rushlight._backends.cuda.tile_maps import TileMaps
+from rushlight._codegen.threads.tile_maps import TileMap
 
 
 class Function:
@@ -90,6 +93,52 @@ def test_a_launch_passes_pointers_to_its_words(pretend: Any) -> None:
     driver, _ = pretend(cuLaunchKernel=launch)
     driver.cuLaunchKernel(0x1234, (2, 3, 4), (32, 1, 1), 64, 0x77, slots(7, -1))
     assert seen == [[7, -1]]
+
+
+def test_tensor_maps_are_parameters_of_their_own(pretend: Any) -> None:
+    """128 bytes behind the words; the encoder is asked with a launch's numbers, once for equal ones."""
+    asked: list[tuple[int, ...]] = []
+
+    def encode(at: int, kind: int, ndim: int, address: int, sizes: Any, strides: Any, box: Any, *more: Any) -> int:
+        asked.append((kind, ndim, address, *sizes[:2], *strides[:1], *box[:2]))
+        ctypes.memset(at, 0x5A, 128)
+        return 0
+
+    def launch(function: int, *args: Any) -> int:
+        pointers = list(args[8])
+        assert [ctypes.c_int64.from_address(p).value for p in pointers[:3]] == [0x1000, 64, 128]
+        assert [ctypes.string_at(p, 128) for p in pointers[3:]] == [b"\x5a" * 128]
+        return 0
+
+    driver, _ = pretend(cuLaunchKernel=launch, cuTensorMapEncodeTiled=encode)
+    maps = TileMaps(driver, [TileMap("bfloat16", 2, 0, ((1,), 32), ((2,),), (64, 16))])
+    for _ in range(2):
+        words = maps.appended(slots(0x1000, 64, 128))
+        driver.cuLaunchKernel(1, (1, 1, 1), (32, 1, 1), 0, 0, words, 1)
+    assert asked == [(9, 2, 0x1000, 64, 32, 256, 64, 16)]
+
+
+def test_emulated_tensor_maps_are_refused_as_the_drivers_are() -> None:
+    good: dict[str, Any] = {
+        "kind": 6,
+        "address": 0x1000,
+        "sizes": (64, 8),
+        "strides": (128,),
+        "box": (64, 8),
+        "steps": (1, 1),
+        "swizzle": 3,
+    }
+    assert len(encoded(**good)) == 128
+    for change in (
+        {"address": 0x1008},
+        {"strides": (120,)},
+        {"box": (128, 8)},
+        {"box": (64, 300)},
+        {"sizes": (0, 8)},
+        {"kind": 99},
+    ):
+        with pytest.raises(CudaError, match="cuTensorMapEncodeTiled"):
+            encoded(**{**good, **change})
 
 
 def test_an_error_is_one_in_the_drivers_words(pretend: Any) -> None:

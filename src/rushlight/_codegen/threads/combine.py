@@ -14,10 +14,11 @@ from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL
 
+from .choose import PURE
 from .exchange import exchange
 from .form import Value
 from .layout import NONE, Layout, axis_bits, without_bits
-from .lower import HANDLERS, PURE, Lowering
+from .lower import HANDLERS, Lowering
 
 __all__: list[str] = []
 

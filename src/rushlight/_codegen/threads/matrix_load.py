@@ -53,7 +53,10 @@ class MatrixLoad(NamedTuple):
 
     def offsets(self, b: ThreadBuilder, swizzle: Swizzle) -> Value:
         """Byte offsets of the rows that a lane names, one for each load."""
-        at = lambda bit: 0 if bit < 0 else swizzle(1 << bit) * self.itemsize
+
+        def at(bit: int) -> int:
+            return 0 if bit < 0 else swizzle(1 << bit) * self.itemsize
+
         lanes = [at(bit) for bit in (*self.rows, *self.matrices)]
         lanes += [0] * (LANE_BITS - len(lanes))
         outer = Layout(self.layout.registers[self.word_bits + len(self.matrices) :], (), ())

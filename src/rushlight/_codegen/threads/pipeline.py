@@ -15,11 +15,11 @@ from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL, INT32
 
-from .choose import required
+from .choose import PURE, required
 from .exchange import Swizzle, access_width, best_swizzle, offsets
 from .form import Buffer, Registers, Value
 from .layout import Layout, after_permute, bits_of
-from .lower import HANDLERS, PURE, Lowering
+from .lower import HANDLERS, Lowering
 from .matrix_layouts import form_of, operand_layouts
 from .matrix_load import matrix_load_of
 

@@ -114,8 +114,9 @@ class ProductKernel:
             self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
         ]
         self.items = Batch(self.arguments, batch)
-        self.tiled = tile.depth * product.a.dtype.itemsize == 128 and self.wants_tiles(prologues)
-        self.left, self.right = self.declare_tiles() if self.tiled else self.declare_loads()
+        tiled = tile.depth * product.a.dtype.itemsize == 128 and self.wants_tiles(prologues)
+        self.tiles = self.declare_tiles() if tiled else None
+        self.loads = None if tiled else self.declare_loads()
         self.emit = epilogue.declare(self.arguments)
         self.prologues = [None if p is None else p.declare(self.arguments) for p in prologues]
 
@@ -191,11 +192,10 @@ class ProductKernel:
         place = self.place(b)
         rows, columns, depth = (self.arguments.term(b, n) for n in self.sizes)
         low, self.end = self._part(b, depth)
-        if not self.tiled:
-            left, right = (
-                loads.base(b, place.batch, outer)
-                for loads, outer in ((self.left, place.rows), (self.right, place.columns))
-            )
+        bases = []
+        if self.loads is not None:
+            outers = place.rows, place.columns
+            bases = [loads.base(b, place.batch, outer) for loads, outer in zip(self.loads, outers, strict=True)]
         row_mask = None if self.even[0] else (place.rows < rows)
         column_mask = None if self.even[1] else (place.columns < columns)
         real = product.sums.to_real()
@@ -204,10 +204,11 @@ class ProductKernel:
         zeros = [b.number(0, real, shape) for _ in range(count)]
 
         def turn(k: Term, *sums: Term) -> list[Term]:
-            if self.tiled:
-                return self._multiplied(b, *self._tiles(b, place.batch, k), sums)
-            x = self.loaded(b, self.left, left, k, row_mask, 0, place)
-            y = self.loaded(b, self.right, right, k, column_mask, 1, place)
+            if self.tiles is not None:
+                return self._multiplied(b, *self._tiles(b, self.tiles, place.batch, k), sums)
+            assert self.loads is not None
+            x = self.loaded(b, self.loads[0], bases[0], k, row_mask, 0, place)
+            y = self.loaded(b, self.loads[1], bases[1], k, column_mask, 1, place)
             return self._multiplied(b, x, y, sums)
 
         sums = b.loop(low, self.end, tile.depth, zeros, turn)
@@ -223,11 +224,13 @@ class ProductKernel:
         tiles = -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
         return Launch(self.build(), (tiles, self.splits), self.arguments.values)
 
-    def _tiles(self, b: TermBuilder, batch: tuple[Term, ...], k: Term) -> tuple[list[Term], list[Term]]:
+    def _tiles(
+        self, b: TermBuilder, tiles: tuple[TileLoads, TileLoads], batch: tuple[Term, ...], k: Term
+    ) -> tuple[list[Term], list[Term]]:
         """The tiles of both operands at a turn."""
-        (row, column), tile = self.corner, self.tile
-        left = self.left.load(b, (*batch, row, k), (tile.rows, tile.depth))
-        return [left], [self.right.load(b, (*batch, k, column), (tile.depth, tile.columns))]
+        (row, column), tile, (left, right) = self.corner, self.tile, tiles
+        x = left.load(b, (*batch, row, k), (tile.rows, tile.depth))
+        return [x], [right.load(b, (*batch, k, column), (tile.depth, tile.columns))]
 
     def _with_split(self, b: TermBuilder, batch: tuple[Term, ...]) -> tuple[Term, ...]:
         """Parts of the inner dim are a first dim of what is stored."""
@@ -261,7 +264,7 @@ class ProductKernel:
         p = self.product
         kinds = f"{p.a.dtype.abbr}_{p.b.dtype.abbr}_{p.sums.abbr}"
         return (
-            f"{'grouped_' if self.tiled else ''}product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
+            f"{'grouped_' if self.tiles else ''}product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
         )
 
 

@@ -133,7 +133,19 @@ def fits(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
     known = all(x.dtype.name in _TYPES for x in (a, b, out)) and sums in _COMPUTE
     target = _matrix(out)
     laid = target is not None and not target.turned and all(_matrix(x) is not None for x in (a, b))
+    if known and laid and a.dtype.kind == "f" and a.dtype.itemsize == 1 and not _fits_eight(a, b):
+        return False
     return known and laid and len(out.shape) <= 3 and numel(out.shape) > 0 and a.shape[-1] > 0
+
+
+def _fits_eight(a: Operand, b: Operand) -> bool:
+    """Floats of eight bits: both dense along k, sizes multiples of 16, not both of e5m2."""
+    sides = _matrix(a), _matrix(b)
+    assert sides[0] is not None
+    assert sides[1] is not None
+    dense = not sides[0].turned and sides[1].turned
+    even = all(n % 16 == 0 for n in (*a.shape[-2:], b.shape[-1], sides[0].lead, sides[1].lead))
+    return dense and even and "float8_e4m3fn" in (a.dtype.name, b.dtype.name)
 
 
 class LtProduct:
