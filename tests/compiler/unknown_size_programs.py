@@ -94,9 +94,15 @@ def added_numbers(torch: Any, x: Any) -> Any:
     return torch.ones(a + b), a + b
 
 
+def listed(torch: Any, x: Any) -> Any:
+    a, b, c = x.tolist()
+    torch._check_is_size(b)
+    return torch.ones(b), a + c, x * c
+
+
 UNKNOWN: dict[str, Callable[..., Any]] = {
     each.__name__: each for each in (
         nonzero, mask, masked_select, unique, a_size, two_masks, where_true, argwhere, repeat_interleave, checked_size, checked_number, checked_sum,
-        checked_with_a_message, asserted, added_numbers,
+        checked_with_a_message, asserted, added_numbers, listed,
     )
 }  # fmt: skip

@@ -230,6 +230,10 @@ class DocumentingTracer(Tracer):
             self.note(getattr(HOOKS.public, f"sym_{function.__name__}"), (item,), {}, found)
         return found
 
+    def captured(self, x: Tensor) -> bool:
+        """Whether an element of a tensor is a number of the program."""
+        return self.rec.captures_elements and self.rec.is_recorded(x)
+
     def note_number(self, result: Any) -> None:
         """Remember a number that has a node."""
         if isinstance(result, (ElementNumber, Undecided)):
@@ -388,8 +392,11 @@ class DocumentingTracer(Tracer):
         if isinstance(function, (type, types.BuiltinFunctionType)) and function in _ITERATING:
             args = [self.rows(x) if isinstance(x, Tensor) else x for x in map(self.real, args)]
         if function in (int, float) and len(args) == 1 and isinstance(x := self.real(args[0]), Tensor):
-            if self.rec.captures_elements and self.rec.is_recorded(x) and not kwargs:
+            if self.captured(x) and not kwargs:
                 return self._read(function, x)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, Tensor) and function.__name__ == "tolist" and owner.dim() == 1 and self.captured(owner):
+            return [self.call(self.load_item(owner, k).item, (), {}) for k in range(owner.shape[0])]
         if isinstance(function, types.BuiltinFunctionType) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
         before, outer = len(self.document.calls), self.bound
