@@ -7,7 +7,7 @@ from rushlight._backends.cpu.gemm.gemm_form import DEPTH, SUMS, WORDS, Form
 from rushlight._backends.cpu.gemm.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
-from rushlight._native import Type, extern, i64, load, memcpy, native, stack, store
+from rushlight._native import Type, extern, i64, load, memcpy, native, prefetch, stack, store
 from rushlight._native.function import NativeFunction
 
 __all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_transpose", "make_whole"]
@@ -100,6 +100,16 @@ def _make_begun(form: Form, pack: NativeFunction) -> NativeFunction:
     return begun
 
 
+LINE = 64  # bytes of a cache line
+
+
+@native("void(ptr, i64)", inline=True)
+def ahead(p, nbytes):
+    """Ask for the lines of some memory that is read soon."""
+    for i in range(0, nbytes, LINE):
+        prefetch(p + i)
+
+
 def make_macro(form: Form) -> NativeFunction:
     """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
     tile, before = form.tile, form.before
@@ -127,26 +137,34 @@ def make_macro(form: Form) -> NativeFunction:
                     x = x + load(number, c, i * c_row + j * c_col)
                 store(number, c, i * c_row + j * c_col, x)
 
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"at_{tile.kind}_{mr}x{nr}", inline=True)
+    def at(a, b, to, c_row, c_col, words, rows, columns, add):
+        """The tile of a panel of A and one of B."""
+        if c_col == 1 and rows >= mr and columns >= nr:
+            kernel(a, b, to, c_row, words, add)
+        else:
+            edge(a, b, to, c_row, c_col, words, min(i64(mr), rows), min(i64(nr), columns), add)
+
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}x{nr}")
     def macro(a, b, c, c_row, c_col, words, rows, columns, add):
-        for j in range(0, columns, nr):
-            panel = b + size * j * (words + before)
-            for i in range(0, rows, mr):
-                to = c + total * (i * c_row + j * c_col)
-                if c_col == 1 and rows - i >= mr and columns - j >= nr:
-                    kernel(a + size * i * words, panel, to, c_row, words, add)
-                else:
-                    edge(
-                        a + size * i * words,
-                        panel,
-                        to,
-                        c_row,
-                        c_col,
-                        words,
-                        min(i64(mr), rows - i),
-                        min(i64(nr), columns - j),
-                        add,
-                    )
+        a_step, b_step = size * mr * words, size * nr * (words + before)
+        tall, wide = (rows + mr - 1) // mr, (columns + nr - 1) // nr
+        if (
+            tall * mr > wide * nr
+        ):  # the larger operand is read once, and its next panel while the tiles of one are computed
+            some = (a_step // wide + LINE - 1) // LINE * LINE
+            for i in range(tall):
+                for j in range(wide):
+                    ahead(a + (i + 1) * a_step + j * some, min(some, (tall - 1 - i) * a_step - j * some))
+                    to = c + total * (i * mr * c_row + j * nr * c_col)
+                    at(a + i * a_step, b + j * b_step, to, c_row, c_col, words, rows - i * mr, columns - j * nr, add)
+        else:
+            some = (b_step // tall + LINE - 1) // LINE * LINE
+            for j in range(wide):
+                for i in range(tall):
+                    ahead(b + (j + 1) * b_step + i * some, min(some, (wide - 1 - j) * b_step - i * some))
+                    to = c + total * (i * mr * c_row + j * nr * c_col)
+                    at(a + i * a_step, b + j * b_step, to, c_row, c_col, words, rows - i * mr, columns - j * nr, add)
 
     return macro
 
