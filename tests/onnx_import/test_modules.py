@@ -181,6 +181,43 @@ def test_batch_norms_fold_into_convolutions() -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
 
+def _mobile(taps: int) -> Any:
+    """A pointwise, a depthwise and a pointwise convolution, then one of as many taps along each dim."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (12, 8, 1, 1), "d": (12, 1, 3, 3), "p": (8, 12, 1, 1), "q": (6, 8, taps, taps)}
+    weights = [numpy_helper.from_array(rng.normal(size=s).astype(np.float32), k) for k, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Conv", ["a", "d"], ["b"], group=12, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["b", "p"], ["c"]),
+        helper.make_node("Conv", ["c", "q"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [value("x", 1, [2, 8, 5, 6])], [value("y", 1, None)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+
+
+@pytest.mark.parametrize(("taps", "last"), [(1, True), (3, False)])
+def test_pointwise_models_run_channels_last(taps: int, last: bool) -> None:
+    model = _mobile(taps)
+    plain, fixed = torch.onnx.load(model), torch.onnx.load(model, trainable=False)
+    assert fixed._channels_last is last and plain._channels_last is False
+    x = torch.randn(2, 8, 5, 6)
+    wanted = plain(x)
+    for run in (fixed, torch.compile(fixed, fullgraph=True)):
+        found = run(x)
+        assert found.is_contiguous()
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_have_memory_that_nothing_else_writes_to() -> None:
+    """Products let weights stay packed only there."""
+    for trainable in (False, True):
+        module = torch.onnx.load(_mobile(3), trainable=trainable)
+        held = [*module.parameters(), *module.buffers()]
+        assert len(held) == 4 and all(x._storage.owner is None and x._lasting for x in held)
+
+
 def test_inputs_are_checked() -> None:
     module = torch.onnx.load(perceptron()[0])
     with pytest.raises(ValueError, match=r"input 'x' has the shape \(n, 4\) in the model, and \(2, 5\) was given"):

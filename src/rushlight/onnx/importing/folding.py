@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the convolution before it, for models whose initializers are constants.
+"""What constant initializers allow: batch normalisation folded into the convolution before it, and a choice of layout.
 
 Folded products round otherwise than the two nodes: results agree to about 1e-6 of the largest value.
 """
@@ -12,7 +12,9 @@ import rushlight as torch
 from rushlight.onnx.importing.graph import Graph, Step
 from rushlight.onnx.importing.values import tensor
 
-__all__ = ["fold_batch_norms"]
+__all__ = ["favours_channels_last", "fold_batch_norms"]
+
+FEW_CHANNELS = 4  # of images that a first convolution reads
 
 
 def fold_batch_norms(graph: Graph) -> int:
@@ -57,3 +59,21 @@ def _fold(graph: Graph, conv: Step, norm: Step) -> None:
     graph.constants[names[0]] = folded.to(weight.dtype)
     graph.constants[names[1]] = ((bias - mean) * factor + shift).to(weight.dtype)
     conv.rewire([conv.inputs[0], *names], norm.outputs[:1])
+
+
+def favours_channels_last(graph: Graph) -> bool:
+    """Whether all convolutions of images are pointwise, depthwise, or read few channels, as in MobileNets.
+
+    With channels last a pointwise convolution has its weight on the right of a product, whose columns are then channels:
+    they fill vectors whatever the size of the image.
+    """
+    convs = [step for step in graph.steps if step.op == "Conv" and not step.domain]
+    pointwise = 0
+    for step in convs:
+        if step.inputs[1] not in graph.constants:
+            return False
+        shape = tensor(graph.constants[step.inputs[1]]).shape
+        if len(shape) != 4 or shape[1] > FEW_CHANNELS and shape[2:] != (1, 1):
+            return False
+        pointwise += shape[1] > FEW_CHANNELS
+    return pointwise > len(convs) // 2

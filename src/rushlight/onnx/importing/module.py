@@ -8,7 +8,7 @@ from typing import Any
 import rushlight as torch
 from rushlight import nn
 from rushlight.onnx.importing.errors import InvalidModelError
-from rushlight.onnx.importing.folding import fold_batch_norms
+from rushlight.onnx.importing.folding import favours_channels_last, fold_batch_norms
 from rushlight.onnx.importing.graph import Graph, Model, dense
 from rushlight.onnx.importing.reading import Initializers, read_model
 from rushlight.onnx.importing.values import DTYPES, Host, from_numpy, tensor
@@ -87,8 +87,10 @@ class OnnxModule(nn.Module):
         names = [*self.input_names, *[name for name, _, _ in self._bindings], *self.defaulted]
         model = Model(opsets, proto.functions, initializers.value)
         self.graph = Graph(model, graph.node, list(dict.fromkeys(names)), self.output_names, constants=constants)
+        self._channels_last = False
         if not trainable:
             fold_batch_norms(self.graph)
+            self._channels_last = favours_channels_last(self.graph)
             self._keep(self.graph.constants)
 
     def _distribute(self, graph: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -122,10 +124,15 @@ class OnnxModule(nn.Module):
             del constants[name]
         for name, value in list(constants.items()):
             if isinstance(value, torch.Tensor):
-                self._bind(name, constants.pop(name), trained=False)
+                self._bind(name, constants.pop(name), trained=False, lasting=True)
 
-    def _bind(self, name: str, data: Any, trained: bool) -> None:
-        """Register a tensor under the file's name; parts between dots are modules, as in PyTorch's names."""
+    def _bind(self, name: str, data: Any, trained: bool, lasting: bool = False) -> None:
+        """Register a tensor under the file's name; parts between dots are modules, as in PyTorch's names.
+
+        It gets memory of its own: that of an array may be written to unseen, so nothing that a compiled program derives
+        from it would last.
+        """
+        data = data.clone()
         holder: nn.Module = self
         *path, key = name.split(".")
         if not key or "" in path:
@@ -145,6 +152,7 @@ class OnnxModule(nn.Module):
         if trained and data.dtype.itemsize > 1:
             holder.register_parameter(key, nn.Parameter(data))
         else:
+            data._lasting = lasting
             holder.register_buffer(key, data)
         self._bindings.append((name, holder, key))
 
@@ -169,7 +177,11 @@ class OnnxModule(nn.Module):
         for name in self.input_names:
             if name not in values:
                 raise TypeError(f"input {name!r} of the model is missing")
-        return self.graph.follow(values)
+        if not self._channels_last:
+            return self.graph.follow(values)
+        for name in self.input_names:
+            values[name] = _laid_out(values[name], torch.channels_last)
+        return [_laid_out(value, torch.contiguous_format) for value in self.graph.follow(values)]
 
     def _taken(self, name: str, value: Any) -> Any:
         """An argument as a value of the graph, checked against the type that the model declares."""
@@ -217,6 +229,13 @@ class OnnxModule(nn.Module):
         return "\n".join(
             lines + (steps if len(steps) <= 200 else [*steps[:100], f"... {len(steps) - 200} more ...", *steps[-100:]])
         )
+
+
+def _laid_out(value: Any, layout: Any) -> Any:
+    """An image with its channels where `layout` has them; another value as it is."""
+    if not isinstance(value, torch.Tensor) or value.ndim != 4:
+        return value
+    return value.contiguous(memory_format=layout)
 
 
 def _held(holder: Any, key: str) -> Any:
