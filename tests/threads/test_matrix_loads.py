@@ -10,6 +10,7 @@ from bench.cuda_group_kernels import tile_product
 from bench.cuda_kernels import FLAGSHIPS
 from tests.threads.twins import run_thread_kernel
 
+from rushlight._codegen.blocks import kernel_text
 from rushlight._codegen.threads import ThreadKernel, lower
 from rushlight._codegen.threads.form import Body, Buffer, Instruction, Registers, ThreadBuilder
 from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, INT64, UINT8, DType
@@ -44,6 +45,15 @@ def test_operands_along_rows_and_columns(orders: str) -> None:
     case = tile_product("k", (FLOAT16, FLOAT16, FLOAT32), (64, 64, 128), (64, 64, 64), 4, orders=orders)
     transposed = [load.attributes["transposed"] for load in loads(lower(case.kernel, "sm_80"))]
     assert transposed == [orders[0] == "m", orders[1] == "n"]
+
+
+def test_kernels_of_other_stages_are_other_kernels() -> None:
+    """Images are kept by a kernel's text: rings of other lengths must not be taken for each other."""
+    kernels = [
+        tile_product("k", (FLOAT16, FLOAT16, FLOAT32), (64, 64, 128), (64, 64, 64), 4, stages=n).kernel for n in (2, 3)
+    ]
+    assert lower(kernels[0]).shared < lower(kernels[1]).shared
+    assert kernel_text(kernels[0]) != kernel_text(kernels[1])
 
 
 def one_load(dtype: DType, matrices: int, transposed: bool, order: Any) -> ThreadKernel:

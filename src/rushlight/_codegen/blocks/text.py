@@ -28,7 +28,8 @@ class _Printer:
             self.names[param] = f"%{param.name or f'arg{i}'}"
             by = f" by {kernel.divisible[i]}" if i in kernel.divisible else ""
             params.append(f"{self.names[param]}: {param.type!r}{by}")
-        self.lines.append(f"kernel {kernel.name}({', '.join(params)}) warps {kernel.warps}")
+        stages = f" stages {kernel.stages}" if kernel.stages != 2 else ""
+        self.lines.append(f"kernel {kernel.name}({', '.join(params)}) warps {kernel.warps}{stages}")
         self.region(kernel.body, "  ", last=False)
         return self.lines
 
