@@ -25,11 +25,11 @@ else:
     ctypes = LazyModule("ctypes")
 
 __all__ = [
-    "BOUND_PLACES", "CELL_CONTENTS", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
+    "BOUND_PLACES", "CELL_CONTENTS", "CLASS_ORDER", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
     "DICTS_HAVE_VERSIONS", "VALUES_IN_OBJECTS", "dict_place", "member_offset", "supported", "word_at",
 ]  # fmt: skip
 
-TRIED = ((3, 11), (3, 12), (3, 13))
+TRIED = ((3, 11), (3, 12), (3, 13), (3, 14))
 """Versions of CPython on which the looks below and the tests of guards ran."""
 DICTS_HAVE_VERSIONS = sys.version_info < (3, 12)
 VALUES_IN_OBJECTS = sys.version_info >= (3, 13)
@@ -45,6 +45,7 @@ DICT_VERSION, DICT_KEYS, DICT_VALUES, ORDERED_STATE = (
 )  # ORDERED_STATE: a count that grows with each change of an OrderedDict's order
 KEYS_KIND = 10  # a byte of a dict's keys: 0 where they are not all texts
 CELL_CONTENTS = 16
+CLASS_ORDER = 344  # the `__mro__` of a class
 FUNCTION_PLACES = {"__globals__": 16, "__code__": 48, "__defaults__": 56, "__kwdefaults__": 64, "__closure__": 72}
 BOUND_PLACES: dict[type, dict[str, int]] = {
     types.MethodType: {"__func__": 16, "__self__": 24}, types.BuiltinFunctionType: {"__self__": 24},
@@ -210,6 +211,10 @@ class _Bound:
         pass
 
 
+def _orders_of_classes_lie() -> bool:
+    return all(word_at(id(kind) + CLASS_ORDER) == id(kind.__mro__) for kind in (_Bound, bool))
+
+
 def _containers_lie() -> bool:
     a, b = object(), object()
     listed, chosen = [a, b], {a, b}
@@ -220,4 +225,13 @@ def _containers_lie() -> bool:
     )
 
 
-_LOOKS = (_dicts_lie, _versions_lie, _orders_lie, _instances_lie, _functions_lie, _methods_lie, _containers_lie)
+_LOOKS = (
+    _dicts_lie,
+    _versions_lie,
+    _orders_lie,
+    _instances_lie,
+    _functions_lie,
+    _methods_lie,
+    _orders_of_classes_lie,
+    _containers_lie,
+)

@@ -8,6 +8,7 @@ Everything else ends the trace.
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import importlib
@@ -170,6 +171,12 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     ):
         return _builtin(tracer, function, args, kwargs)
     return _instance(tracer, function, args, kwargs)
+
+
+@functools.cache
+def autograd_functions() -> Any:
+    """The file about `autograd.Function`, which calls this one."""
+    return importlib.import_module("rushlight._capture.trace.autograd_functions")
 
 
 @functools.cache
@@ -412,6 +419,8 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
             classes.open_cells(tracer, x)
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
+    if function is Function.apply.__func__:  # type: ignore[attr-defined]
+        autograd_functions().guard_function(tracer, args[0])
     if function is zero_gradients:
         given[0] = list(given[0])
         _guard_gradients(tracer, given[0])
@@ -496,6 +505,13 @@ class Followed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.tracer.nested(self.function, args, kwargs)
+
+
+def followed(tracer: Tracer, function: Any) -> Any:
+    """What native code calls in the place of a function: one of a user is followed while the trace goes on."""
+    held = function.__func__ if isinstance(function, types.MethodType) else function
+    follows = tracer.is_users(held) and tracer.settings.backend is None and not tracer.closed
+    return Followed(tracer, function) if follows else function
 
 
 # ***** classes *****
@@ -845,7 +861,20 @@ def _isinstance(tracer: Tracer, value: Any, kinds: Any) -> bool:
         return issubclass(value.kind, kinds)
     if is_traced_array(value):
         return issubclass(_array_type(value), kinds)
+    if type(kinds) is tuple:
+        return any(_isinstance(tracer, value, kind) for kind in kinds)
+    if isinstance(kinds, type) and (method := tracer.method_of(kinds, "__instancecheck__")) is not None:
+        return tracer.truth(tracer.nested(method, (value,)))
+    _guard_registration(tracer, type(value), kinds)
     return isinstance(value, kinds)
+
+
+def _guard_registration(tracer: Tracer, kind: type, abstract: Any) -> None:
+    """Guard whether a user's class counts as one of an abstract class: it may be registered later."""
+    if isinstance(abstract, abc.ABCMeta) and tracer.is_users_class(abstract) and in_python(kind):
+        name = tracer.constants.name
+        found = issubclass(kind, abstract)
+        tracer.reads.check(tracer.reads.constant(abstract), f"{name(issubclass)}({name(kind)}, {{}}) is {found}")
 
 
 def _array_type(array: Any) -> Any:
@@ -945,6 +974,12 @@ def _callable(tracer: Tracer, obj: Any) -> bool:
 
 
 def _issubclass(tracer: Tracer, kind: Any, kinds: Any) -> bool:
+    if type(kinds) is tuple:
+        return any(_issubclass(tracer, kind, each) for each in kinds)
+    if isinstance(kinds, type) and (method := tracer.method_of(kinds, "__subclasscheck__")) is not None:
+        return tracer.truth(tracer.nested(method, (kind,)))
+    if isinstance(kind, type):
+        _guard_registration(tracer, kind, kinds)
     return issubclass(kind, kinds)
 
 

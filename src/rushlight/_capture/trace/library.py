@@ -15,6 +15,7 @@ import logging
 import os
 import os.path
 import re
+import sys
 import types
 import warnings
 from collections import OrderedDict, defaultdict, deque
@@ -60,7 +61,15 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         return tracer.native(function, *args, **kwargs)  # made by the trace, which it calls back
     tracer.unkept = "it holds the result of a memoized function"
     found = tracer.outside_of_trace(function, *args, **kwargs)
+    if (getattr(function, "__module__", None) or "").partition(".")[0] not in _WITHOUT_STATE:
+        name = tracer.constants.name  # its memory may be cleared
+        given = ", ".join([*map(name, args), *[f"{key}={name(x)}" for key, x in kwargs.items()]])
+        same = f"== {name(found)}" if is_plain(found) and found == found else f"is {name(found)}"
+        tracer.reads.check(tracer.constant_source(function), f"{{}}({given}) {same}")
     return found if is_plain(found) else tracer.wrap_constant(found)
+
+
+_WITHOUT_STATE = sys.stdlib_module_names | {"rushlight"}  # modules whose functions give the same at every time
 
 
 def memo(tracer: Tracer, function: Any, *args: Any, **kwargs: Any) -> Any:

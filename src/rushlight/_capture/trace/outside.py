@@ -31,6 +31,7 @@ from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass, has_override
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 
@@ -44,6 +45,7 @@ __all__ = [
     "grad_condition",
     "autograd_facts",
     "has_end",
+    "has_users_metaclass",
     "is_getter",
     "is_suspended",
     "is_plain",
@@ -89,6 +91,8 @@ def is_getter(value: Any) -> bool:
 def is_native_kind(kind: type) -> bool:
     """Whether objects of a class hold what only native code can read: an array, a file, a lock."""
     for each in kind.__mro__:
+        if each in (bytearray, memoryview):
+            return True
         if each is object or each in CONTAINERS or each in _PLAIN or each.__module__ == "builtins":
             continue
         if not in_python(each):
@@ -98,6 +102,13 @@ def is_native_kind(kind: type) -> bool:
         if any(isinstance(x, native) and name not in ("__dict__", "__weakref__") for name, x in own.items()):
             return True
     return False
+
+
+def has_users_metaclass(kind: type) -> bool:
+    """Whether operations on a class may run a user's Python code."""
+    meta = type(kind)
+    root = (getattr(meta, "__module__", "") or "").partition(".")[0]
+    return meta is not type and root != "rushlight" and root not in sys.stdlib_module_names
 
 
 def is_suspended(value: Any) -> bool:
@@ -132,6 +143,12 @@ def autograd_facts(x: Tensor) -> int:
     if meta is None:
         return 0
     return (bool(meta.hooks) + 2 * bool(meta.post_hooks) if x._rg else 0) + 4 * meta.inference
+
+
+def _flags(x: Tensor) -> tuple[bool, bool]:
+    """Whether a tensor requires a gradient and is a leaf, asked of no override of its class."""
+    with DisableTorchFunctionSubclass():
+        return x.requires_grad, x.is_leaf
 
 
 class Lazy:
@@ -431,10 +448,15 @@ class Outside:
         constants, place = self.reads.constants, str(source)
         facts = wrappers.facts(value)
         layout = self.varying.layout(value, place, source) if varies and facts is None else value._spec
+        with DisableTorchFunctionSubclass():
+            flags = f"{{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}"
+        if has_override((value,), {}) and (
+            type_attribute(type(value), "__torch_function__") is not type_attribute(Tensor, "__torch_function__")
+        ):  # whoever asks for its flags runs a user's code
+            flags = f"{constants.name(_flags)}({{}}) == {_flags(value)}"
         self.reads.check(
             source,
-            f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(layout)}"
-            f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}"
+            f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(layout)} and {flags}"
             f" and {constants.name(autograd_facts)}({{}}) == {autograd_facts(value)}",
         )
         if facts is None:

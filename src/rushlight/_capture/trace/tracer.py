@@ -35,6 +35,7 @@ from rushlight._capture.trace.outside import (
     Lazy,
     Outside,
     grad_condition,
+    has_users_metaclass,
     is_plain,
     is_traced_array,
     type_attribute,
@@ -90,6 +91,7 @@ class Tracer(Undocumented, Operations):
         self.outside.spread = functools.partial(process_groups.depends, self)
         self.outside.followed = functools.partial(calls.Followed, self)
         self.outside.behind, rec.wrapped = rec.inputs_behind, self.outside.wrappers
+        self.follow = functools.partial(calls.followed, self)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
         rec.captures_elements = settings.numbers and HOOKS.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
@@ -190,6 +192,7 @@ class Tracer(Undocumented, Operations):
         if self.outside.opaque or self.outside.unread:
             self.check_read(args)
         listens = self.listening.go_on()
+        before, STATE.follow = STATE.follow, self.follow
         try:
             return self.noted(function(*args, **kwargs))
         except DataDependentError as error:
@@ -210,6 +213,7 @@ class Tracer(Undocumented, Operations):
                 raise Break(f"{type(error).__name__}: {error}", kind="sizes") from None
             raise
         finally:
+            STATE.follow = before
             if listens:
                 self.listening.pause()
 
@@ -307,7 +311,7 @@ class Tracer(Undocumented, Operations):
 
     def method_of(self, value: Any, name: str) -> Any:
         """A special method of a user's class that is written in Python, bound; None where there is none."""
-        if not self.is_user_object(value):
+        if not (has_users_metaclass(value) if isinstance(value, type) else self.is_user_object(value)):
             return None
         found = type_attribute(type(value), name)
         self.guard_names(type(value))
@@ -330,6 +334,8 @@ class Tracer(Undocumented, Operations):
         if not self.is_internal_space(space):
             self.reads.check(self.reads.constant(space), f"{name!r} not in {{}}")
         found = super().load_global(frame, name)
+        if not self.is_internal_space(space):
+            self.reads.check(self.reads.constant(frame.builtins), f"{{}}.get({name!r}) is {self.constants.name(found)}")
         return found if is_plain(found) else self.wrap_constant(found)
 
     def is_internal_space(self, space: dict[str, Any]) -> bool:
@@ -463,6 +469,8 @@ class Tracer(Undocumented, Operations):
                 return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
             if name == "grad":
                 self.reads.check(source, grad_condition(real))
+            elif name == "_base" and real._base is not None:
+                raise Break("asks what a tensor from outside is a view of")
             elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
                 self.reads.check(source, f"{name!r} not in {{}}.__dict__")
         found = type_attribute(type(obj), name)
@@ -549,6 +557,7 @@ class Tracer(Undocumented, Operations):
             if self.is_users_class(each):
                 names = self.constants.name([*each.__dict__])
                 self.reads.check(self.reads.constant(each), f"[*{{}}.__dict__] == {names}")
+                self.reads.check(self.reads.constant(each), f"{{}}.__mro__ is {self.constants.name(each.__mro__)}")
 
     def super_attribute(self, obj: Any, name: str) -> Any:
         start, owner = obj.__thisclass__, obj.__self__
@@ -790,7 +799,7 @@ class Tracer(Undocumented, Operations):
             if index == "params":
                 return operator.getitem(obj, index)
             raise Break("reads what a scheduler has changed in the same trace")
-        if isinstance(obj, type):
+        if isinstance(obj, type) and not has_users_metaclass(obj):
             return self.native(operator.getitem, obj, index)
         if type(obj).__module__ == "typing" and isinstance(index, type):  # `List[Tensor]`
             return self.wrap_constant(self.outside_of_trace(operator.getitem, obj, index))
@@ -1061,6 +1070,17 @@ class Tracer(Undocumented, Operations):
 
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return calls.call(self, function, tuple(args), kwargs)
+
+    def special_method(self, obj: Any, name: str) -> Any:
+        obj = self.real(obj)
+        kind = type(obj)
+        raw = type_attribute(kind, name)
+        if raw is ABSENT:
+            return None
+        self.guard_class(kind, name, raw)
+        self.adopt(raw)
+        bind = getattr(type(raw), "__get__", None)
+        return raw if bind is None else bind(raw, obj, kind)
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         manager = self.real(manager)

@@ -11,7 +11,7 @@ from rushlight._base.errors import user_frame
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.core.hooks import OPS, bump, last_change
-from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS
+from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS, followed
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes
 from rushlight._engine.indexing.inplace import check_writable, rebase
 from rushlight._engine.indexing.view import link_view
@@ -251,12 +251,12 @@ class FunctionNode(FunctionBase):
         """Call the Function's `backward` with gradients, or with one list of them if the Function asks for that."""
         cls = self._cls
         if cls.vjp is Function.vjp:
-            return cls.backward(self, *grads)
+            return followed(cls.backward)(self, *grads)
         if cls.backward is not Function.backward:
             raise RuntimeError(
                 "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them."
             )
-        return cls.vjp(self, *grads)
+        return followed(cls.vjp)(self, *grads)
 
     def apply_jvp(self, *tangents: Any) -> Any:
         """The Function's `jvp`: tangents of the outputs."""
@@ -416,10 +416,10 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         STATE.word = word & ~GRAD
         try:
             if separate:
-                output = cls.forward(*args)
-                cls.setup_context(node, args, output)
+                output = followed(cls.forward)(*args)
+                followed(cls.setup_context)(node, args, output)
             else:
-                output = cls.forward(node, *args[: len(args) - len(named)], **named)
+                output = followed(cls.forward)(node, *args[: len(args) - len(named)], **named)
         finally:
             STATE.word = word
         outputs = output if isinstance(output, tuple) else (output,)

@@ -21,6 +21,7 @@ __all__ = [
     "GRAD",
     "INFERENCE",
     "beside",
+    "followed",
     "inherit",
     "LEARNING",
     "OBSERVED",
@@ -79,6 +80,7 @@ class _State(threading.local):
         self.told_to_change = 0  # how many `out=` are being written
         self.recording: Any = None  # who writes the calls of this thread down
         self.observers: tuple[Any, ...] = ()  # who is told of calls
+        self.follow: Callable[[Any], Any] | None = None  # what a trace calls in the place of a user's function
         # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many
         # regions are open.
         self.casts: dict[str, bool] = {}
@@ -88,6 +90,11 @@ class _State(threading.local):
 
 
 STATE = _State()
+
+
+def followed(function: Any) -> Any:
+    """A user's function that the engine is about to call; in a trace, what follows it."""
+    return function if STATE.follow is None else STATE.follow(function)
 
 
 def in_thread(function: Callable[..., Any], *args: Any) -> Any:

@@ -12,7 +12,7 @@ from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import require
 from rushlight._base.pytree import tree_map
 from rushlight._engine.core.hooks import HOOKS
-from rushlight._engine.core.state import FUNCTION_MODE, STATE
+from rushlight._engine.core.state import FUNCTION_MODE, STATE, followed
 from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, plain_classes
 from rushlight._engine.kinds.kinds import Kind, ask_kinds
 
@@ -178,7 +178,7 @@ def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, 
     types = tuple(type(v) for v in found)
     args, kwargs = as_shown(function, args, kwargs)
     for value in found:
-        made = type(value).__torch_function__(function, types, args, dict(kwargs))
+        made = followed(type(value).__torch_function__)(function, types, args, dict(kwargs))
         if made is not NotImplemented:
             return made
     raise TypeError(

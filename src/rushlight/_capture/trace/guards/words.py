@@ -34,6 +34,7 @@ from rushlight._host.guard_native import GUARD_HEADER, GUARD_OPS
 from rushlight._native.mutable_objects import (
     BOUND_PLACES,
     CELL_CONTENTS,
+    CLASS_ORDER,
     CONTAINER_SIZE,
     DICT_VERSION,
     DICTS_HAVE_VERSIONS,
@@ -520,6 +521,8 @@ class Notes:
         if name == "__dict__":
             return self._dict_of(base)
         if isinstance(value, type):
+            if name == "__mro__":
+                return self._follow(base, CLASS_ORDER, value.__mro__)
             return self._class_attribute(base, name)
         self._typed(base)
         if kind is types.FunctionType and name in FUNCTION_PLACES:

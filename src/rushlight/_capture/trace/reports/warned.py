@@ -76,7 +76,7 @@ def may_be_error(category: type[Warning]) -> bool:
 def _warn_here(space: dict[str, Any], filename: str, line: int, message: str, category: type[Warning]) -> None:
     """Warn as a line of the program."""
     registry = space.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, filename, line, space.get("__name__", "<unknown>"), registry, space)
+    warnings.warn_explicit(message, category, filename, line, space.get("__name__", "<unknown>"), registry)
 
 
 def _warn_above(level: int, message: str, category: type[Warning]) -> None:

@@ -162,6 +162,8 @@ _MADE = frozenset((int, float, complex, str, bytes, tuple, frozenset, slice))
 
 def _said(value: Any) -> str:
     """What an object is known by beside its place."""
+    if type(value) is tuple and value and all(isinstance(each, type) for each in value):  # an order of classes
+        return " ".join(map(content, value))
     return f"= {json.dumps(packed_plain(value))}" if type(value) in _MADE else content(value)
 
 
@@ -308,6 +310,7 @@ class Namer:
             elif isinstance(value, property):
                 add(value.fget, name, ".fget")
             elif isinstance(value, type):
+                add(value.__mro__, name, ".__mro__")
                 for k, each in enumerate(value.__mro__):
                     add(each, name, f".__mro__[{k}]")
         return found
