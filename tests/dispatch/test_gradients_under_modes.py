@@ -99,3 +99,18 @@ def test_wrappers_go_through_compiled_functions(wrap: Any) -> None:
     assert isinstance(out, Both) and torch.equal(out.b, torch.full((3,), 6.0).sin())
     out.sum().backward()
     assert isinstance(x.grad, Both) and torch.allclose(x.grad.a, 3 * torch.full((3,), 3.0).cos())
+
+
+class Forward(BaseTorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_gradient_that_a_hook_keeps_has_memory_of_its_own() -> None:
+    x, kept = torch.ones(3, requires_grad=True), list[T]()
+    x.register_hook(lambda grad: kept.append(grad))
+    with Forward():
+        (x * 2).sum().backward()
+    assert x.grad is not None
+    x.grad.zero_()
+    assert kept[0].tolist() == [2.0, 2.0, 2.0]

@@ -9,6 +9,7 @@ from rushlight._base.importing import import_whole
 from rushlight._base.lazy import LazyModule, lazy_files, lazy_names, numpy, require
 from rushlight._base.naming import no_name
 from rushlight._base.pytree import NODES, tree_flatten, tree_map, tree_unflatten
+from rushlight._base.references import BY_VARIABLE
 from rushlight._base.tracebacks import shorten
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "tree_flatten",
     "tree_map",
     "tree_unflatten",
-    # Processes.
+    # Processes, and CPython.
     "free_after_fork",  # a lock that a forked process finds open
+    "BY_VARIABLE",  # references that `sys.getrefcount` counts for a variable
 ]

@@ -179,8 +179,9 @@ def _warn(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs:
     at = it.frames[-max(level, 1)]
     registry = at.globals.setdefault("__warningregistry__", {})
     module = at.globals.get("__name__") or "<string>"
+    # Without the module's globals, as CPython does: asked for a line of the source, 3.12 fails where there is no loader.
     warnings.warn_explicit(
-        message, category, at.code.co_filename, at.line, module, registry, at.globals, given.get("source")
+        message, category, at.code.co_filename, at.line, module, registry, source=given.get("source")
     )
     frame.stack.append(None)
     return True

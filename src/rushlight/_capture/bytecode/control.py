@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.generators import Generator
 from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again
-from rushlight._capture.bytecode.operations import Enter, special
+from rushlight._capture.bytecode.operations import Enter
 
 # ***** jumps *****
 
@@ -277,9 +277,9 @@ def before_with(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 def load_special(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace a context manager by a method, bound, and the mark of a call without `self`."""
-    manager = frame.stack.pop()
+    manager = it.operations.real(frame.stack.pop())
     name = ("__enter__", "__exit__", "__aenter__", "__aexit__")[arg]
-    method = special(manager, name)
+    method = it.operations.special_method(manager, name)
     if method is None:
         raise TypeError(_no_manager(type(manager), name, arg > 1))
     frame.stack += (method, NULL)

@@ -268,10 +268,14 @@ class Operations:
         """
         return True
 
+    def special_method(self, obj: Any, name: str) -> Any:
+        """A method looked up on the type of an object, bound; None where there is none."""
+        return special(obj, name)
+
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         """What `with manager` calls: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""
         text = f"'{type(manager).__name__}' object does not support the context manager protocol"
-        enter, leave = special(manager, "__enter__"), special(manager, "__exit__")
+        enter, leave = self.special_method(manager, "__enter__"), self.special_method(manager, "__exit__")
         if enter is None:
             raise TypeError(text)
         if leave is None:
@@ -283,7 +287,7 @@ class Operations:
         `Enter`).
         """
         text = f"'{type(manager).__name__}' object does not support the asynchronous context manager protocol"
-        enter, leave = special(manager, "__aenter__"), special(manager, "__aexit__")
+        enter, leave = self.special_method(manager, "__aenter__"), self.special_method(manager, "__aexit__")
         if enter is None:
             raise TypeError(text)
         if leave is None:

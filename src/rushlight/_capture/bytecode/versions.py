@@ -13,7 +13,7 @@ __all__ = ["COMPILED", "TESTED", "interpreted", "is_jump", "opcode_names", "supp
 
 TESTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 """Versions on which the tests of every opcode ran."""
-COMPILED = ((3, 11), (3, 12), (3, 13))
+COMPILED = ((3, 11), (3, 12), (3, 13), (3, 14))
 """Versions on which the tests of compiled functions ran, too."""
 
 Entry = tuple[Callable[..., None], Callable[..., Any] | None]

@@ -11,6 +11,7 @@ from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
 
+from rushlight._base.references import BY_VARIABLE
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.tensor import Tensor
 
@@ -44,12 +45,12 @@ def release(inputs: Sequence[Tensor], replaced: Sequence[tuple[int, int]]) -> No
             old._storage = MEMORY.alloc(0)  # the tensor itself goes when the call ends
 
 
-_HELD = 3  # by `inputs`, by a variable here, and while they are counted
+_HELD = 1 + BY_VARIABLE  # by `inputs` (or a slot), and by a variable here
 
 
 def _is_alone(x: Tensor) -> bool:
     """Whether a tensor's memory is the pool's, and shown by nothing else."""
     storage = x._storage
-    if getrefcount(storage) > 3 or getweakrefcount(x) or type(x) is not Tensor:
+    if getrefcount(storage) > _HELD or getweakrefcount(x) or type(x) is not Tensor:
         return False
     return storage.owner is None and not storage.lent and storage.born >= 0 and x._autograd_meta is None

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.references import BY_VARIABLE
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, meta_of
@@ -39,9 +40,7 @@ def families(x: Tensor) -> list[list[Tensor]]:
     """
     found = [relatives(x)]
     storage = x._storage
-    if (
-        storage is not None and sys.getrefcount(storage) > len(found[0]) + 2
-    ):  # two: the name above, and the argument of the count
+    if storage is not None and sys.getrefcount(storage) > len(found[0]) + BY_VARIABLE:
         known = {id(member) for member in found[0]}
         for other in gc.get_referrers(storage):
             if isinstance(other, Tensor) and other._storage is storage and id(other) not in known:

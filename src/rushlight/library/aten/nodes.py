@@ -8,7 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.autograd import Node, Packed, add_view, check_writable, edge_of, meta_of, packed, rebase
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import BY_VARIABLE, LazyModule
 from rushlight._interface.tensors import GRAD, SAVED_HOOKS, STATE, is_dense
 from rushlight.library.aten import derivatives
 from rushlight.library.aten.calls import bound, redispatch
@@ -359,7 +359,7 @@ def own(leaf: Any, grad: Any) -> Any:
     return redispatch(aten.copy_.default, (made, grad), {})
 
 
-_SHARED = 6
+_SHARED = 6 if BY_VARIABLE == 2 else 1  # from CPython 3.14 on the calls borrow it
 
 
 def _same_layout(given: Any, spec: Any) -> bool:

@@ -1,0 +1,17 @@
+"""What `sys.getrefcount` says of an object that nothing but a variable holds: 2, and 1 from CPython 3.14 on, where a variable
+lends its reference to a call.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["BY_VARIABLE"]
+
+
+def _of_a_variable() -> int:
+    value = object()
+    return sys.getrefcount(value)
+
+
+BY_VARIABLE = _of_a_variable()
