@@ -33,7 +33,7 @@ def guard_function(tracer: Tracer, kind: type[Function]) -> None:
     for name in _METHODS:
         raw = type_attribute(kind, name)
         held = getattr(raw, "__func__", raw)
-        if isinstance(held, types.FunctionType) and not calls.is_leaf(held):
+        if isinstance(held, types.FunctionType) and calls.is_foreign(held):
             tracer.guard_class(kind, name, raw)
             if name in ("backward", "vjp"):
                 _guard_reads(tracer, held, set())

@@ -60,7 +60,18 @@ if TYPE_CHECKING:
 from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = ["PACKAGE", "Followed", "call", "entry", "is_leaf", "is_module_getattr", "length", "note_closure"]
+__all__ = [
+    "PACKAGE",
+    "Followed",
+    "call",
+    "entry",
+    "followed",
+    "is_foreign",
+    "is_leaf",
+    "is_module_getattr",
+    "length",
+    "note_closure",
+]
 
 PACKAGE = __name__.partition(".")[0]
 # Of the standard library, what is followed although it is not the user's.
@@ -510,8 +521,8 @@ class Followed:
 def followed(tracer: Tracer, function: Any) -> Any:
     """What native code calls in the place of a function: one of a user is followed while the trace goes on."""
     held = function.__func__ if isinstance(function, types.MethodType) else function
-    follows = tracer.is_users(held) and tracer.settings.backend is None and not tracer.closed
-    return Followed(tracer, function) if follows else function
+    users = isinstance(held, types.FunctionType) and is_foreign(held)
+    return Followed(tracer, function) if users and tracer.settings.backend is None and not tracer.closed else function
 
 
 # ***** classes *****
