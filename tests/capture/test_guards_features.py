@@ -148,7 +148,7 @@ def classes_made_inside() -> Pair:
     box = Box(Base)
 
     def go(x):
-        class Inner(box.v):  # type: ignore[misc, name-defined]
+        class Inner(box.v):
             mine = box.v.by + 1
 
             def go(self, x):
@@ -224,7 +224,7 @@ def metaclasses() -> Pair:
     class A(metaclass=Meta):
         pass
 
-    return lambda x: (x * A().w, len(A)), lambda n: setattr(Meta, "by", n)
+    return lambda x: (x * A().w, len(A)), lambda n: setattr(Meta, "by", n)  # type: ignore[attr-defined]
 
 
 @case
@@ -261,11 +261,11 @@ def properties_that_are_replaced() -> Pair:
 
     def change(n: int) -> None:
         if n == 2:
-            A.w = property(lambda self: self.v * 10)  # type: ignore[assignment]
+            A.w = property(lambda self: self.v * 10)
         if n == 3:
-            A.make = classmethod(lambda cls, n: cls(n * 10))  # type: ignore[assignment]
+            A.make = classmethod(lambda cls, n: cls(n * 10))
         if n == 4:
-            A.clip = staticmethod(lambda n: -n)  # type: ignore[assignment]
+            A.clip = staticmethod(lambda n: -n)
 
     return lambda x: x * a.w + A.make(3).v + a.clip(4), change
 
@@ -393,7 +393,7 @@ def casts() -> Pair:
     box = Box(torch.bfloat16)
 
     def go(x):
-        with torch.autocast("cpu", dtype=box.v, enabled=box.on):  # type: ignore[attr-defined]
+        with torch.autocast("cpu", dtype=box.v, enabled=box.on):
             return (x.expand(2, 2) @ x.expand(2, 2)).dtype
 
     def change(n: int) -> None:
@@ -451,7 +451,7 @@ def loops() -> Pair:
     def go(x):
         y = x
         for i in range(box.v):
-            if i == box.stop:  # type: ignore[attr-defined]
+            if i == box.stop:
                 break
             y = y * 2
         else:
@@ -665,9 +665,9 @@ def backward_functions_that_are_replaced() -> Pair:
 
     def change(n: int) -> None:
         if n == 2:
-            Scaled.backward = staticmethod(lambda ctx, grad: grad * 5)  # type: ignore[assignment]
+            Scaled.backward = staticmethod(lambda ctx, grad: grad * 5)  # type: ignore[method-assign]
         if n == 3:
-            Scaled.forward = staticmethod(lambda ctx, x: x * 7)  # type: ignore[assignment]
+            Scaled.forward = staticmethod(lambda ctx, x: x * 7)  # type: ignore[method-assign]
 
     def go(x):
         x = x.requires_grad_()
@@ -788,7 +788,7 @@ def attributes_of_a_tensor() -> Pair:
 
     def change(n: int) -> None:
         if n == 2:
-            held.mark = 2
+            held.mark = 2  # type: ignore[attr-defined]
         if n == 3:
             held.requires_grad_()
         if n == 4:
@@ -846,7 +846,8 @@ def threads_and_contexts() -> Pair:
     local.v = 1
 
     def change(n: int) -> None:
-        variable.set(n), setattr(local, "v", n)
+        variable.set(n)
+        local.v = n
 
     return lambda x: x * variable.get() + local.v, change
 
@@ -931,8 +932,8 @@ def receivers_of_side_effects() -> Pair:
     def go(x):
         box.v.append(len(box.v))
         space[f"k{len(space)}"] = box.v
-        box.w = x.sum()  # type: ignore[attr-defined]
-        return [len(v) for v in space.values()], box.w  # type: ignore[attr-defined]
+        box.w = x.sum()
+        return [len(v) for v in space.values()], box.w
 
     return go, lambda n: setattr(box, "v", [0] * n) if n != 3 else None
 

@@ -1084,15 +1084,10 @@ class Tracer(Undocumented, Operations):
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         manager = self.real(manager)
-        kind = type(manager)
-        enter, leave = type_attribute(kind, "__enter__"), type_attribute(kind, "__exit__")
-        if enter is ABSENT or leave is ABSENT:
-            raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol")
-        for special, raw in (("__enter__", enter), ("__exit__", leave)):
-            self.guard_class(kind, special, raw)
-            self.adopt(raw)
-        bound = leave.__get__(manager, kind)
-        return bound, self.call(enter.__get__(manager, kind), (), {})
+        enter, leave = self.special_method(manager, "__enter__"), self.special_method(manager, "__exit__")
+        if enter is None or leave is None:
+            raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol")
+        return leave, self.call(enter, (), {})
 
     # ***** making things *****
 

@@ -437,7 +437,7 @@ def _note_size(tracer: Tracer, rec: Recording, left: Sequence[Any]) -> None:
     """Note what a trace wrote down and leaves behind."""
     tracer.recorded, tracer.only_reads = len(rec.log), all(type(entry) is Read for entry in rec.log)
     in_place = any(type(entry) is Call and not entry.fresh for entry in rec.log)
-    wants = any(isinstance(x, Tensor) and x.requires_grad for x in left)
+    wants = any(isinstance(x, Tensor) and x._rg for x in left)
     tracer.leaves_traces = in_place or bool(rec.changed()) or wants
 
 
@@ -635,7 +635,7 @@ def _assemble(
     if floats:
         body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
     left = [*rebuild.outputs, *tracer.rec.changed()]
-    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x.requires_grad for x in left):
+    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x._rg for x in left):
         body.append(f"    {tracer.constants.name(STATE)}.word |= {GRAD}")  # the trace has left `no_grad`
         if not any(".word = " in line for line in rebuild.lines):
             rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
