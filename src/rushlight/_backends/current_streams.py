@@ -16,6 +16,8 @@ __all__ = ["CURRENT_STREAMS", "tell"]
 class CurrentStreams(threading.local):
     """`by_device` holds the streams that are not default ones; `side` is the same as a tuple, made anew by a change."""
 
+    ever = False  # whether some thread has chosen one
+
     def __init__(self) -> None:
         self.by_device: dict[Device, StreamHandle] = {}
         self.side: tuple[StreamHandle, ...] = ()
@@ -28,6 +30,7 @@ class CurrentStreams(threading.local):
         else:
             chosen[stream.device] = stream
         self.by_device, self.side = chosen, tuple(chosen.values())
+        CurrentStreams.ever = CurrentStreams.ever or not default
         self.announce()
 
     def announce(self) -> None:

@@ -13,11 +13,11 @@ from itertools import count
 from threading import RLock
 from typing import Any
 
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, split_edge
-from rushlight._engine.autograd.streams import TaskStreams, streams_of
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
 from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, meta_of, plain_classes
@@ -28,6 +28,7 @@ from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
 anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
+of_forward: Any = LazyModule("rushlight._engine.autograd.streams")
 
 __all__ = [
     "Task", "accumulate_into", "capture", "execute", "filled", "joined_gradients", "loop", "queue_callback", "root_edge", "run_backward", "run_node",
@@ -334,7 +335,7 @@ def execute(task: Task, heap: list[Any], known: Callable[[], None] | None = None
     try:
         if known is not None:
             known()
-        elif (streams := streams_of(task)) is not None:
+        elif CURRENT_STREAMS.ever and (streams := of_forward.streams_of(task)) is not None:
             try:
                 loop(task, heap, streams)
             finally:
@@ -367,7 +368,7 @@ def capture(task: Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge
     task.restrict(nodes, targets)
 
 
-def loop(task: Task, heap: list[Any], streams: TaskStreams | None = None) -> None:
+def loop(task: Task, heap: list[Any], streams: Any = None) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
     release, run = not task.keep, task.run
     quick = ready().quick_backward if run is run_node and not STATE.word & (ANOMALY | GRAD) else None

@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from rushlight._backends.current_streams import CURRENT_STREAMS
+from rushlight._backends.current_streams import CURRENT_STREAMS, tell
 from rushlight._base.errors import describe_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.edges import is_flat
 from rushlight._engine.core.hooks import HOOKS, OPS, last_change
 from rushlight._engine.core.memory import zeros_spec
-from rushlight._engine.core.state import GRAD, STATE, STREAMED
+from rushlight._engine.core.state import GRAD, STATE, STREAMED, inherit
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.dispatch.plans.native_plans import next_sequence, register_slots
 from rushlight._types.device import Device
@@ -41,6 +41,14 @@ RELEASED = (
 
 shown: Any = LazyModule("rushlight._engine.autograd.saved")  # what nodes show is asked rarely
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
+
+
+def _note_streams(side: bool) -> None:
+    STATE.word = STATE.word | STREAMED if side else STATE.word & ~STREAMED
+
+
+tell(_note_streams)
+inherit(CURRENT_STREAMS)
 
 
 class GradientEdge(NamedTuple):

@@ -10,34 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rushlight._backends.current_streams import CURRENT_STREAMS, tell
+from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.node import AccumulateGrad
 from rushlight._engine.core.memory import root_of
-from rushlight._engine.core.state import STATE, STREAMED, inherit
 from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["TaskStreams", "streams_of"]
 
 Streams = tuple[Any, ...]  # those that are not default ones, as in `CURRENT_STREAMS.side`
 
-_EVER: list[bool] = []  # not empty once a stream other than a default one was current somewhere
-
-
-def _note(side: bool) -> None:
-    STATE.word = STATE.word | STREAMED if side else STATE.word & ~STREAMED
-    if side and not _EVER:
-        _EVER.append(True)
-
-
-tell(_note)
-inherit(CURRENT_STREAMS)
-
 
 def streams_of(task: Any) -> TaskStreams | None:
     """The streams of a backward call; None where all its nodes and its caller have the default ones."""
-    if not _EVER:
-        return None
     if CURRENT_STREAMS.side or any(
         n._extra is not None and n._extra.streams for n in (*task.roots, *task.dependencies)
     ):

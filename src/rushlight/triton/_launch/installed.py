@@ -78,8 +78,11 @@ class Launcher:
             if found != plain:
                 raise NotImplementedError(f"a kernel of the installed Triton with {name}={found}")
 
-    def __call__(self, x: int, y: int, z: int, stream: int, function: int, packed: Any, about: Any, enter: Any, leave: Any, *args: Any) -> None:  # fmt: skip
-        """Launch on the current stream; `packed` is (warps, blocks of a cluster, bytes of shared memory)."""
+    def __call__(self, x: int, y: int, z: int, stream: int, function: int, *more: Any) -> None:
+        """Launch on the current stream; `more` is (warps, blocks of a cluster, bytes of shared memory), what hooks are
+        told, hooks before and after, and the arguments.
+        """
+        packed, about, enter, leave, *args = more
         if enter is not None:
             enter(about)
         warps, _, shared = packed
