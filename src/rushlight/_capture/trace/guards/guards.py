@@ -52,7 +52,8 @@ def native_find(runs: list[Any], miss: Any, missed: Callable[[Any], Any]) -> Cal
 
 class NativeRun:
     """A segment's `run` as native code: it does nothing but to call `program[0]`, and gives an item of what that gives,
-    or all of them as a tuple (-1), or None (-2); or it calls a function with the items of the state (AS_IT_IS).  Where the program raises an exception, `again` is asked for the result.
+    or all of them as a tuple (-1), or None (-2); or it calls a function with the items of the state (AS_IT_IS).  Where
+    the program raises an exception, `again` is asked for the result.
 
     Collectors of garbage do not see what native functions hold, so `run` holds nothing; it always misses once this
     object, which holds it all, is gone.
