@@ -110,10 +110,16 @@ def difference(case: Case, got: list[Any]) -> tuple[bool, float]:
     return good, worst
 
 
-def correctness(report: Report, device: Device) -> None:
+# Kernels that wait for barriers in memory: were one wrong, the card would hang, so they run in a process of their own.
+APART = "wgmma"
+
+
+def correctness(report: Report, device: Device, apart: bool = False) -> None:
     """Unit kernels of every instruction that no run without a GPU executes, then the flagships, beside NumPy."""
     for section, names in (("units", UNITS), ("flagships", FLAGSHIPS)):
         for name in names:
+            if name.startswith(APART) is not apart:
+                continue
 
             def row(section: str = section, name: str = name) -> dict[str, Any]:
                 case = UNITS[name][0]() if section == "units" else FLAGSHIPS[name](True)
@@ -159,9 +165,11 @@ def enqueued(module: Any, call: Call, turns: int = 4000, batch: int = 200) -> fl
     return statistics.median(found)
 
 
-def raw_kernels(report: Report, device: Device) -> None:
+def raw_kernels(report: Report, device: Device, apart: bool = False) -> None:
     """Our flagship kernels by themselves: bytes or products a second."""
     for name, build in FLAGSHIPS.items():
+        if name.startswith(APART) is not apart:
+            continue
 
         def row(build: Callable[[bool], Case] = build) -> dict[str, Any]:
             case = build(report.dry)
@@ -488,10 +496,24 @@ def _machine(modules: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def warpgroups(report: Report) -> None:
+    """The kernels that run apart, correctness and times, if they end within two minutes."""
+    folder = report.file.parent / "warpgroups"
+    command = [sys.executable, __file__, "--out", str(folder), "--apart", *(["--dry"] if report.dry else [])]
+    try:
+        subprocess.run(command, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        report.put("sections", "warpgroups", failed="does not end: a barrier in memory is waited for in vain")
+    for section, rows in json.loads((folder / "cuda.json").read_text())["sections"].items():
+        for name, values in rows.items():
+            report.put(section, name, **values)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--dry", action="store_true", help="small sizes and no times")
+    parser.add_argument("--apart", action="store_true", help="the kernels of warpgroups alone")
     parser.add_argument("--only", default="", help="sections whose name contains this")
     given = parser.parse_args()
     report = Report(given.out, given.dry)
@@ -517,7 +539,12 @@ def main() -> int:
         "triton": lambda: triton_kernels(report, modules),
         "models": lambda: models(report, modules),
         "start": lambda: first_steps(report, modules),
+        "warpgroups": lambda: warpgroups(report),
     }
+    if given.apart:
+        sections = {
+            "correctness": lambda: correctness(report, device, True), "kernels": lambda: raw_kernels(report, device, True),
+        }  # fmt: skip
     for name, section in sections.items():
         if given.only in name:
             try:
