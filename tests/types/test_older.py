@@ -221,3 +221,12 @@ def test_default_device() -> None:
 def test_parts_of_gpu_training_are_absent() -> None:
     with pytest.raises(NotImplementedError, match="Could not run 'aten::batch_norm_stats'"):
         torch.batch_norm_stats(torch.ones(2, 3), 1e-5)
+
+
+def test_windows_of_one_element() -> None:
+    """One element is the middle of a window, periodic or not; those with a centre have their value there."""
+    names = ("bartlett", "blackman", "cosine", "hamming", "hann", "kaiser", "nuttall")
+    for name in names:
+        for sym in (True, False):
+            assert getattr(torch.signal.windows, name)(1, sym=sym).tolist() == [1.0], (name, sym)
+    assert torch.signal.windows.cosine(2, sym=False).tolist() == [0.5, 1.0]

@@ -51,7 +51,7 @@ def _window(
             0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad)
         )
     M = as_int(name, "M", M)
-    if M == 1 and name not in ("cosine", "exponential", "gaussian"):  # those have a value there
+    if M == 1 and name not in ("exponential", "gaussian"):  # those have a value there
         return rushlight.ones(1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def places(start: float, step: float) -> Any:
