@@ -92,12 +92,25 @@ def quantized(model, x, qat=False, **config):
     return made, exact, loss
 
 
+def of_bytes(made, exact, x):
+    """Decibels with products of bytes, and how many products are so."""
+    if "rushlight" not in torch.__file__:
+        return None
+    from torch.ao.quantization.exported import IntegerProduct, with_integer_products
+
+    module = with_integer_products(made)
+    with torch.no_grad():
+        y = module(x)
+    count = sum(isinstance(m, IntegerProduct) for m in module.modules())
+    return float(20 * torch.log10(exact.norm() / (exact - y).norm())), count
+
+
 def row(made, exact, loss, x):
     """What is compared: operators, integer weights, results, decibels."""
     with torch.no_grad():
         y = made(x)
         again = torch.compile(made)(x) if "rushlight" in torch.__file__ else y
-    return {
+    found = {
         "loss": loss,
         "decibels": float(20 * torch.log10(exact.norm() / (exact - y).norm())),
         "compiled": float((again - y).abs().max()),
@@ -105,6 +118,7 @@ def row(made, exact, loss, x):
         "weights": {k: v.flatten().tolist() for k, v in made.state_dict().items() if v.dtype == torch.int8},
         "operators": [str(n.target) for n in made.graph.nodes if n.op == "call_function"],
     }
+    return {**found, "bytes": of_bytes(made, exact, x)}
 
 
 CASES = {

@@ -61,6 +61,9 @@ def test_weights_of_torchao() -> None:
     )
 
 
+PRODUCTS = {"cnn": 3, "mlp": 2, "dynamic": 0, "trained": 3}
+
+
 def test_exported_graphs_are_pytorchs(tmp_path: Path) -> None:
     """Observed, converted and trained graphs have PyTorch's operators, integers and results; compiled ones are equal."""
     out = tmp_path / "found.json"
@@ -82,3 +85,5 @@ def test_exported_graphs_are_pytorchs(tmp_path: Path) -> None:
         assert row["decibels"] == pytest.approx(wanted[name]["decibels"], abs=0.01), name
         assert row["loss"] == pytest.approx(wanted[name]["loss"], rel=1e-5), name
         assert row["compiled"] < 1e-5, name
+        decibels, count = row["bytes"]
+        assert count == PRODUCTS[name] and decibels == pytest.approx(row["decibels"], abs=1.0), name

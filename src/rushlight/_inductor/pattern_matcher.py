@@ -71,7 +71,7 @@ class Match:
     def output_nodes(self) -> list[Node | None]:
         """The nodes of the pattern's results."""
         if isinstance(self.pattern, MultiOutputPattern):
-            return [self.found.get(each) for each in self.pattern.outputs]
+            return [None if each is None else self.found.get(each) for each in self.pattern.outputs]
         return [self.found[self.pattern]]
 
     def output_node(self) -> Node:

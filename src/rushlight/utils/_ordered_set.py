@@ -95,7 +95,7 @@ class OrderedSet(MutableSet[T], Reversible[T]):
     def symmetric_difference(self, other: Iterable[T]) -> OrderedSet[T]:
         """The elements that are in one of both."""
         given = OrderedSet(other)
-        return (self - given) | (given - self)
+        return (self - given).union(given - self)
 
     def intersection_update(self, *others: Iterable[Any]) -> None:
         """Keep the elements that every other has too."""
