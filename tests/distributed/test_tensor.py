@@ -38,6 +38,10 @@ def test_copies_are_apart(four: Ranks) -> None:
     assert four.run(programs.copies, timeout=120) == [[]] * 4
 
 
+def test_gradients_may_lie_in_few_elements(four: Ranks) -> None:
+    four.run(programs.broadcast_gradients, timeout=120)
+
+
 def test_second_derivatives_cross_the_border(four: Ranks) -> None:
     four.run(programs.second_derivatives, timeout=120)
 

@@ -9,7 +9,7 @@ from typing import Any
 import rushlight as torch
 import rushlight.nn.functional as F
 from rushlight.distributed.device_mesh import init_device_mesh
-from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 
 MESHES: dict[tuple[int, ...], Any] = {}
 
@@ -317,3 +317,16 @@ def second_derivatives(rank: int, size: int) -> None:
     (first,) = torch.autograd.grad((made * made).to_local().sum(), local, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), local)
     torch.testing.assert_close(second, 12 * local.detach() ** 2)
+
+
+def broadcast_gradients(rank: int, size: int) -> None:
+    """The gradient of a sum is one element that is shown everywhere; a layer takes it as it is."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(5, 5), torch.arange(10.0).reshape(2, 5)
+    layer(x).sum().backward()
+    want = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    spread = distribute_module(layer, mesh_of(size))
+    spread(DTensor.from_local(x, mesh_of(size), [Replicate()])).sum().backward()
+    for p, grad in zip(spread.parameters(), want, strict=True):
+        torch.testing.assert_close(p.grad.full_tensor(), grad)

@@ -58,6 +58,13 @@ def graph_of_call(function: Callable[..., Any], tensors: Sequence[Tensor]) -> Ca
     The function may return tensors in tuples and lists.  RecordingError for what depends on elements, draws random
     numbers, or asks for more than shapes.
     """
+    try:
+        return _graph_of_call(function, tensors)
+    except (Restart, RegionError) as error:  # a view of a broadcast gradient, for example, which lies in fewer elements
+        raise RecordingError("the call shows memory through a layout that is no view") from error
+
+
+def _graph_of_call(function: Callable[..., Any], tensors: Sequence[Tensor]) -> CallGraph:
     recording = Recording()
     with recording:
         given = [recording.stand_in(x) for x in tensors]

@@ -49,6 +49,7 @@ from rushlight.utils._pytree import tree_flatten, tree_unflatten
 __all__ = ["call"]
 
 Placements = tuple[Placement, ...]
+_CONTAINERS = (list, tuple, dict)
 _KINDS = {"sum": "sum", "product": "prod", "max": "max", "min": "min"}
 
 
@@ -84,7 +85,8 @@ _UNIFORM: dict[Any, list[int]] = {}
 
 def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False) -> Any:
     """`func(*args, **kwargs)` where some tensors are instances of the class `dtensor`."""
-    flat, tree = tree_flatten((list(args), dict(kwargs or {})))
+    nested = kwargs or any(isinstance(x, _CONTAINERS) for x in args)
+    flat, tree = tree_flatten((list(args), dict(kwargs or {}))) if nested else (list(args), None)
     mesh = next(x.device_mesh for x in flat if isinstance(x, dtensor))
     tensors: list[Any] = []
     for i, x in enumerate(flat):
@@ -100,9 +102,10 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
         if observer.takes_spread:
             observer.spread(getattr(func, "__name__", str(func)), tensors)
     if REGISTERED and func in REGISTERED:
-        return run(func, flat, tree, mesh, dtensor)
-    key = func, str(tree), tuple(_key(x, tensors) for x in flat), mesh
-    loose = func, str(tree), tuple(type(x) if type(x) is float else _key(x, tensors) for x in flat), mesh
+        return run(func, flat, tree_flatten((flat, {}))[1] if tree is None else tree, mesh, dtensor)
+    form, keys = None if tree is None else str(tree), tuple([_key(x, tensors) for x in flat])
+    key = func, form, keys, mesh
+    loose = func, form, tuple([type(x) if type(x) is float else k for x, k in zip(flat, keys, strict=True)]), mesh
     alike = _alike(tensors)
     if alike and loose in _UNIFORM:
         _check_changes(func, tensors, _UNIFORM[loose])
@@ -120,6 +123,11 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     if alike and loose in _UNIFORM:
         return _direct(func, flat, tree, tensors, dtensor)
     return _planned(str(func), recorded, tensors, mesh, dtensor)
+
+
+def _arguments(flat: Sequence[Any], tree: Any) -> Any:
+    """(args, kwargs) of a call from its leaves; without a tree these are the arguments."""
+    return (flat, {}) if tree is None else tree_unflatten(flat, tree)
 
 
 def _check_changes(func: Any, tensors: Sequence[Any], changed: Sequence[int]) -> None:
@@ -157,7 +165,7 @@ def _record(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any]) -> Re
         for i, x in enumerate(leaves):
             if isinstance(x, Tensor):
                 leaves[i] = given[next(n for n, other in enumerate(tensors) if other is x)]
-        args, kwargs = tree_unflatten(leaves, tree)
+        args, kwargs = _arguments(leaves, tree)
         return func(*args, **kwargs)
 
     try:
@@ -200,7 +208,7 @@ def _alike(tensors: Sequence[Any]) -> bool:
 
 def _direct(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any], dtensor: Any) -> Any:
     """The call on local tensors."""
-    args, kwargs = tree_unflatten([x._local_tensor if isinstance(x, dtensor) else x for x in flat], tree)
+    args, kwargs = _arguments([x._local_tensor if isinstance(x, dtensor) else x for x in flat], tree)
     found = func(*args, **kwargs)
     like = next(x for x in tensors if x.ndim)
     owners = {id(x._local_tensor): x for x in tensors}
@@ -235,7 +243,7 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
             leaves[i] = whole.clone() if not same and whole._is_view() else whole
             owners[id(leaves[i])] = x
     versions = {k: _version(leaves, k) for k in owners}
-    args, kwargs = tree_unflatten(leaves, tree)
+    args, kwargs = _arguments(leaves, tree)
     with stream_of_the_first(mesh):
         found = func(*args, **kwargs)
     for k, x in owners.items():
