@@ -13,7 +13,7 @@ import rushlight
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.device_mesh import DeviceMesh
 from rushlight.distributed.estimate.work import model_work
-from rushlight.distributed.tensor import DTensor, Replicate
+from rushlight.distributed.tensor import DTensor, Replicate, distribute_module
 
 __all__ = ["COLLECTIVES", "Link", "Machine", "measure"]
 
@@ -134,23 +134,31 @@ def measure(group: Any = None, size: int = 384, most: int = 1 << 22) -> Machine:
 
 def _call_seconds(group: Any) -> float:
     """Seconds of one call of an operator in training, from a network too small to compute."""
+    model, x, calls = _small_network()
+    return _mean(lambda: model(x).sum().backward(), group) / calls
+
+
+def _small_network() -> tuple[Any, Any, int]:
+    """A network too small to compute, its input, and the calls of operators forward and backward."""
     model = rushlight.nn.Sequential(*[m for _ in range(8) for m in (rushlight.nn.Linear(4, 4), rushlight.nn.Tanh())])
     x = rushlight.rand(2, 4)
     calls = sum(layer.forward.calls + layer.backward.calls for layer in model_work(model, x).layers)
-    return _mean(lambda: model(x).sum().backward(), group) / max(calls, 1)
+    return model, x, max(calls, 1)
 
 
 def _spread_seconds(group: Any) -> float:
-    """Seconds that a call of an operator on DTensors takes more than one on plain tensors."""
-    plain = rushlight.rand(4, 4)
+    """Seconds that a call of an operator on DTensors takes more than one on plain tensors, in training: nodes of
+    autograd on DTensors, and their gradients, cost more than the calls of forward.
+    """
+    model, x, calls = _small_network()
+    ones = rushlight.ones_like(x)
+    plain = _mean(lambda: model(x).backward(ones), group)
     mesh = DeviceMesh.from_group(dist.group.WORLD if group is None else group, "cpu")
-    x = DTensor.from_local(plain, mesh, [Replicate()])
-
-    def chain(x: Any) -> None:
-        for _ in range(8):
-            x @ x
-
-    return max(_mean(lambda: chain(x), group) - _mean(lambda: chain(plain), group), 0.0) / 8
+    spread, (given, grads) = (
+        distribute_module(model, mesh),
+        [DTensor.from_local(y, mesh, [Replicate()]) for y in (x, ones)],
+    )
+    return max(_mean(lambda: spread(given).backward(grads), group) - plain, 0.0) / calls
 
 
 def _run(kind: str, x: Any, big: Any, group: Any) -> None:
