@@ -265,5 +265,7 @@ def test_scaled_groups() -> None:
         _wide(first).reshape(3, 24, 1) * _wide(second).reshape(3, 1, 40)
     )
     _near(found, plain, 32)
-    with pytest.raises(NotImplementedError, match="_scaled_grouped_mm"):
-        rl._scaled_grouped_mm(a, b, first, second, offs=ends)
+    host = rl._scaled_grouped_mm(a, b, first, second, offs=ends, out_dtype=rl.bfloat16)
+    _near(host, plain, 32)
+    with pytest.raises(RuntimeError, match=r"scale_a must have the shape \(72,\), got \(24,\)"):
+        rl._scaled_grouped_mm(a, b, first[:24], second, offs=ends)

@@ -131,4 +131,4 @@ def test_grouped_products() -> None:
     with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
         F.grouped_mm(rl.ones(2, 2, 3), rl.ones(2, 3, 3))
     with pytest.raises(NotImplementedError, match="scaled_grouped_mm"):
-        F.scaled_grouped_mm(*[rl.ones(2, 2)] * 2, None, F.ScalingType.RowWise, None, F.ScalingType.RowWise)
+        F.scaled_grouped_mm(*[rl.ones(2, 2)] * 2, None, F.ScalingType.TensorWise, None, F.ScalingType.TensorWise)

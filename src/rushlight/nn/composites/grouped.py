@@ -227,13 +227,11 @@ def scaled_grouped_mm(
 ) -> Any:
     """`grouped_mm` of matrices of eight-bit floats with a scale for each row of `mat_a` and column of `mat_b` (RowWise).
 
-    NotImplementedError for tensors of the CPU, as in PyTorch, and for other scalings.
+    On every device, where PyTorch has it on GPUs alone.  NotImplementedError for other scalings.
     """
     recipes = {_only(scale_recipe_a, "scale_recipe_a"), _only(scale_recipe_b, "scale_recipe_b")}
-    if mat_a.device.type == "cpu" or recipes != {ScalingType.RowWise}:
-        raise NotImplementedError(
-            f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device} and scalings {recipes}: there is no kernel for it"
-        )
+    if recipes != {ScalingType.RowWise}:
+        raise NotImplementedError(f"scaled_grouped_mm(): scalings {', '.join(map(str, recipes))}; RowWise can be")
     scales = _only(scale_a, "scale_a"), _only(scale_b, "scale_b")
     return _scaled_groups(mat_a, mat_b, scales, offs, bias, output_dtype)
 
@@ -289,11 +287,9 @@ def _scaled_grouped_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """See `nn.functional.scaled_grouped_mm`; NotImplementedError for tensors of the CPU, as in PyTorch."""
-    if input.device.type == "cpu" or scale_result is not None:
-        raise NotImplementedError(
-            f"Could not run 'aten::_scaled_grouped_mm' with arguments on device {input.device}: there is no kernel for it"
-        )
+    """See `nn.functional.scaled_grouped_mm`."""
+    if scale_result is not None:
+        raise NotImplementedError("_scaled_grouped_mm: scale_result is of use for results of eight bits only")
     return _scaled_groups(input, mat2, (scale_a, scale_b), offs, bias, out_dtype)
 
 
