@@ -4,6 +4,7 @@ allocator keeps the rules of the one in Python.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tests.cuda.emulated import outcomes_of
 
 import rushlight as torch
+from rushlight._backends.cuda.native.words_native import AT
 from rushlight._backends.registry import backend_of
 
 pytestmark = pytest.mark.cuda
@@ -237,6 +239,61 @@ else:
 
 def test_a_kernel_that_fails_is_told_by_a_later_call() -> None:
     assert outcomes_of(PRELUDE, FAILURES) == dict.fromkeys(FAILURES, "")
+
+
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)  # fmt: skip
+
+
+def launched(status: int, call: Callable[[], Any], parameters: int = 0) -> list[tuple[Any, ...]]:
+    """What `cuLaunchKernel` is given in a call, the first parameters by their words; it returns a status."""
+    found: list[tuple[Any, ...]] = []
+
+    def launch(*given: Any) -> int:
+        *numbers, pointers, extra = given
+        found.append((*numbers, [ctypes.c_int64.from_address(pointers[k]).value for k in range(parameters)], extra))
+        return status
+
+    function, words = _LAUNCH(launch), unit().words
+    held, words[AT.launch_kernel] = words[AT.launch_kernel], ctypes.cast(function, ctypes.c_void_p).value or 0
+    try:
+        call()
+    finally:
+        words[AT.launch_kernel] = held
+    return found
+
+
+def test_the_c_function_is_given_what_the_driver_wants() -> None:
+    x, y = torch.ones(5000, device="cuda"), torch.ones(5000, device="cuda")
+    for _ in range(2):
+        _ = x + y
+    del _
+    results: list[Any] = []
+    ((function, *grid, threads, rows, layers, shared, stream, parameters, extra),) = launched(
+        0, lambda: results.append(x + y), 4
+    )
+    assert function and grid[1:] == [1, 1] and grid[0] * threads >= 5000 // 16 and (rows, layers) == (1, 1)
+    assert stream is None and extra is None and shared < 1 << 20
+    assert {x.data_ptr(), y.data_ptr(), results[0].data_ptr()} == set(parameters) - {5000} and 5000 in parameters
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        _ = x + y
+        ((*_, stream, _, _),) = launched(0, lambda: x + y)
+    side.synchronize()
+    assert stream == side.cuda_stream
+
+
+def test_a_status_of_the_driver_is_an_error() -> None:
+    x = torch.ones(50, device="cuda")
+    for _ in range(2):
+        y = x + 1
+    before = torch.cuda.memory_stats()["allocation.all.current"]
+    with pytest.raises(torch.AcceleratorError, match="CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES 701 from cuLaunchKernel"):
+        launched(701, lambda: x + 1)
+    assert torch.cuda.memory_stats()["allocation.all.current"] == before
+    y = x + 1
+    assert y.cpu().tolist() == [2.0] * 50
 
 
 ENDING = """

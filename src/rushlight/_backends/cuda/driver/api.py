@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from rushlight._backends.cuda.driver.attributes import CAPTURE_GLOBAL
-from rushlight._backends.cuda.driver.errors import CudaError
+from rushlight._backends.cuda.driver.errors import CODES, CudaError
 
 __all__ = ["Driver", "Extent", "double", "single", "slots"]
 
@@ -57,7 +57,9 @@ class Driver:
 
     def error_of(self, code: int, call: str, more: str = "") -> CudaError:
         """The exception of a status that a C function returned."""
-        self._lacks(f"statuses of C functions ({call} returned {code})")
+        known = {number: (name, text) for name, (number, text) in CODES.items()}
+        name, text = known.get(code, ("CUDA_ERROR_UNKNOWN", "unknown error"))
+        return CudaError(name, code, text, call, more)
 
     # ***** the driver and its devices *****
 
