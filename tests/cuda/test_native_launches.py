@@ -63,6 +63,8 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "in place": lambda x, y, w: y.add_(1.0),
     "a view": lambda x, y, w: x.t(),
     "several results": lambda x, y, w: torch.max(x, 1),
+    "zeros": lambda x, y, w: torch.zeros(700, device="cuda"),
+    "uninitialised": lambda x, y, w: torch.empty(700, device="cuda"),
     "two kernels": lambda x, y, w: torch.cumsum(x.exp(), 0),
 }
 
@@ -128,6 +130,16 @@ def test_books_agree_whoever_lends() -> None:
     assert all(b["requested_size"] == 4000 for b in shown if b["address"] in {k.data_ptr() for k in kept})
     del kept
     assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == before["allocated_bytes.all.current"]
+
+
+def test_zeros_are_zeros_in_the_order_of_the_stream() -> None:
+    for _ in range(5):
+        x = torch.full((700,), 7.0, device="cuda")
+        del x
+        made = torch.zeros(700, device="cuda")
+        later = made + 1
+        assert not made.cpu().any() and later.cpu().eq(1).all()
+        del made, later
 
 
 def test_freed_memory_is_of_its_own_stream() -> None:

@@ -31,7 +31,22 @@ from rushlight._host.python_native import (
 )
 from rushlight._host.storage_native import S_OWNER, S_PTR, storage_new
 from rushlight._host.tensor_native import user_frame_code
-from rushlight._native import Record, call_ptr, f32, f64, i64, listed, native, ptr, pyobject, stack, u32, u64, unlikely
+from rushlight._native import (
+    Record,
+    call_ptr,
+    f32,
+    f64,
+    i64,
+    listed,
+    native,
+    ptr,
+    pyobject,
+    stack,
+    u8,
+    u32,
+    u64,
+    unlikely,
+)
 
 __all__ = [
     "ASK_PYTHON", "AS_DOUBLE", "AS_INTEGER", "AS_IS", "AS_SINGLE", "CALL", "INTEGER_AS_SINGLE", "LAUNCHED", "NOTES",
@@ -229,15 +244,12 @@ def start(item, bufs, stream):
     )
 
 
-@native("i32(ptr, ptr, i64)")
-def launch_slow(program, bufs, first):
-    """The launches from one on, by Python; RAISED with an exception set, or 0."""
-    given = stack(16)
-    given.ptr[0] = PyLong_FromUnsignedLongLong(u64(i64(bufs)))
-    given.ptr[1] = PyLong_FromLongLong(first)
+@native("i32(ptr, ptr)")
+def called(function, given):
+    """Call a function in Python with two objects, which are let go of; RAISED with an exception set, or 0."""
     found: ptr = None
     if given.ptr[0] is not None and given.ptr[1] is not None:
-        found = PyObject_Vectorcall(program[PROGRAM.run], given, u64(2), None)
+        found = PyObject_Vectorcall(function, given, u64(2), None)
     for k in range(2):
         if given.ptr[k] is not None:
             Py_DecRef(given.ptr[k])
@@ -245,6 +257,15 @@ def launch_slow(program, bufs, first):
         return RAISED
     Py_DecRef(found)
     return 0
+
+
+@native("i32(ptr, ptr, i64)")
+def launch_slow(program, bufs, first):
+    """The launches from one on, by Python; RAISED with an exception set, or 0."""
+    given = stack(16)
+    given.ptr[0] = PyLong_FromUnsignedLongLong(u64(i64(bufs)))
+    given.ptr[1] = PyLong_FromLongLong(first)
+    return called(program[PROGRAM.run], given)
 
 
 @native("i32(ptr, ptr, ptr)")
@@ -285,6 +306,32 @@ def fail(bufs, status):
     if found is not None:
         Py_DecRef(found)
     return None
+
+
+@native("i32(ptr, i64)")
+def zero(address, nbytes):
+    """Fill memory with zeros, in the order of the calling thread's stream; the driver's status, or RAISED."""
+    stream = stack(8)
+    if STATE.i64[AT.slow] == 0 and stream_here(stream) != 0:
+        status = call_ptr("i32(ptr, u8, i64, ptr)", STATE.ptr[AT.memset], address, u8(0), nbytes, stream.ptr[0])
+        if status != ASK_PYTHON:
+            return status
+    given = stack(16)
+    given.ptr[0] = PyLong_FromUnsignedLongLong(u64(i64(address)))
+    given.ptr[1] = PyLong_FromLongLong(nbytes)
+    return called(STATE.ptr[AT.zero_slow], given)
+
+
+@native("ptr(i64)")
+def allocate_zeroed(nbytes):
+    """`DEVICE.allocate_zeroed`: the same as `allocate`, filled with zeros."""
+    address = allocate(nbytes)
+    if address is not None:
+        status = zero(address, nbytes)
+        if unlikely(status != 0):
+            release(address, nbytes)
+            return fail(None, status)
+    return address
 
 
 # ***** programs that Python calls *****

@@ -32,7 +32,7 @@ from rushlight._host.tensor_native import user_place
 from rushlight._native import Record, call_ptr, extern, i64, native, ptr, stack, static, u64, unlikely
 
 __all__ = [
-    "STATISTIC_WORDS", "STATISTICS", "allocate", "allocate_zeroed", "py_admit", "py_best", "py_lend", "py_ready",
+    "STATISTIC_WORDS", "STATISTICS", "allocate", "py_admit", "py_best", "py_lend", "py_ready",
     "py_state", "py_take", "py_take_back", "py_withdraw", "release",
 ]  # fmt: skip
 
@@ -230,12 +230,6 @@ def allocate(nbytes):
             if chunk is not None:
                 return lend(chunk, nbytes)
     return address_from(STATE.ptr[AT.allocate_slow], nbytes)
-
-
-@native("ptr(i64)")
-def allocate_zeroed(nbytes):
-    """`DEVICE.allocate_zeroed`."""
-    return address_from(STATE.ptr[AT.zeroed_slow], nbytes)
 
 
 @native("void(i64)")

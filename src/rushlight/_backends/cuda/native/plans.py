@@ -39,7 +39,7 @@ class DevicePlans:
         self.native = GpuPlans(unit, _Owner(0, 0, self.device))
         for word, function in (
             (AT.allocate_slow, self._allocate),
-            (AT.zeroed_slow, self._zeroed),
+            (AT.zero_slow, self._zero),
             (AT.release_slow, self.allocator.released),
             (AT.fail_slow, self._fail),
         ):
@@ -61,6 +61,7 @@ class DevicePlans:
         driver, words = self.backend.driver, self.unit.words
         try:
             words[AT.launch_kernel] = driver.function_address("cuLaunchKernel")
+            words[AT.memset] = driver.function_address("cuMemsetD8Async")
         except (NotImplementedError, AttributeError):
             return False
         if driver.emulated:
@@ -95,10 +96,8 @@ class DevicePlans:
         self.backend.devices.enter(self.index)
         return self.allocator.lend_natively(nbytes, self.backend.streams.current(self.index))
 
-    def _zeroed(self, nbytes: int) -> int:
-        address = self._allocate(nbytes)
+    def _zero(self, address: int, nbytes: int) -> None:
         self.backend.driver.cuMemsetD8Async(address, 0, nbytes, self.backend.enter(self.device))
-        return address
 
     def _fail(self, code: int) -> None:
         raise self.backend.driver.error_of(code, "cuLaunchKernel")

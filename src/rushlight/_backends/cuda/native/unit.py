@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.native import launch_native, memory_native
-from rushlight._backends.cuda.native.launch_native import fail, launch
-from rushlight._backends.cuda.native.memory_native import STATISTICS, allocate, allocate_zeroed, release
+from rushlight._backends.cuda.native.launch_native import allocate_zeroed, fail, launch
+from rushlight._backends.cuda.native.memory_native import STATISTICS, allocate, release
 from rushlight._backends.cuda.native.words_native import AT, MOST_DEVICES, STATE, STATE_WORDS, THREAD_WORDS, THREADS
 from rushlight._backends.protocol import Block
 from rushlight._host.device_records import DEVICE, NativeDevice

@@ -13,9 +13,9 @@ __all__ = ["AT", "STATE", "STATE_WORDS", "THREADS", "MOST_DEVICES", "THREAD_WORD
 STATE_WORDS = 128
 STATE = static("rl_cuda_state", 8 * STATE_WORDS)
 AT = Words(
-    "slow index launch_kernel lend take_back threads notes note_count "
+    "slow index launch_kernel memset lend take_back threads notes note_count "
     # what Python does where native code cannot: functions
-    "allocate_slow zeroed_slow release_slow launch_slow fail_slow "
+    "allocate_slow zero_slow release_slow launch_slow fail_slow "
     # how many records of chunks there are, and how many lists
     "chunks lists"
 )

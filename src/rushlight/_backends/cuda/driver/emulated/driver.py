@@ -265,6 +265,12 @@ class EmulatedDriver(EmulatedWork):
         words, device = (ctypes.c_int64 * len(parameters))(*parameters), self._current("cuLaunchKernel")
         self._launch_on(device, function, grid, block, shared_bytes, stream, words, self.launch)
 
+    def memset_row(self, device: int, row: list[int]) -> None:
+        call, (address, value, count, stream) = "cuMemsetD8Async", row[3:]
+        self.region.check(address, count, call)
+        target = address + self.region.delta
+        self._submit_on(device, stream, call, lambda: ctypes.memset(target, value, count), (address,))
+
     def launch_row(self, device: int, row: list[int]) -> None:
         grid, block = (row[5], row[6], row[7]), (row[8], row[9], row[10])
         words = (ctypes.c_int64 * row[13])(*row[14:])

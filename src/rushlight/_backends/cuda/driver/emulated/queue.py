@@ -14,6 +14,7 @@ from rushlight._backends.cuda.driver.emulated.queue_native import (
     FAILED,
     LAUNCH,
     LEND,
+    MEMSET,
     NOTED,
     QUEUE,
     QUEUE_WORDS,
@@ -25,7 +26,7 @@ from rushlight._host.runtime import runtime as host_runtime
 from rushlight._native import jit, native
 from rushlight._native.compiled import compile_native
 
-__all__ = ["LAUNCH", "LEND", "TAKE_BACK", "Queue"]
+__all__ = ["LAUNCH", "LEND", "MEMSET", "TAKE_BACK", "Queue"]
 
 
 @native("ptr()")
@@ -35,7 +36,7 @@ def queue_table():
 
 
 _ROOTS = (
-    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_take_back, queue_native.py_rows, queue_native.py_thread,
+    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_memset, queue_native.emulated_take_back, queue_native.py_rows, queue_native.py_thread,
 )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ class Queue(Unit):
         self.words[DRAIN], self.words[CATCH_UP] = id(drain), id(catch_up)
         self.words[NOTED] = ctypes.addressof(self._zero)
         self.functions = {
-            "cuLaunchKernel": self.address("emulated_launch"), "lend": self.address("emulated_lend"),
+            "cuLaunchKernel": self.address("emulated_launch"), "cuMemsetD8Async": self.address("emulated_memset"), "lend": self.address("emulated_lend"),
             "take_back": self.address("emulated_take_back"),
         }  # fmt: skip
 

@@ -1,7 +1,8 @@
 """C functions of the emulated driver: what native code gives it is written down, in order, until Python asks for it.
 
 A row of words is [kind, words of the row, ...]: a launch (the number of the thread, how many launches had been noted,
-then what `cuLaunchKernel` is given, parameters by value), memory that the allocator lends (address, bytes), and memory
+then what `cuLaunchKernel` is given, parameters by value), a fill (the number of the thread, address, byte, bytes,
+stream), memory that the allocator lends (address, bytes), and memory
 that it takes back (address).  Everything here runs with the GIL held.
 """
 
@@ -25,11 +26,11 @@ from rushlight._host.python_native import (
 from rushlight._native import i64, native, stack, static, u64, unlikely
 
 __all__ = [
-    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LEND", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend",
+    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LEND", "MEMSET", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend", "emulated_memset",
     "emulated_take_back", "py_rows", "py_thread",
 ]  # fmt: skip
 
-LAUNCH, LEND, TAKE_BACK = 1, 2, 3
+LAUNCH, LEND, TAKE_BACK, MEMSET = 1, 2, 3, 4
 ROOM, MOST_LAUNCHES = 1 << 14, 32  # words; launches, of which the notes are known
 QUEUE_WORDS = 8
 QUEUE = static("rl_emulated_queue", 8 * QUEUE_WORDS)
@@ -52,6 +53,18 @@ def drained():
     else:
         Py_DecRef(found)
     PyErr_Restore(held.ptr[0], held.ptr[1], held.ptr[2])
+
+
+@native("i32()")
+def looked_at():
+    """Behind a row: Python takes the rows where each is looked at, and where there is no room for more."""
+    if QUEUE.i64[EAGER] != 0 or QUEUE.i64[USED] > ROOM or QUEUE.i64[LAUNCHES] >= MOST_LAUNCHES:
+        nothing_given = stack(8)
+        found = PyObject_Vectorcall(QUEUE.ptr[CATCH_UP], nothing_given, u64(0), None)
+        if found is None:
+            return RAISED
+        Py_DecRef(found)
+    return 0
 
 
 @native("i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)")
@@ -79,13 +92,24 @@ def emulated_launch(function, x, y, z, threads, rows, layers, shared, stream, pa
         at.i64[14 + k] = parameters.ptr[k].i64[0]
     QUEUE.i64[USED] += 14 + count
     QUEUE.i64[LAUNCHES] += 1
-    if QUEUE.i64[EAGER] != 0 or QUEUE.i64[USED] > ROOM or QUEUE.i64[LAUNCHES] >= MOST_LAUNCHES:
-        nothing_given = stack(8)
-        found = PyObject_Vectorcall(QUEUE.ptr[CATCH_UP], nothing_given, u64(0), None)
-        if found is None:
-            return RAISED
-        Py_DecRef(found)
-    return 0
+    return looked_at()
+
+
+@native("i32(ptr, u8, i64, ptr)")
+def emulated_memset(address, value, count, stream):
+    """`cuMemsetD8Async`."""
+    if unlikely(QUEUE.i64[FAILED] != 0):
+        return ASK_PYTHON
+    at = ROWS + 8 * QUEUE.i64[USED]
+    at.i64[0] = MEMSET
+    at.i64[1] = 7
+    at.u64[2] = PyThreadState_GetID(PyThreadState_Get())
+    at.ptr[3] = address
+    at.i64[4] = i64(value)
+    at.i64[5] = count
+    at.ptr[6] = stream
+    QUEUE.i64[USED] += 7
+    return looked_at()
 
 
 @native("void(i64, i64)")

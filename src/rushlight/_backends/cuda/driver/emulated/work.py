@@ -17,7 +17,7 @@ from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION
 from rushlight._backends.cuda.driver.emulated.memory import Region
 from rushlight._backends.cuda.driver.emulated.ordering import MemoryOrder, merge
-from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LEND, Queue
+from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LEND, MEMSET, Queue
 from rushlight._backends.cuda.driver.emulated.streams import Mark, Scheduler, Stream, Work
 from rushlight._backends.cuda.driver.errors import fail
 from rushlight._base.forking import free_after_fork
@@ -137,10 +137,18 @@ class EmulatedWork(Driver):
             device = self._native_contexts.get(row[2], 0) - _CONTEXT
             if device not in self.scheduler.errors:
                 self.launch_row(device, row)
+        elif row[0] == MEMSET:
+            device = self._native_contexts.get(row[2], 0) - _CONTEXT
+            if device not in self.scheduler.errors:
+                self.memset_row(device, row)
         elif order is not None and row[0] == LEND:
             order.lend(row[2], row[3])
         elif order is not None:
             order.take_back(row[2])
+
+    def memset_row(self, device: int, row: list[int]) -> None:
+        """A fill by native code."""
+        raise NotImplementedError
 
     def launch_row(self, device: int, row: list[int]) -> None:
         """A launch by native code."""
