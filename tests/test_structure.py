@@ -279,6 +279,7 @@ LAZY = {
     "rushlight._host.stubs": "agents of launchers run no native code",
     "rushlight": "`torchrun` counts GPUs on demand",
     "rushlight._engine.autograd.anomaly": "anomaly mode is rare",
+    "rushlight._engine.autograd.streams": "few programs have streams of their own",
     "rushlight._engine.autograd.halves": "most programs have no pipelines",
     "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
     "rushlight._engine.core.describe": "a program may print nothing",
