@@ -72,7 +72,8 @@ _OF_SCRIPTS = (
 )  # fmt: skip
 _FROM = {name: page for page, names in _NAMES.items() for name in names}
 _PAGES = (
-    "backend_config", "exported",
+    "backend_config",
+    "exported",
     "fx",
     "quantize_fx",
     "utils",
