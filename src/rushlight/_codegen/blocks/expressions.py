@@ -314,8 +314,8 @@ class TermBuilder(BlockBuilder):
         self, pointer: Term, sizes: Sequence[Term], strides: Sequence[Term], starts: Sequence[Term], shape: Sequence[int]
     ) -> Term:  # fmt: skip
         """A tile of an array of such sizes and strides, from `starts` on; 0 outside of the array."""
-        given = ([x.value for x in xs] for xs in (sizes, strides, starts))
-        return Term(self, self.load_tile(pointer.value, *given, shape))
+        bounds, steps, begin = ([x.value for x in xs] for xs in (sizes, strides, starts))
+        return Term(self, self.load_tile(pointer.value, bounds, steps, begin, shape))
 
     def combine(self, prim: str, x: Term, axis: int) -> Term:
         """Reduced along an axis by a pointwise primitive."""
