@@ -10,8 +10,9 @@ import dis
 import types
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.trace import calls
+from rushlight._capture.trace import attributes, calls
 from rushlight._capture.trace.outside import CONTAINERS, is_plain, type_attribute
+from rushlight._capture.trace.package_code import is_foreign, is_leaf
 from rushlight._capture.trace.reports.events import Break
 from rushlight._engine.autograd.function import Function
 
@@ -33,8 +34,8 @@ def guard_function(tracer: Tracer, kind: type[Function]) -> None:
     for name in _METHODS:
         raw = type_attribute(kind, name)
         held = getattr(raw, "__func__", raw)
-        if isinstance(held, types.FunctionType) and calls.is_foreign(held):
-            tracer.guard_class(kind, name, raw)
+        if isinstance(held, types.FunctionType) and is_foreign(held):
+            attributes.guard_class(tracer, kind, name, raw)
             if name in ("backward", "vjp"):
                 _guard_reads(tracer, held, set())
 
@@ -69,12 +70,12 @@ def _guard_value(tracer: Tracer, code: types.CodeType, value: Any, changes: bool
     if id(value) in seen or is_plain(value) or isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
         return
     if isinstance(value, types.FunctionType):
-        if not calls.is_leaf(value):
+        if not is_leaf(value):
             _guard_reads(tracer, value, seen)
     elif isinstance(value, type):
         seen.add(id(value))
         for name in code.co_names:
-            if tracer.is_users_class(value) and hasattr(value, name):
+            if attributes.is_users_class(tracer, value) and hasattr(value, name):
                 _guard_value(tracer, code, tracer.real(tracer.load_attr(value, name)), changes, seen)
     elif type(value) in CONTAINERS:
         if changes:

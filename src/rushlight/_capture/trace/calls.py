@@ -27,6 +27,7 @@ from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import (
+    attributes,
     classes,
     control_flow,
     element_checks,
@@ -48,6 +49,7 @@ from rushlight._capture.trace.outside import (
     is_traced_array,
     type_attribute,
 )
+from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_leaf
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
@@ -60,20 +62,8 @@ if TYPE_CHECKING:
 from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = [
-    "PACKAGE",
-    "Followed",
-    "call",
-    "entry",
-    "followed",
-    "is_foreign",
-    "is_leaf",
-    "is_module_getattr",
-    "length",
-    "note_closure",
-]
+__all__ = ["Followed", "call", "entry", "followed", "length", "note_closure"]
 
-PACKAGE = __name__.partition(".")[0]
 # Of the standard library, what is followed although it is not the user's.
 _FOLLOWED = frozenset((
     "collections", "functools", "contextlib", "dataclasses", "typing", "abc", "_collections_abc", "operator", "heapq", "bisect", "string",
@@ -109,28 +99,6 @@ _CHANGING = frozenset((
 
 
 _HOOKING = frozenset(("register_hook", "register_prehook", "register_post_accumulate_grad_hook"))
-
-
-def is_leaf(function: types.FunctionType) -> bool:
-    """Whether a Python function is one of ours that runs as it is."""
-    module = function.__globals__.get("__name__", "") or ""
-    if module.partition(".")[0] != PACKAGE:
-        return False
-    return not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined)
-
-
-def is_module_getattr(function: Any) -> bool:
-    """Whether this is the `__getattr__` of our modules, which looks into their tables."""
-    return (
-        isinstance(function, types.FunctionType)
-        and function.__qualname__ == "Module.__getattr__"
-        and not is_foreign(function)
-    )
-
-
-def is_foreign(function: types.FunctionType) -> bool:
-    """Whether a function is not of our package."""
-    return str(function.__globals__.get("__name__", "")).partition(".")[0] != PACKAGE
 
 
 def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -379,8 +347,8 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
             return found
     found = type_attribute(type(function), "__call__")
     if isinstance(found, types.FunctionType):
-        tracer.guard_class(type(function), "__call__", found)
-        tracer.adopt(found)
+        attributes.guard_class(tracer, type(function), "__call__", found)
+        attributes.adopt(tracer, found)
         return call(tracer, found, (function, *args), kwargs)
     if found is ABSENT:
         raise TypeError(f"'{type(function).__name__}' object is not callable")
@@ -645,10 +613,10 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
 def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An object of a user's class: `__new__`, then `__init__` in a frame of its own."""
     meta_call = type_attribute(type(kind), "__call__")
-    tracer.guard_names(type(kind))
-    tracer.guard_names(kind)
+    attributes.guard_names(tracer, type(kind))
+    attributes.guard_names(tracer, kind)
     if isinstance(meta_call, types.FunctionType):
-        tracer.guard_class(type(kind), "__call__", meta_call)
+        attributes.guard_class(tracer, type(kind), "__call__", meta_call)
         return call(tracer, meta_call, (kind, *args), kwargs)
     new, init = type_attribute(kind, "__new__"), type_attribute(kind, "__init__")
     new = new.__func__ if isinstance(new, staticmethod) else new
@@ -667,8 +635,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
     ):
         return tracer.native(kind, *args, **kwargs)
     if isinstance(new, types.FunctionType):
-        tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))
-        tracer.adopt(new)
+        attributes.guard_class(tracer, kind, "__new__", type_attribute(kind, "__new__"))
+        attributes.adopt(tracer, new)
         made = tracer.nested(new, (kind, *args), kwargs)
     elif new is object.__new__:
         if init is object.__init__ and (args or kwargs):
@@ -682,8 +650,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         return made
     tracer.kept.append(made)
     if isinstance(init, types.FunctionType):
-        tracer.guard_class(kind, "__init__", init)
-        tracer.adopt(init)
+        attributes.guard_class(tracer, kind, "__init__", init)
+        attributes.adopt(tracer, init)
         found = call(tracer, init, (made, *args), kwargs)
         if isinstance(found, Enter):
             return Enter(found.function, found.args, found.kwargs, Instead(made))
@@ -852,10 +820,10 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
     if isinstance(owner, (type, types.ModuleType)):
         return ABSENT
     if name == "__setattr__" and tracer.is_user_object(owner):
-        found = tracer.set_object_attr(owner, *args)
+        found = attributes.set_object_attribute(tracer, owner, *args)
         return None if found is None else found
     if name == "__getattribute__" and tracer.is_user_object(owner):
-        return tracer.generic_attribute(owner, args[0], tracer.no_attribute)
+        return attributes.generic_attribute(tracer, owner, args[0], attributes.no_attribute)
     if name == "__delattr__" and tracer.is_user_object(owner):
         tracer.delete_attr(owner, *args)
         return None
@@ -882,7 +850,7 @@ def _isinstance(tracer: Tracer, value: Any, kinds: Any) -> bool:
 
 def _guard_registration(tracer: Tracer, kind: type, abstract: Any) -> None:
     """Guard whether a user's class counts as one of an abstract class: it may be registered later."""
-    if isinstance(abstract, abc.ABCMeta) and tracer.is_users_class(abstract) and in_python(kind):
+    if isinstance(abstract, abc.ABCMeta) and attributes.is_users_class(tracer, abstract) and in_python(kind):
         name = tracer.constants.name
         found = issubclass(kind, abstract)
         tracer.reads.check(tracer.reads.constant(abstract), f"{name(issubclass)}({name(kind)}, {{}}) is {found}")

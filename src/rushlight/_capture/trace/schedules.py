@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rushlight._capture.trace import attributes
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._engine.core.tensor import Tensor
 
@@ -30,7 +31,7 @@ def scheduler_step(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
     if any(copy is None for copy in copies) or any(isinstance(x, Tensor) for g in groups for x in _options(g)):
         return ABSENT
     tracer.last_effects.append((type(scheduler).step, (scheduler,)))
-    tracer.guard_names(type(scheduler))
+    attributes.guard_names(tracer, type(scheduler))
     tracer.stale.update(map(id, (scheduler, *copies)))
     return None
 

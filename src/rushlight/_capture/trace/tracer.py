@@ -18,9 +18,9 @@ from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
-from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
+from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace import calls, classes, process_groups
+from rushlight._capture.trace import attributes, calls, classes, process_groups
 from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.guards import checks
@@ -34,12 +34,12 @@ from rushlight._capture.trace.outside import (
     Append,
     Lazy,
     Outside,
-    grad_condition,
     has_users_metaclass,
     is_plain,
     is_traced_array,
     type_attribute,
 )
+from rushlight._capture.trace.package_code import PACKAGE
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.failures import TracerError, is_own
 from rushlight._capture.trace.reports.warned import Listening
@@ -314,9 +314,9 @@ class Tracer(Undocumented, Operations):
         if not (has_users_metaclass(value) if isinstance(value, type) else self.is_user_object(value)):
             return None
         found = type_attribute(type(value), name)
-        self.guard_names(type(value))
+        attributes.guard_names(self, type(value))
         if isinstance(found, types.FunctionType):
-            self.guard_class(type(value), name, found)
+            attributes.guard_class(self, type(value), name, found)
             return types.MethodType(found, value)
         return None
 
@@ -341,7 +341,7 @@ class Tracer(Undocumented, Operations):
     def is_internal_space(self, space: dict[str, Any]) -> bool:
         """Whether these are the globals of one of our own modules, whose functions and classes nobody changes."""
         name = space.get("__name__")
-        return isinstance(name, str) and name.partition(".")[0] == calls.PACKAGE
+        return isinstance(name, str) and name.partition(".")[0] == PACKAGE
 
     def wrap_global(self, space: dict[str, Any], name: str, value: Any) -> Any:
         if self.is_internal_space(space) and isinstance(
@@ -407,16 +407,16 @@ class Tracer(Undocumented, Operations):
         if obj is STATE:  # the trace has the state that the program would have
             return getattr(obj, name)
         if isinstance(obj, Tensor):
-            return self.tensor_attribute(obj, name)
+            return attributes.tensor_attribute(self, obj, name)
         if isinstance(obj, InstanceDict) or is_plain(obj):
             return getattr(obj, name)
         if is_traced_array(obj):
             return calls.numpy_calls().attribute(self, obj, name)
         try:
-            return self.known_attribute(obj, name)
+            return attributes.known_attribute(self, obj, name)
         except AttributeError:
             if not self.is_user_object(obj):
-                self.missing(obj, name)
+                attributes.require_missing(self, obj, name)
             raise
 
     def given_array(self, value: Any, source: Source) -> Any:
@@ -424,272 +424,7 @@ class Tracer(Undocumented, Operations):
         calls.numpy_calls()
         return importlib.import_module("rushlight._capture.trace.arrays").given(self, value, source)
 
-    def known_attribute(self, obj: Any, name: str) -> Any:
-        """An attribute of a module, a class, a function or another object."""
-        if isinstance(obj, types.ModuleType):
-            return self.module_attribute(obj, name)
-        if isinstance(obj, type):
-            return self.class_attribute(obj, name)
-        if isinstance(obj, super):
-            return self.super_attribute(obj, name)
-        if isinstance(obj, types.FunctionType):
-            return self.function_attribute(obj, name)
-        if (
-            isinstance(obj, (types.MethodType, types.BuiltinFunctionType))
-            or id(obj) in self.outside.shadows
-            or not self.is_user_object(obj)
-        ):
-            return self.plain_attribute(obj, name)
-        return self.object_attribute(obj, name)
-
-    def missing(self, obj: Any, name: str) -> None:
-        """Require that a module, class, function or native object has no such attribute."""
-        if is_plain(obj) or id(obj) in self.made_functions or isinstance(obj, InstanceDict):
-            return
-        named = isinstance(obj, (types.ModuleType, type, types.FunctionType))
-        source = self.constant_source(obj) if named else self.outside.source_of(obj)
-        if source is not None:
-            self.reads.check(source, f"not hasattr({{}}, {name!r})")
-
-    def plain_attribute(self, obj: Any, name: str) -> Any:
-        if isinstance(obj, types.MethodType) and name not in ("__func__", "__self__"):
-            return self.load_attr(obj.__func__, name)
-        found = getattr(obj, name) if id(obj) in self.outside.unread else self.native(getattr, obj, name)
-        source = self.outside.sources.get(id(obj))
-        if source is None or callable(found) or id(obj) in self.outside.shadows:
-            return found
-        return self.outside.wrap(found, self.reads.source(f"{{}}.{name}", source))
-
-    def tensor_attribute(self, obj: Tensor, name: str) -> Any:
-        known = self.outside.tensors.get(id(obj))
-        if known is not None:
-            real, source = known
-            held = getattr(real, "__dict__", {})
-            if name in held and obj.__dict__.get(name, held[name]) is held[name]:
-                return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
-            if name == "grad":
-                self.reads.check(source, grad_condition(real))
-            elif name == "_base" and real._base is not None:
-                raise Break("asks what a tensor from outside is a view of")
-            elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
-                self.reads.check(source, f"{name!r} not in {{}}.__dict__")
-        found = type_attribute(type(obj), name)
-        if isinstance(found, property) and self.is_users(found.fget):
-            self.guard_class(type(obj), name, found)
-            return Enter(found.fget, (obj,), {})
-        value = self.native(getattr, obj, name)
-        if name == "grad_fn" and known is not None and value is not None:
-            self.outside.adopt(value, self.reads.source("{}.grad_fn", known[1]))
-        return shown(value) if isinstance(value, Device) else value
-
-    def is_users(self, function: Any) -> bool:
-        """Whether a function is Python code that is followed."""
-        return isinstance(function, types.FunctionType) and not calls.is_leaf(function)
-
-    def module_attribute(self, obj: types.ModuleType, name: str) -> Any:
-        space = vars(obj)
-        waiting = self.outside.attributes.get(id(obj))
-        if waiting and name in waiting:
-            return waiting[name]
-        if name in space:
-            value = space[name]
-            if self.is_internal_space(space) and isinstance(value, (types.FunctionType, type)):
-                place = self.reads.source(f"{{}}[{name!r}]", self.reads.constant(space))
-                self.reads.check(place, f"{{}} is {self.constants.name(value)}")  # programs patch `F.relu`
-                return self.wrap_constant(value)
-            return self.wrap_global(space, name, value)
-        value = getattr(obj, name)
-        return value if is_plain(value) else self.wrap_constant(value)
-
-    def class_attribute(self, obj: type, name: str) -> Any:
-        value = getattr(obj, name)
-        waiting = self.outside.attributes.get(id(obj))
-        if waiting and name in waiting:
-            return waiting[name]
-        if id(obj) in self.made_functions:
-            return value
-        raw = type_attribute(obj, name)
-        if isinstance(raw, (property, staticmethod, classmethod, types.FunctionType)) or isinstance(
-            value, types.BuiltinFunctionType
-        ):
-            self.guard_class(obj, name, raw)
-            return value if isinstance(value, types.MethodType) else self.adopt(value)
-        if callable(value) and not is_plain(value) and isinstance(value, (types.MethodWrapperType, types.MethodType)):
-            return value
-        source = self.constant_source(obj)
-        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", source))
-
-    def adopt(self, value: Any) -> Any:
-        """A function or the like that a guarded class holds."""
-        if not is_plain(value) and id(value) not in self.made_functions:
-            self.outside.adopt(value, self.reads.constant(value))
-        return value
-
-    def guard_class(self, kind: type, name: str, raw: Any) -> None:
-        """Require that a class has this attribute still."""
-        self.guard_names(kind)
-        for each in kind.__mro__:
-            if name in each.__dict__:
-                if self.is_users_class(each):
-                    self.reads.check(
-                        self.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {self.constants.name(raw)}"
-                    )
-                return
-
-    def is_users_class(self, kind: type) -> bool:
-        """Whether a class may change that the trace did not make: those of ours that are followed too, since programs
-        patch them.
-        """
-        module = getattr(kind, "__module__", "") or ""
-        if module.partition(".")[0] == calls.PACKAGE:
-            return f"{module}.".startswith(HOOKS.inlined)
-        return module != "builtins" and id(kind) not in self.made_functions
-
-    def guard_names(self, kind: type) -> None:
-        """Require that a class and those that it inherits from have no attributes but those they have: one that is
-        added may hide others.
-        """
-        if id(kind) in self.named:
-            return
-        self.named.add(id(kind))
-        self.kept.append(kind)
-        for each in kind.__mro__:
-            if self.is_users_class(each):
-                names = self.constants.name([*each.__dict__])
-                self.reads.check(self.reads.constant(each), f"[*{{}}.__dict__] == {names}")
-                self.reads.check(self.reads.constant(each), f"{{}}.__mro__ is {self.constants.name(each.__mro__)}")
-
-    def super_attribute(self, obj: Any, name: str) -> Any:
-        start, owner = obj.__thisclass__, obj.__self__
-        kind = obj.__self_class__
-        mro = kind.__mro__
-        for each in mro[mro.index(start) + 1 :]:
-            if name in each.__dict__:
-                raw = each.__dict__[name]
-                self.guard_class(each, name, raw)
-                if isinstance(raw, property) and isinstance(raw.fget, types.FunctionType):
-                    return Enter(raw.fget, (owner,), {})
-                if name == "__dict__":
-                    return self.object_attribute(owner, name)
-                bound = getattr(obj, name)
-                self.adopt(raw)
-                return bound
-        return getattr(obj, name)
-
-    def function_attribute(self, obj: types.FunctionType, name: str) -> Any:
-        if id(obj) in self.made_functions:
-            return getattr(obj, name)
-        value = getattr(obj, name)
-        if is_plain(value):
-            return value
-        if isinstance(value, (types.MethodWrapperType, types.BuiltinFunctionType)):
-            return value
-        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", self.constant_source(obj)))
-
     # ----- objects of users' classes -----
-
-    def object_attribute(self, obj: Any, name: str) -> Any:
-        """What the type of an object does to load an attribute of it."""
-        kind = type(obj)
-        self.guard_names(kind)
-        getter = type_attribute(kind, "__getattribute__")
-        if not isinstance(getter, types.FunctionType):
-            return self.generic_attribute(obj, name, self.missing_attribute)
-        self.guard_class(kind, "__getattribute__", getter)
-        self.adopt(getter)
-        fallback = type_attribute(kind, "__getattr__")
-        if fallback is ABSENT:
-            return Enter(getter, (obj, name), {})
-
-        def caught(error: BaseException) -> Any:
-            if isinstance(error, AttributeError):
-                return self.missing_attribute(obj, kind, name)
-            raise error
-
-        return Enter(getter, (obj, name), {}, caught=caught)
-
-    def generic_attribute(self, obj: Any, name: str, missing: Callable[[Any, type, str], Any]) -> Any:
-        """What `object.__getattribute__` does; `missing` is called for what is not there."""
-        kind = type(obj)
-        if name == "__dict__":
-            return InstanceDict(self, obj) if self.outside.is_outside(obj) else obj.__dict__
-        if name == "__class__":
-            return self.wrap_constant(kind)
-        raw = type_attribute(kind, name)
-        data = raw is not ABSENT and hasattr(type(raw), "__set__")
-        if data:
-            self.guard_class(kind, name, raw)
-            return self.descriptor(obj, name, raw)
-        found = self.instance_attribute(obj, name)
-        if found is not ABSENT:
-            return found
-        if raw is not ABSENT:
-            self.guard_class(kind, name, raw)
-            return self.descriptor(obj, name, raw)
-        return missing(obj, kind, name)
-
-    def no_attribute(self, obj: Any, kind: type, name: str) -> Any:
-        """Raises the error for an attribute that is not there."""
-        raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name, obj=obj)
-
-    def missing_attribute(self, obj: Any, kind: type, name: str) -> Any:
-        """What `__getattr__` gives for an attribute that is not there."""
-        fallback = type_attribute(kind, "__getattr__")
-        if fallback is ABSENT:
-            return self.no_attribute(obj, kind, name)
-        self.guard_class(kind, "__getattr__", fallback)
-        if calls.is_module_getattr(fallback):
-            for table in ("_parameters", "_modules", "_buffers"):
-                held = self.instance_attribute(obj, table)
-                if held is not ABSENT and name in held:
-                    return held[name]
-        if isinstance(fallback, types.FunctionType):
-            return Enter(fallback, (obj, name), {})
-        raise Break(f"{kind.__name__}.__getattr__ is native")
-
-    def descriptor(self, obj: Any, name: str, raw: Any) -> Any:
-        """What an attribute of the class gives for an instance."""
-        if isinstance(raw, types.FunctionType):
-            self.adopt(raw)
-            return types.MethodType(raw, obj)
-        if isinstance(raw, property):
-            if isinstance(raw.fget, types.FunctionType):
-                self.guard_class(type(obj), name, raw)
-                self.adopt(raw.fget)
-                return Enter(raw.fget, (obj,), {})
-            return self.native(getattr, obj, name)
-        if isinstance(raw, functools.cached_property):
-            self.adopt(raw.func)
-            return Enter(raw.func, (obj,), {}, _Cached(self, obj, name))
-        if isinstance(raw, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-            return self.slot(obj, name)
-        getter = type_attribute(type(raw), "__get__")
-        if isinstance(getter, types.FunctionType):
-            held = self.wrap_constant(raw)
-            if isinstance(raw, functools.singledispatchmethod):
-                held = classes.without_memory(self, held)
-            return Enter(getter, (held, obj, type(obj)), {})
-        if isinstance(raw, (staticmethod, classmethod)):
-            value = raw.__get__(obj, type(obj))
-            return value if isinstance(value, types.MethodType) else self.adopt(value)
-        if getter is not ABSENT:
-            return raw.__get__(obj, type(obj))
-        return self.outside.wrap(raw, self.reads.source(f"{{}}.{name}", self.reads.constant(type(obj))))
-
-    def slot(self, obj: Any, name: str) -> Any:
-        if not self.outside.is_outside(obj):
-            return getattr(obj, name)
-        waiting = self.outside.attributes.get(id(obj))
-        if waiting and name in waiting:
-            if waiting[name] is DELETED:
-                raise AttributeError(name)
-            return waiting[name]
-        try:
-            value = getattr(obj, name)
-        except AttributeError:
-            self.reads.check(self.outside.sources[id(obj)], f"not hasattr({{}}, {name!r})")
-            raise
-        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", self.outside.sources[id(obj)]))
 
     def instance_attribute(self, obj: Any, name: str) -> Any:
         """What the dictionary of an object holds; ABSENT where it has no such name."""
@@ -736,7 +471,7 @@ class Tracer(Undocumented, Operations):
             STATE.word = value
             return None
         if isinstance(obj, Tensor):
-            return self.store_tensor_attr(obj, name, value)
+            return attributes.store_tensor_attribute(self, obj, name, value)
         if isinstance(obj, (types.ModuleType, type)):
             if id(obj) in self.made_functions:
                 setattr(obj, name, self.real(value))
@@ -748,33 +483,11 @@ class Tracer(Undocumented, Operations):
             setattr(obj, name, self.real(value))
             return None
         setter = type_attribute(type(obj), "__setattr__")
-        self.guard_names(type(obj))
+        attributes.guard_names(self, type(obj))
         if isinstance(setter, types.FunctionType):
-            self.guard_class(type(obj), "__setattr__", setter)
+            attributes.guard_class(self, type(obj), "__setattr__", setter)
             return Enter(setter, (obj, name, value), {})
-        return self.set_object_attr(obj, name, value)
-
-    def set_object_attr(self, obj: Any, name: str, value: Any) -> Any:
-        """What `object.__setattr__` does."""
-        raw = type_attribute(type(obj), name)
-        if isinstance(raw, property):
-            if raw.fset is None:
-                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
-            return Enter(raw.fset, (obj, value), {})
-        setter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__set__")
-        if isinstance(setter, types.FunctionType):
-            return Enter(setter, (self.wrap_constant(raw), obj, value), {})
-        self.write_attribute(obj, name, value)
-        return None
-
-    def store_tensor_attr(self, obj: Tensor, name: str, value: Any) -> None:
-        if id(obj) in self.outside.tensors and name not in ("grad", "requires_grad", "data"):
-            raise Break(f"writes the attribute '{name}' of a tensor from outside")
-        if name == "data":
-            raise Break("writes the data of a tensor")
-        if name == "requires_grad" and id(obj) in self.outside.tensors and value is not obj.requires_grad:
-            raise Break("changes whether a tensor from outside wants a gradient")
-        self.native(setattr, obj, name, value)
+        return attributes.set_object_attribute(self, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
         obj = self.real(obj)
@@ -1077,8 +790,8 @@ class Tracer(Undocumented, Operations):
         raw = type_attribute(kind, name)
         if raw is ABSENT:
             return None
-        self.guard_class(kind, name, raw)
-        self.adopt(raw)
+        attributes.guard_class(self, kind, name, raw)
+        attributes.adopt(self, raw)
         bind = getattr(type(raw), "__get__", None)
         return raw if bind is None else bind(raw, obj, kind)
 
@@ -1100,7 +813,7 @@ class Tracer(Undocumented, Operations):
             if not level
             else ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([name] if name else [])])
         )
-        if full not in sys.modules and full.partition(".")[0] in (calls.PACKAGE, "torch"):
+        if full not in sys.modules and full.partition(".")[0] in (PACKAGE, "torch"):
             self.outside_of_trace(importlib.import_module, full)
         if full not in sys.modules:
             raise Break(f"imports {full or name}, which is not loaded yet")
@@ -1185,16 +898,3 @@ def own_dict(obj: Any) -> dict[str, Any]:
 def gives_itself(kind: type) -> bool:
     """Whether `iter()` of objects of a class gives the object: generators and other native iterators."""
     return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
-
-
-class _Cached:
-    """Keeps the value of a `functools.cached_property`."""
-
-    __slots__ = ("name", "obj", "tracer")
-
-    def __init__(self, tracer: Tracer, obj: Any, name: str) -> None:
-        self.tracer, self.obj, self.name = tracer, obj, name
-
-    def __call__(self, value: Any) -> Any:
-        self.tracer.write_attribute(self.obj, self.name, value)
-        return value

@@ -21,11 +21,12 @@ from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.versions import COMPILED
-from rushlight._capture.trace.calls import PACKAGE, note_closure
+from rushlight._capture.trace.calls import note_closure
 from rushlight._capture.trace.guards.guards import native_find
 from rushlight._capture.trace.guards.varying import SizesNow, Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
+from rushlight._capture.trace.package_code import PACKAGE
 from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, silent, tell
 from rushlight._capture.trace.reports.failures import TracerError, reproduction
 from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes

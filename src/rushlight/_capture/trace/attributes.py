@@ -1,0 +1,350 @@
+"""Attributes of objects while a function is traced: what is read of modules, classes, functions and objects is guarded, what
+is written to objects from outside waits.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rushlight._capture.bytecode import Enter
+from rushlight._capture.recording import shown
+from rushlight._capture.trace import classes
+from rushlight._capture.trace.instances import DELETED, InstanceDict
+from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
+from rushlight._capture.trace.package_code import PACKAGE, is_leaf, is_module_getattr
+from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.settings import HOOKS
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import Device
+
+if TYPE_CHECKING:
+    from rushlight._capture.trace.tracer import Tracer
+
+__all__ = [
+    "adopt", "generic_attribute", "guard_class", "guard_names", "is_users_class", "known_attribute", "no_attribute",
+    "require_missing", "set_object_attribute", "store_tensor_attribute", "tensor_attribute",
+]  # fmt: skip
+
+
+def known_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
+    """An attribute of a module, a class, a function or another object."""
+    if isinstance(obj, types.ModuleType):
+        return module_attribute(tracer, obj, name)
+    if isinstance(obj, type):
+        return class_attribute(tracer, obj, name)
+    if isinstance(obj, super):
+        return super_attribute(tracer, obj, name)
+    if isinstance(obj, types.FunctionType):
+        return function_attribute(tracer, obj, name)
+    if (
+        isinstance(obj, (types.MethodType, types.BuiltinFunctionType))
+        or id(obj) in tracer.outside.shadows
+        or not tracer.is_user_object(obj)
+    ):
+        return plain_attribute(tracer, obj, name)
+    return object_attribute(tracer, obj, name)
+
+
+def require_missing(tracer: Tracer, obj: Any, name: str) -> None:
+    """Require that a module, class, function or native object has no such attribute."""
+    if is_plain(obj) or id(obj) in tracer.made_functions or isinstance(obj, InstanceDict):
+        return
+    named = isinstance(obj, (types.ModuleType, type, types.FunctionType))
+    source = tracer.constant_source(obj) if named else tracer.outside.source_of(obj)
+    if source is not None:
+        tracer.reads.check(source, f"not hasattr({{}}, {name!r})")
+
+
+def plain_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
+    if isinstance(obj, types.MethodType) and name not in ("__func__", "__self__"):
+        return tracer.load_attr(obj.__func__, name)
+    found = getattr(obj, name) if id(obj) in tracer.outside.unread else tracer.native(getattr, obj, name)
+    source = tracer.outside.sources.get(id(obj))
+    if source is None or callable(found) or id(obj) in tracer.outside.shadows:
+        return found
+    return tracer.outside.wrap(found, tracer.reads.source(f"{{}}.{name}", source))
+
+
+def tensor_attribute(tracer: Tracer, obj: Tensor, name: str) -> Any:
+    known = tracer.outside.tensors.get(id(obj))
+    if known is not None:
+        real, source = known
+        held = getattr(real, "__dict__", {})
+        if name in held and obj.__dict__.get(name, held[name]) is held[name]:
+            return tracer.outside.wrap(held[name], tracer.reads.source(f"{{}}.__dict__[{name!r}]", source))
+        if name == "grad":
+            tracer.reads.check(source, grad_condition(real))
+        elif name == "_base" and real._base is not None:
+            raise Break("asks what a tensor from outside is a view of")
+        elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
+            tracer.reads.check(source, f"{name!r} not in {{}}.__dict__")
+    found = type_attribute(type(obj), name)
+    if isinstance(found, property) and is_followed_function(found.fget):
+        guard_class(tracer, type(obj), name, found)
+        return Enter(found.fget, (obj,), {})
+    value = tracer.native(getattr, obj, name)
+    if name == "grad_fn" and known is not None and value is not None:
+        tracer.outside.adopt(value, tracer.reads.source("{}.grad_fn", known[1]))
+    return shown(value) if isinstance(value, Device) else value
+
+
+def is_followed_function(function: Any) -> bool:
+    """Whether a function is Python code that is followed."""
+    return isinstance(function, types.FunctionType) and not is_leaf(function)
+
+
+def module_attribute(tracer: Tracer, obj: types.ModuleType, name: str) -> Any:
+    space = vars(obj)
+    waiting = tracer.outside.attributes.get(id(obj))
+    if waiting and name in waiting:
+        return waiting[name]
+    if name in space:
+        value = space[name]
+        if tracer.is_internal_space(space) and isinstance(value, (types.FunctionType, type)):
+            place = tracer.reads.source(f"{{}}[{name!r}]", tracer.reads.constant(space))
+            tracer.reads.check(place, f"{{}} is {tracer.constants.name(value)}")  # programs patch `F.relu`
+            return tracer.wrap_constant(value)
+        return tracer.wrap_global(space, name, value)
+    value = getattr(obj, name)
+    return value if is_plain(value) else tracer.wrap_constant(value)
+
+
+def class_attribute(tracer: Tracer, obj: type, name: str) -> Any:
+    value = getattr(obj, name)
+    waiting = tracer.outside.attributes.get(id(obj))
+    if waiting and name in waiting:
+        return waiting[name]
+    if id(obj) in tracer.made_functions:
+        return value
+    raw = type_attribute(obj, name)
+    if isinstance(raw, (property, staticmethod, classmethod, types.FunctionType)) or isinstance(
+        value, types.BuiltinFunctionType
+    ):
+        guard_class(tracer, obj, name, raw)
+        return value if isinstance(value, types.MethodType) else adopt(tracer, value)
+    if callable(value) and not is_plain(value) and isinstance(value, (types.MethodWrapperType, types.MethodType)):
+        return value
+    source = tracer.constant_source(obj)
+    return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", source))
+
+
+def adopt(tracer: Tracer, value: Any) -> Any:
+    """A function or the like that a guarded class holds."""
+    if not is_plain(value) and id(value) not in tracer.made_functions:
+        tracer.outside.adopt(value, tracer.reads.constant(value))
+    return value
+
+
+def guard_class(tracer: Tracer, kind: type, name: str, raw: Any) -> None:
+    """Require that a class has this attribute still."""
+    guard_names(tracer, kind)
+    for each in kind.__mro__:
+        if name in each.__dict__:
+            if is_users_class(tracer, each):
+                tracer.reads.check(
+                    tracer.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {tracer.constants.name(raw)}"
+                )
+            return
+
+
+def is_users_class(tracer: Tracer, kind: type) -> bool:
+    """Whether a class may change that the trace did not make: those of ours that are followed too, since programs
+    patch them.
+    """
+    module = getattr(kind, "__module__", "") or ""
+    if module.partition(".")[0] == PACKAGE:
+        return f"{module}.".startswith(HOOKS.inlined)
+    return module != "builtins" and id(kind) not in tracer.made_functions
+
+
+def guard_names(tracer: Tracer, kind: type) -> None:
+    """Require that a class and those that it inherits from have no attributes but those they have: one that is
+    added may hide others.
+    """
+    if id(kind) in tracer.named:
+        return
+    tracer.named.add(id(kind))
+    tracer.kept.append(kind)
+    for each in kind.__mro__:
+        if is_users_class(tracer, each):
+            names = tracer.constants.name([*each.__dict__])
+            tracer.reads.check(tracer.reads.constant(each), f"[*{{}}.__dict__] == {names}")
+            tracer.reads.check(tracer.reads.constant(each), f"{{}}.__mro__ is {tracer.constants.name(each.__mro__)}")
+
+
+def super_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
+    start, owner = obj.__thisclass__, obj.__self__
+    kind = obj.__self_class__
+    mro = kind.__mro__
+    for each in mro[mro.index(start) + 1 :]:
+        if name in each.__dict__:
+            raw = each.__dict__[name]
+            guard_class(tracer, each, name, raw)
+            if isinstance(raw, property) and isinstance(raw.fget, types.FunctionType):
+                return Enter(raw.fget, (owner,), {})
+            if name == "__dict__":
+                return object_attribute(tracer, owner, name)
+            bound = getattr(obj, name)
+            adopt(tracer, raw)
+            return bound
+    return getattr(obj, name)
+
+
+def function_attribute(tracer: Tracer, obj: types.FunctionType, name: str) -> Any:
+    if id(obj) in tracer.made_functions:
+        return getattr(obj, name)
+    value = getattr(obj, name)
+    if is_plain(value):
+        return value
+    if isinstance(value, (types.MethodWrapperType, types.BuiltinFunctionType)):
+        return value
+    return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", tracer.constant_source(obj)))
+
+
+def object_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
+    """What the type of an object does to load an attribute of it."""
+    kind = type(obj)
+    guard_names(tracer, kind)
+    getter = type_attribute(kind, "__getattribute__")
+    if not isinstance(getter, types.FunctionType):
+        return generic_attribute(tracer, obj, name, functools.partial(missing_attribute, tracer))
+    guard_class(tracer, kind, "__getattribute__", getter)
+    adopt(tracer, getter)
+    fallback = type_attribute(kind, "__getattr__")
+    if fallback is ABSENT:
+        return Enter(getter, (obj, name), {})
+
+    def caught(error: BaseException) -> Any:
+        if isinstance(error, AttributeError):
+            return missing_attribute(tracer, obj, kind, name)
+        raise error
+
+    return Enter(getter, (obj, name), {}, caught=caught)
+
+
+def generic_attribute(tracer: Tracer, obj: Any, name: str, missing: Callable[[Any, type, str], Any]) -> Any:
+    """What `object.__getattribute__` does; `missing` is called for what is not there."""
+    kind = type(obj)
+    if name == "__dict__":
+        return InstanceDict(tracer, obj) if tracer.outside.is_outside(obj) else obj.__dict__
+    if name == "__class__":
+        return tracer.wrap_constant(kind)
+    raw = type_attribute(kind, name)
+    data = raw is not ABSENT and hasattr(type(raw), "__set__")
+    if data:
+        guard_class(tracer, kind, name, raw)
+        return descriptor_attribute(tracer, obj, name, raw)
+    found = tracer.instance_attribute(obj, name)
+    if found is not ABSENT:
+        return found
+    if raw is not ABSENT:
+        guard_class(tracer, kind, name, raw)
+        return descriptor_attribute(tracer, obj, name, raw)
+    return missing(obj, kind, name)
+
+
+def no_attribute(obj: Any, kind: type, name: str) -> Any:
+    """Raises the error for an attribute that is not there."""
+    raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name, obj=obj)
+
+
+def missing_attribute(tracer: Tracer, obj: Any, kind: type, name: str) -> Any:
+    """What `__getattr__` gives for an attribute that is not there."""
+    fallback = type_attribute(kind, "__getattr__")
+    if fallback is ABSENT:
+        return no_attribute(obj, kind, name)
+    guard_class(tracer, kind, "__getattr__", fallback)
+    if is_module_getattr(fallback):
+        for table in ("_parameters", "_modules", "_buffers"):
+            held = tracer.instance_attribute(obj, table)
+            if held is not ABSENT and name in held:
+                return held[name]
+    if isinstance(fallback, types.FunctionType):
+        return Enter(fallback, (obj, name), {})
+    raise Break(f"{kind.__name__}.__getattr__ is native")
+
+
+def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
+    """What an attribute of the class gives for an instance."""
+    if isinstance(raw, types.FunctionType):
+        adopt(tracer, raw)
+        return types.MethodType(raw, obj)
+    if isinstance(raw, property):
+        if isinstance(raw.fget, types.FunctionType):
+            guard_class(tracer, type(obj), name, raw)
+            adopt(tracer, raw.fget)
+            return Enter(raw.fget, (obj,), {})
+        return tracer.native(getattr, obj, name)
+    if isinstance(raw, functools.cached_property):
+        adopt(tracer, raw.func)
+        return Enter(raw.func, (obj,), {}, _Cached(tracer, obj, name))
+    if isinstance(raw, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+        return slot_attribute(tracer, obj, name)
+    getter = type_attribute(type(raw), "__get__")
+    if isinstance(getter, types.FunctionType):
+        held = tracer.wrap_constant(raw)
+        if isinstance(raw, functools.singledispatchmethod):
+            held = classes.without_memory(tracer, held)
+        return Enter(getter, (held, obj, type(obj)), {})
+    if isinstance(raw, (staticmethod, classmethod)):
+        value = raw.__get__(obj, type(obj))
+        return value if isinstance(value, types.MethodType) else adopt(tracer, value)
+    if getter is not ABSENT:
+        return raw.__get__(obj, type(obj))
+    return tracer.outside.wrap(raw, tracer.reads.source(f"{{}}.{name}", tracer.reads.constant(type(obj))))
+
+
+def slot_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
+    if not tracer.outside.is_outside(obj):
+        return getattr(obj, name)
+    waiting = tracer.outside.attributes.get(id(obj))
+    if waiting and name in waiting:
+        if waiting[name] is DELETED:
+            raise AttributeError(name)
+        return waiting[name]
+    try:
+        value = getattr(obj, name)
+    except AttributeError:
+        tracer.reads.check(tracer.outside.sources[id(obj)], f"not hasattr({{}}, {name!r})")
+        raise
+    return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", tracer.outside.sources[id(obj)]))
+
+
+def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any:
+    """What `object.__setattr__` does."""
+    raw = type_attribute(type(obj), name)
+    if isinstance(raw, property):
+        if raw.fset is None:
+            raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
+        return Enter(raw.fset, (obj, value), {})
+    setter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__set__")
+    if isinstance(setter, types.FunctionType):
+        return Enter(setter, (tracer.wrap_constant(raw), obj, value), {})
+    tracer.write_attribute(obj, name, value)
+    return None
+
+
+def store_tensor_attribute(tracer: Tracer, obj: Tensor, name: str, value: Any) -> None:
+    if id(obj) in tracer.outside.tensors and name not in ("grad", "requires_grad", "data"):
+        raise Break(f"writes the attribute '{name}' of a tensor from outside")
+    if name == "data":
+        raise Break("writes the data of a tensor")
+    if name == "requires_grad" and id(obj) in tracer.outside.tensors and value is not obj.requires_grad:
+        raise Break("changes whether a tensor from outside wants a gradient")
+    tracer.native(setattr, obj, name, value)
+
+
+class _Cached:
+    """Keeps the value of a `functools.cached_property`."""
+
+    __slots__ = ("name", "obj", "tracer")
+
+    def __init__(self, tracer: Tracer, obj: Any, name: str) -> None:
+        self.tracer, self.obj, self.name = tracer, obj, name
+
+    def __call__(self, value: Any) -> Any:
+        self.tracer.write_attribute(self.obj, self.name, value)
+        return value

@@ -1,0 +1,34 @@
+"""Which functions are code of the package itself: they run as they are where others are followed."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from rushlight._capture.trace.settings import HOOKS
+
+__all__ = ["PACKAGE", "is_foreign", "is_leaf", "is_module_getattr"]
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def is_leaf(function: types.FunctionType) -> bool:
+    """Whether a Python function is one of ours that runs as it is."""
+    module = function.__globals__.get("__name__", "") or ""
+    if module.partition(".")[0] != PACKAGE:
+        return False
+    return not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined)
+
+
+def is_module_getattr(function: Any) -> bool:
+    """Whether this is the `__getattr__` of our modules, which looks into their tables."""
+    return (
+        isinstance(function, types.FunctionType)
+        and function.__qualname__ == "Module.__getattr__"
+        and not is_foreign(function)
+    )
+
+
+def is_foreign(function: types.FunctionType) -> bool:
+    """Whether a function is not of our package."""
+    return str(function.__globals__.get("__name__", "")).partition(".")[0] != PACKAGE
