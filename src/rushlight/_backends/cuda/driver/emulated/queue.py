@@ -36,8 +36,14 @@ def queue_table():
 
 
 _ROOTS = (
-    queue_table, queue_native.emulated_launch, queue_native.emulated_lend, queue_native.emulated_memset, queue_native.emulated_take_back, queue_native.py_rows, queue_native.py_thread,
-)  # fmt: skip
+    queue_table,
+    queue_native.emulated_launch,
+    queue_native.emulated_lend,
+    queue_native.emulated_memset,
+    queue_native.emulated_take_back,
+    queue_native.py_rows,
+    queue_native.py_thread,
+)
 
 
 class Queue(Unit):
