@@ -280,3 +280,18 @@ def test_a_break_among_the_arguments_of_a_method_of_an_object_dictionary() -> No
 
     assert function() == torch.compile(function)() == 3
     assert not held.__dict__
+
+
+def test_a_length_that_changes_from_call_to_call_may_be_negative() -> None:
+    class Sized:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __len__(self) -> int:
+            return self.n
+
+    compiled = torch.compile(lambda x, n: x + len(Sized(3 - n)))
+    for n in range(4):
+        assert compiled(torch.zeros(1), n).item() == 3 - n
+    with pytest.raises(ValueError, match="should return >= 0"):
+        compiled(torch.zeros(1), 4)

@@ -890,7 +890,10 @@ def length(tracer: Tracer, obj: Any) -> Any:
     """`len(obj)`."""
     method = tracer.method_of(obj, "__len__")
     if method is not None:
-        return as_length(tracer.nested(method, ()))
+        found = tracer.nested(method, ())
+        if isinstance(found, HostNumber) and tracer.truth(tracer.finished(tracer.compare("<", found, 0))):
+            raise ValueError("__len__() should return >= 0")
+        return as_length(found)
     if tracer.outside.is_outside(obj) and tracer.is_user_object(obj):
         tracer.reads.check(tracer.outside.sources[id(obj)], f"len({{}}) == {len(obj)}")
         return len(obj)
