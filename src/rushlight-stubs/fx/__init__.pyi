@@ -27,4 +27,5 @@ from rushlight.fx import proxy as proxy
 from rushlight.fx.subgraph_rewriter import replace_pattern as replace_pattern
 from rushlight.fx import subgraph_rewriter as subgraph_rewriter
 from rushlight.fx._symbolic_trace import symbolic_trace as symbolic_trace
+from rushlight.fx import traceback as traceback
 from rushlight.fx._symbolic_trace import wrap as wrap

@@ -104,6 +104,7 @@ from rushlight.ao.quantization.fake_quantize import disable_fake_quant as disabl
 from rushlight.ao.quantization.fake_quantize import disable_observer as disable_observer
 from rushlight.ao.quantization.fake_quantize import enable_fake_quant as enable_fake_quant
 from rushlight.ao.quantization.fake_quantize import enable_observer as enable_observer
+from rushlight.ao.quantization import exported as exported
 from rushlight.ao.quantization import fake_quantize as fake_quantize
 float16_dynamic_qconfig: _Any
 float16_static_qconfig: _Any
@@ -173,5 +174,6 @@ def script_qconfig(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def script_qconfig_dict(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 from rushlight.ao.quantization import stubs as stubs
 from rushlight.ao.quantization.quantize import swap_module as swap_module
+from rushlight.ao.quantization import utils as utils
 from rushlight.ao.quantization.observer import weight_observer_range_neg_127_to_127 as weight_observer_range_neg_127_to_127
 from rushlight.ao.quantization import weight_only as weight_only
