@@ -18,7 +18,7 @@ import pytest
 import rushlight as torch
 from rushlight._engine.core.state import clear_plans, plan_counts
 from rushlight._engine.dispatch.plans import native_plans
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_learner
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_cached
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
@@ -144,8 +144,8 @@ def test_calls_that_are_known_do_what_they_did_first(name: str) -> None:
             assert a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and np.array_equal(a, b)
 
 
-def learnt(function: Callable[..., Any], *names: str) -> Any:
-    return make_learner(function, names, 0)
+def cached(function: Callable[..., Any], *names: str) -> Any:
+    return make_cached(function, names, 0)
 
 
 def test_a_function_of_several_plans_becomes_a_tape() -> None:
@@ -160,7 +160,7 @@ def test_a_function_of_several_plans_becomes_a_tape() -> None:
         b.add_(1.0)
         return total, b, (total + 1).sum(0)
 
-    call, n = learnt(function, "a?", "b?", "parts?"), 0
+    call, n = cached(function, "a?", "b?", "parts?"), 0
     for seed in range(4):
         torch.manual_seed(seed)
         a, b, parts = torch.rand(4, 6), torch.rand(3), [torch.rand(4, 3), torch.rand(3)]
@@ -175,7 +175,7 @@ def test_a_function_of_several_plans_becomes_a_tape() -> None:
 
 
 def test_gradients_go_through_a_tape() -> None:
-    call = learnt(lambda a, b: ((a * b).exp().sum(1), a.t() @ b), "a?", "b?")
+    call = cached(lambda a, b: ((a * b).exp().sum(1), a.t() @ b), "a?", "b?")
     for _ in range(3):
         a, b = torch.rand(4, 6).requires_grad_(), torch.rand(4, 6)
         first, second = call(a, b)
@@ -206,7 +206,7 @@ def test_what_depends_on_elements_is_no_tape() -> None:
         return a * len(f"{a[0, 0]:.3f}")
 
     for function in (by_item, by_truth, by_list, by_array, by_places, by_format):
-        call = learnt(function, "a?")
+        call = cached(function, "a?")
         for value in (1.0, 1.0, -1.0, 20.0, 3.0):
             a = torch.full((2, 2), value)
             a[1, 1] = -a[1, 1]
@@ -222,7 +222,7 @@ def test_a_tensor_that_is_given_twice_is_not_taken_for_another() -> None:
         np.testing.assert_allclose(
             torch.cross(first, second).numpy(), np.cross(first.numpy(), second.numpy(), axis=0), atol=1e-6
         )
-    call = learnt(lambda a, b: (a + b * 2, b), "a?", "b?")
+    call = cached(lambda a, b: (a + b * 2, b), "a?", "b?")
     for wants in (False, True):
         x, y = torch.rand(2).requires_grad_(wants), torch.rand(2).requires_grad_(wants)
         for a, b in ((x, x), (x, y), (y, y)):
@@ -240,11 +240,11 @@ def test_threads_learn_apart() -> None:
         assert go_on.wait(60)
         return b * 2
 
-    call, found = learnt(slowly, "a?"), []
+    call, found = cached(slowly, "a?"), []
     thread = threading.Thread(target=lambda: found.append(call(torch.ones(3))))
     thread.start()
     assert inside.wait(60)
-    other = learnt(lambda a: (a * 3).sum() + torch.zeros(1), "a?")
+    other = cached(lambda a: (a * 3).sum() + torch.zeros(1), "a?")
     assert [other(torch.ones(2)).item() for _ in range(3)] == [6.0] * 3  # while the first thread is in the middle
     go_on.set()
     thread.join(60)
@@ -254,20 +254,20 @@ def test_threads_learn_apart() -> None:
 
 
 def test_random_numbers_are_drawn_anew() -> None:
-    call = learnt(lambda a: (torch.rand_like(a) + a).sum(), "a?")
+    call = cached(lambda a: (torch.rand_like(a) + a).sum(), "a?")
     a = torch.zeros(5, 5)
     assert len({call(a).item() for _ in range(5)}) == 5
 
 
 def test_numbers_of_a_tape_are_part_of_its_signature() -> None:
-    call = learnt(lambda a, n: (a * n + n).sum(0), "a?", "n")
+    call = cached(lambda a, n: (a * n + n).sum(0), "a?", "n")
     a = torch.ones(2, 2)
     for n in (2, 3, 2.0, 0.5, True):
         assert call(a, n).tolist() == [4.0 * n, 4.0 * n]
 
 
 def test_a_tape_may_fail_in_the_middle() -> None:
-    call = learnt(lambda a, i: (a + 1).index_select(0, i).sum(), "a?", "i?")
+    call = cached(lambda a, i: (a + 1).index_select(0, i).sum(), "a?", "i?")
     a, good, bad = torch.zeros(3, 2), torch.tensor([0, 2]), torch.tensor([0, 5])
     for _ in range(3):
         assert call(a, good).item() == 4.0

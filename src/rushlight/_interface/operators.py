@@ -6,7 +6,7 @@ from rushlight._engine.dispatch.autocast import casts
 from rushlight._engine.dispatch.determinism import MODE, alert
 from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._engine.dispatch.plans.bind import only_tensors
-from rushlight._engine.dispatch.plans.native_lookup import spoil
+from rushlight._engine.dispatch.plans.native_lookup import not_cacheable
 from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.nn.gguf_blocks import BLOCK_TYPES
@@ -34,7 +34,7 @@ __all__ = [
     "only_tensors",  # TypeError for other arguments
     "alert",  # this function gives other results each time
     "MODE",  # deterministic mode and its settings
-    "spoil",  # keep no plan of the call that runs
+    "not_cacheable",  # keep no plan of the call that runs
     "refuse_dtype",  # raise what PyTorch raises for a dtype
     # Settings that other pages share.
     "BLOCK_TYPES",  # the types of blocks of GGUF files

@@ -9,7 +9,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core.hooks import HOOKS, bump
-from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, NOTING_PLANS, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classes
 from rushlight._engine.dispatch import override
 from rushlight._engine.dispatch.override import handle
@@ -32,14 +32,14 @@ __all__ = ["TYPE_NAMES"]
 
 # ***** copies and casts *****
 
-composite("clone", method=True, learns=("input", "memory_format"))(convert.clone)
-composite("contiguous", spaces=(), method=True, learns=("self", "memory_format"))(convert.contiguous)
-composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(
+composite("clone", method=True, cached=("input", "memory_format"))(convert.clone)
+composite("contiguous", spaces=(), method=True, cached=("self", "memory_format"))(convert.contiguous)
+composite("to", spaces=(), method=True, cached=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(
     convert.to
 )
-composite("detach", method=True, learns=("input",))(convert.detach)
-composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
-composite("as_strided", method=True, learns=True)(as_strided)
+composite("detach", method=True, cached=("input",))(convert.detach)
+composite("copy_", spaces=(), method=True, cached=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
+composite("as_strided", method=True, cached=True)(as_strided)
 
 
 @composite("_lazy_clone", method=True)
@@ -56,7 +56,7 @@ def _cast(name: str, dtype: DType) -> None:
 
     cast.__name__ = name
     cast.__doc__ = f"The same as `to(torch.{dtype.name})`."
-    composite(name, spaces=(), method=True, learns=("self", "memory_format"))(cast)
+    composite(name, spaces=(), method=True, cached=("self", "memory_format"))(cast)
 
 
 for _name, _word in (
@@ -147,7 +147,7 @@ Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this
 TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d in ALL_DTYPES}
 
 
-@composite("type_as", spaces=(), method=True, learns=True)
+@composite("type_as", spaces=(), method=True, cached=True)
 def type_as(self: Tensor, tensor: Tensor) -> Tensor:
     """Cast to the dtype of another tensor."""
     return convert.to(self, tensor._spec.dtype)
@@ -209,7 +209,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False, **policie
     if (
         plain
         and (cls in plain_classes or cls not in dispatch_classes)
-        and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING)
+        and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | NOTING_PLANS)
     ):
         made = object.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
@@ -272,7 +272,7 @@ Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-define
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)  # type: ignore[attr-defined]
 
 
-@composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"), alike=True)
+@composite("view", spaces=(), method=True, overridable=False, cached=("self", "size"), alike=True)
 @forms(
     "(self: Tensor, *size: int) -> Tensor",
     "(self: Tensor, size: Sequence[int]) -> Tensor",

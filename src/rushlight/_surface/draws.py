@@ -41,7 +41,7 @@ _normal_ = METHODS["normal_"]
 _NORMAL = ("mean?", "std?", "size", "generator", "out", "dtype", "layout", "device", "pin_memory", "requires_grad")
 
 
-@composite("normal", overridable=False, learns=_NORMAL, tensors=0)
+@composite("normal", overridable=False, cached=_NORMAL, tensors=0)
 @overridable
 @forms(
     "(mean: Tensor, std: Tensor | float = 1, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor",

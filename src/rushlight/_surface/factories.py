@@ -20,7 +20,7 @@ from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, ST
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
 from rushlight._engine.dispatch.plans.bind import scalar
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, spoil
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, not_cacheable, ran
 from rushlight._engine.dispatch.plans.native_plans import fresh_plan
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
@@ -98,7 +98,7 @@ def _size(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> tuple[int, 
 
 def _pinned(made: Tensor) -> Tensor:
     """A fresh tensor in pinned memory; a plan would forget that, so none is kept."""
-    spoil()
+    not_cacheable()
     return pinned(made)
 
 
@@ -141,7 +141,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
     shown: list[Any] = [factory]  # the function that overrides see: the caching form
     factory.shown = shown  # type: ignore[attr-defined]
-    composite(name, overridable=False, learns=("size", *_OPTIONS, "memory_format"), tensors=0)(factory)
+    composite(name, overridable=False, cached=("size", *_OPTIONS, "memory_format"), tensors=0)(factory)
 
 
 _OPTIONS = (
@@ -208,7 +208,7 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
     factory.__doc__ = (
         f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
     )
-    composite(name, learns=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(
+    composite(name, cached=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(
         factory
     )
 
@@ -229,7 +229,7 @@ _liked("ones_like", ones_spec)
 
 @composite(
     "full_like",
-    learns=("input", "fill_value*", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"),
+    cached=("input", "fill_value*", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"),
 )
 def full_like(
     input: Tensor,
@@ -280,7 +280,7 @@ def _plain(value: Any) -> Any:
     )
 
 
-@composite("full", learns=("size", "fill_value*", *_OPTIONS), tensors=0)
+@composite("full", cached=("size", "fill_value*", *_OPTIONS), tensors=0)
 @forms("(size: Sequence[int], fill_value: Scalar, *, **options: Factory) -> Tensor")
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
@@ -329,7 +329,7 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         name,
         spaces=(),
         method=True,
-        learns=("self", "size", "dtype", "device", "requires_grad", "layout", "pin_memory"),
+        cached=("self", "size", "dtype", "device", "requires_grad", "layout", "pin_memory"),
     )(method)
 
 
@@ -342,7 +342,7 @@ _new("new_ones", ones_spec)
     "new_full",
     spaces=(),
     method=True,
-    learns=("self", "size", "fill_value*", "dtype", "device", "requires_grad", "layout", "pin_memory"),
+    cached=("self", "size", "fill_value*", "dtype", "device", "requires_grad", "layout", "pin_memory"),
 )
 def new_full(
     self: Tensor,
@@ -422,7 +422,7 @@ def _range_dtype(values: Sequence[Any]) -> DType:
     return INT64 if all(isinstance(v, int) for v in values) else default_dtype()
 
 
-@composite("arange", learns=("start", "end", "step", *_OPTIONS), tensors=0)
+@composite("arange", cached=("start", "end", "step", *_OPTIONS), tensors=0)
 @forms(
     "(end: Scalar, *, **options: Factory) -> Tensor",
     "(start: Scalar, end: Scalar, step: Scalar = 1, *, **options: Factory) -> Tensor",
@@ -493,7 +493,7 @@ def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
     return generate(lambda spec, rest, *values: row(*values, *rest, spec.dtype), spec, name, numbers, rest)
 
 
-@composite("linspace", learns=("start", "end", "steps", *_OPTIONS), tensors=0)
+@composite("linspace", cached=("start", "end", "steps", *_OPTIONS), tensors=0)
 @forms("(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, *, **options: Factory) -> Tensor")
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
@@ -538,7 +538,7 @@ def _steps(steps: Any, name: str) -> int:
     return as_int(name, "steps", steps)
 
 
-@composite("logspace", learns=True)
+@composite("logspace", cached=True)
 @forms(
     "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor"
 )
@@ -578,7 +578,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
     return arange(start, start + count * step, step, **kwargs)[:count]
 
 
-@composite("eye", learns=("n", "m", *_OPTIONS), tensors=0)
+@composite("eye", cached=("n", "m", *_OPTIONS), tensors=0)
 @forms("(n: int, m: int | None = None, *, **options: Factory) -> Tensor")
 def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
@@ -620,7 +620,7 @@ def _triangle(name: str) -> None:
         return _row(f"{name}_core", spec_for((2, kept), dtype, device), (), row, col, offset)
 
     factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a `row` by `col` matrix, as a (2, n) tensor."
-    composite(name, learns=("row", "col", "offset", "dtype", "device", "layout"), tensors=0)(factory)
+    composite(name, cached=("row", "col", "offset", "dtype", "device", "layout"), tensors=0)(factory)
 
 
 _triangle("tril_indices")

@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._base.naming import no_name
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.plans.native_lookup import make_learner
+from rushlight._engine.dispatch.plans.native_lookup import make_cached
 from rushlight._engine.functorch.transformed import LEVELS, Transformed, tensors_in, told_to_change
 from rushlight._surface.registry import SPACES
 
@@ -119,14 +119,14 @@ def function(full: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = full
     call.__module__ = "rushlight"
     call.__doc__ = f"`{plain}` of each tensor of a list{', in place' if name.endswith('_') else ''}."
-    learner = make_learner(call, _ARGUMENTS if plain != "norm" else ("self*", "ord", "dtype"), 0)
+    cached = make_cached(call, _ARGUMENTS if plain != "norm" else ("self*", "ord", "dtype"), 0)
     if not name.endswith("_"):
-        return learner
+        return cached
 
     def changed(
         *args: Any, **kwargs: Any
     ) -> Any:  # cached plans check each tensor themselves: a transform may forbid the change
-        return call(*args, **kwargs) if LEVELS.stack else learner(*args, **kwargs)
+        return call(*args, **kwargs) if LEVELS.stack else cached(*args, **kwargs)
 
     return functools.update_wrapper(changed, call)
 

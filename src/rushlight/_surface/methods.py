@@ -20,7 +20,7 @@ from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
 from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_learner, spoil
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_cached, not_cacheable
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, guarded
@@ -403,7 +403,7 @@ def set_default_dtype(d: DType) -> None:
     clear_plans()
 
 
-@composite("result_type", overridable=False, learns=True)
+@composite("result_type", overridable=False, cached=True)
 @forms("(tensor: Tensor | Scalar, other: Tensor | Scalar) -> dtype")
 def result_type(tensor: Any, other: Any) -> DType:
     """The dtype of an operation over two tensors or numbers."""
@@ -445,10 +445,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 
 def _warn_reduced(self: Tensor) -> Tensor:
     if not self._spec.ndim:
-        spoil()
+        not_cacheable()
         warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
     elif self._spec.ndim != 2:
-        spoil()
+        not_cacheable()
         warn_once(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
             "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
@@ -458,26 +458,26 @@ def _warn_reduced(self: Tensor) -> Tensor:
     return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))
 
 
-def _learning(name: str, get: Any) -> None:
+def _cached_property(name: str, get: Any) -> None:
     """A property that is a view: from its second reading on by plans that are kept.  It stays the same object:
     overrides know it by that.
     """
 
     def first(self: Tensor) -> Any:
         if made.fget is first:
-            made.__init__(make_learner(get, ("self",)), doc=get.__doc__)  # type: ignore[misc]
+            made.__init__(make_cached(get, ("self",)), doc=get.__doc__)  # type: ignore[misc]
         return get(self)
 
     made = property(first, doc=get.__doc__)
     setattr(Tensor, name, made)
 
 
-_learning("T", _warn_reduced)
+_cached_property("T", _warn_reduced)
 
 
 def _matrix_transpose(self: Tensor) -> Tensor:
     if not self._spec.ndim:
-        spoil()
+        not_cacheable()
         warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
     return _swap_last(self)
 
@@ -509,7 +509,7 @@ def _part(name: str) -> property:
 
 
 Tensor.real, Tensor.imag = _part("real"), _part("imag")  # type: ignore[attr-defined]
-_learning("mT", _matrix_transpose)
+_cached_property("mT", _matrix_transpose)
 
 
 def _transposed_conjugate(name: str) -> property:

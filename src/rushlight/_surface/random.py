@@ -45,8 +45,8 @@ _WRITING = (
 )  # numbers for a whole tensor, nothing else
 for _name, _method in METHODS.items():
     _code = _method.__wrapped__.__code__  # type: ignore[attr-defined]
-    _learns = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
-    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False, learns=_learns)(
+    _cached = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
+    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False, cached=_cached)(
         _method
     )
 
@@ -240,8 +240,8 @@ def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
         return finish(made, requires_grad)
 
     factory.__doc__ = f"`{name.removesuffix('_like')}` with the shape, dtype, device and memory order of `input` unless they are given."
-    learns = ("input", "dtype", "layout", "device", "requires_grad", "pin_memory", "memory_format", "generator")
-    composite(name, overridable=False, learns=learns)(named(factory, name))
+    cached = ("input", "dtype", "layout", "device", "requires_grad", "pin_memory", "memory_format", "generator")
+    composite(name, overridable=False, cached=cached)(named(factory, name))
 
 
 def quickly(made: Tensor, generator: Any) -> bool:

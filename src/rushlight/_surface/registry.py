@@ -20,7 +20,7 @@ from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casts, policy_of
 from rushlight._engine.dispatch.call import Caller, make_binary, make_function, make_unary
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.dispatch.plans.native_lookup import make_learner
+from rushlight._engine.dispatch.plans.native_lookup import make_cached
 from rushlight._engine.dispatch.plans.native_plans import make_guard
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
@@ -145,7 +145,7 @@ def composite(
     aliases: tuple[str, ...] = (),
     apart: bool = False,
     refuses: str = "",
-    learns: Sequence[str] | bool = (),
+    cached: Sequence[str] | bool = (),
     tensors: int = 1,
     once: bool = False,
     alike: bool = False,
@@ -157,8 +157,8 @@ def composite(
     `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`:
     kinds of dtype that the first argument may not have, as in `_ops.dtypes`.
 
-    A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them
-    tensors: its plans are kept (see `_engine.dispatch.plans.native_lookup.make_learner`).  With True they are those that it
+    A function that only chooses plans gives the names of its arguments as `cached`, the first `tensors` of them
+    tensors: its plans are kept (see `_engine.dispatch.plans.native_lookup.make_cached`).  With True they are those that it
     declares, each of them a tensor, tensors in a sequence, or a value.  Of one that does more than choose, arguments
     are looked at `once` for each signature.  For `alike` and `shortcut` see there, too.
     """
@@ -169,11 +169,11 @@ def composite(
         public = (
             _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
         )
-        later = learns or once or hasattr(public, "guards")
+        later = cached or once or hasattr(public, "guards")
         make = functools.cache(
             lambda _: (
-                _learner(public, learns or once, tensors, not once, shortcut, alike)
-                if learns or once
+                _cached(public, cached or once, tensors, not once, shortcut, alike)
+                if cached or once
                 else guarded(public)
             )
         )
@@ -195,7 +195,7 @@ MOST = 16  # loose arguments (`*tensors`) up to which plans are cached
 
 
 def _declared_names(function: Any) -> list[str]:
-    """The names of a function's arguments, for `make_learner`; any argument may be a tensor."""
+    """The names of a function's arguments, for `make_cached`; any argument may be a tensor."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = function.__code__
@@ -209,18 +209,18 @@ def _declared_names(function: Any) -> list[str]:
     ]  # `out` is looked at each time
 
 
-def _learner(
+def _cached(
     public: Any,
     names: Sequence[str] | bool,
     tensors: int,
-    tapes: bool,
+    sequences: bool,
     shortcut: Callable[..., Any] | None,
     alike: bool,
 ) -> Any:
     """A public function whose plans are kept; it is what overrides are shown."""
     if isinstance(names, bool):
         names, tensors = _declared_names(public), 0
-    made = make_learner(public, names, tensors, tapes, shortcut, alike)
+    made = make_cached(public, names, tensors, sequences, shortcut, alike)
     made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):
         public.shown[0] = made
@@ -394,8 +394,8 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
     return made
 
 
-def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable[..., Any]:
-    """The public form of a plain Python function: modes and subclasses may override it.  For `learns` see `composite`."""
+def asking(function: Callable[..., Any], cached: Sequence[str] = ()) -> Callable[..., Any]:
+    """The public form of a plain Python function: modes and subclasses may override it.  For `cached` see `composite`."""
     hooks, state, plain = HOOKS, STATE, plain_classes
 
     @functools.wraps(function)
@@ -420,7 +420,7 @@ def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable
     shown: list[Any] = [public]
     public.shown = shown  # type: ignore[attr-defined]
     public.guards = FUNCTION_MODE, True  # type: ignore[attr-defined]
-    return _learner(public, learns, 1, True, None, False) if learns else guarded(public)
+    return _cached(public, cached, 1, True, None, False) if cached else guarded(public)
 
 
 def row_of(value: Any) -> tuple[str, Operator] | None:

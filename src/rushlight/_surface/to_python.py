@@ -171,7 +171,7 @@ def __contains__(self: Tensor, item: Any) -> bool:
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
 
 
-@composite("__getitem__", spaces=(), method=True, overridable=False, learns=("self", "index?"), shortcut=indexing.take)
+@composite("__getitem__", spaces=(), method=True, overridable=False, cached=("self", "index?"), shortcut=indexing.take)
 @forms("(self: Tensor, index: Index) -> Tensor")
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
@@ -186,7 +186,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 
 
 @composite(
-    "__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"), shortcut=indexing.put
+    "__setitem__", spaces=(), method=True, overridable=False, cached=("self", "index?", "value*"), shortcut=indexing.put
 )
 @forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
@@ -226,7 +226,7 @@ def __delitem__(self: Tensor, index: Any) -> None:
     raise TypeError("Tensor does not support deleting items")
 
 
-@composite("index_put_", method=True, learns=("input", "indices?", "values?", "accumulate"))
+@composite("index_put_", method=True, cached=("input", "indices?", "values?", "accumulate"))
 @forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes
@@ -235,7 +235,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return indexing.index_put_(input, indices, values, accumulate)
 
 
-@composite("index_put", method=True, learns=("input", "indices?", "values?", "accumulate"))
+@composite("index_put", method=True, cached=("input", "indices?", "values?", "accumulate"))
 @forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put_` on a copy: `input` stays as it is."""

@@ -28,7 +28,14 @@ from rushlight._engine.core.tensor import (
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
+from rushlight._engine.dispatch.plans.native_lookup import (
+    RUNS,
+    make_dispatch,
+    not_cacheable,
+    ran,
+    run_recorded,
+    unwatched,
+)
 from rushlight._engine.dispatch.plans.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
 from rushlight._engine.indexing.inplace import check_captured, check_writable, grow
@@ -301,7 +308,7 @@ def to_device(x: Tensor, device: Device, wait: bool = True) -> Tensor:
         return x
     if isinstance(x, Kind):
         return type(x).answer(to_device, (x, device), {})
-    spoil()
+    not_cacheable()
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
@@ -411,7 +418,7 @@ def item(x: Tensor) -> Any:
         reader = ITEMS.get(x._spec)
         if reader is not None and x._ptr and RUNS.now is None:
             return reader(x._ptr)
-        spoil()
+        not_cacheable()
         spec = x._spec
         if STATE.word & FUNCTION_MODE or type(x) in dispatch_classes:
             handled, made = HOOKS.below(item, (x,), {})
@@ -439,7 +446,7 @@ def item(x: Tensor) -> Any:
 
 
 def answer(x: Tensor) -> Any:
-    """`item`, for functions that are learnt and give it as it is."""
+    """`item`, for functions with cached plans that give it as it is."""
     if RUNS.now is None:
         return item(x)
     with unwatched():
@@ -454,7 +461,7 @@ def tolist(x: Tensor) -> Any:
     known = _ROWS.get(x._spec)
     if known is not None and x._ptr and RUNS.now is None and (type(x) is Tensor or not isinstance(x, Kind)):
         return known(x._ptr)
-    spoil()
+    not_cacheable()
     if not x._spec.ndim:
         return item(x)
     if x._storage is None:
@@ -483,7 +490,7 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
     try:
         if RUNS.now is not None:
-            spoil()
+            not_cacheable()
         if x._rg:
             if not force and STATE.word & GRAD:
                 raise RuntimeError(

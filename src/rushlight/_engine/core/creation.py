@@ -20,7 +20,7 @@ from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.kept.plan_store import packing, program_key
 from rushlight._engine.dispatch.lower import plain_number
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, PlanSequence, ran, spoil
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, PlanSequence, not_cacheable, ran
 from rushlight._engine.dispatch.plans.native_plans import Results, constants_plan, kernel_plan, native_device, ready
 from rushlight._engine.dispatch.plans.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses, abstracted, symbolic
@@ -78,7 +78,7 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
     if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
         runs = RUNS.now
         if made._autograd_meta is not None or not isinstance(runs, PlanSequence) or not runs.leaf(made):
-            spoil()  # a plan that only makes the tensor would not do
+            not_cacheable()  # a plan that only makes the tensor would not do
     return made
 
 

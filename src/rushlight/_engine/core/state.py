@@ -23,7 +23,7 @@ __all__ = [
     "beside",
     "followed",
     "inherit",
-    "LEARNING",
+    "NOTING_PLANS",
     "OBSERVED",
     "RECORDING",
     "SAVED_HOOKS",
@@ -44,7 +44,7 @@ __all__ = [
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
-LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.plans.native_lookup`
+NOTING_PLANS = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.plans.native_lookup`
 RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see
 # `_engine.dispatch.autocast`).
@@ -239,7 +239,7 @@ def add_dispatcher(dispatcher: Any) -> None:
 
 
 def forget_calls() -> None:
-    """Forget what dispatchers learnt."""
+    """Forget the plans that dispatchers cached."""
     for dispatcher in _DISPATCHERS:
         HOOKS.forget_calls_of(dispatcher)
 

@@ -11,7 +11,7 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import is_array
-from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
+from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, NOTING_PLANS, OBSERVED, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casting_plan
 from rushlight._engine.dispatch.determinism import alerting
@@ -290,7 +290,7 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
             return NotImplemented
 
     def called(self: Tensor, other: Any) -> Any:
-        if _STATE.word & LEARNING:
+        if _STATE.word & NOTING_PLANS:
             return full(self, other)
         kind = type(other)
         number = kind is float or kind is int

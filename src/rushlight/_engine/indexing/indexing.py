@@ -17,7 +17,7 @@ from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, make
-from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unlearnt
+from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, uncached
 from rushlight._engine.dispatch.plans.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.device import Device
@@ -326,10 +326,10 @@ def get_item(x: Tensor, index: Any) -> Tensor:
             _FAST[signature] = plan
         return ran(plan, (x,), plan(x))
     if RUNS.now is not None and _reads_numbers(index):
-        return unlearnt(lambda: get_item(x, index))
+        return uncached(lambda: get_item(x, index))
     spec, there = x._spec, _beside(x, index)
     if there is not index:
-        return unlearnt(lambda: get_item(x, there))
+        return uncached(lambda: get_item(x, there))
     numbers = _read(x, index)
     if numbers is not index:
         return x[numbers] if RUNS.now is None else get_item(x, numbers)
@@ -379,11 +379,11 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
             set_item(x, ..., value)
         return
     if RUNS.now is not None and _reads_numbers(index):
-        unlearnt(lambda: set_item(x, index, value))
+        uncached(lambda: set_item(x, index, value))
         return
     there = _beside(x, index)
     if there is not index:
-        unlearnt(lambda: set_item(x, there, value))
+        uncached(lambda: set_item(x, there, value))
         return
     numbers = _read(x, index)
     if numbers is not index:
@@ -495,10 +495,10 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     `values` broadcasts to the shape of `x[indices]` and has the dtype of `x` (RuntimeError otherwise).
     """
     if RUNS.now is not None and _reads_numbers(indices):
-        return unlearnt(lambda: index_put_(x, indices, values, accumulate))
+        return uncached(lambda: index_put_(x, indices, values, accumulate))
     there = _beside(x, indices)
     if there is not indices:
-        return unlearnt(lambda: index_put_(x, there, values, accumulate))
+        return uncached(lambda: index_put_(x, there, values, accumulate))
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"

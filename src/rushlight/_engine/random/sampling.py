@@ -63,7 +63,7 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
     call.touches_memory = True  # type: ignore[attr-defined]
     shown: list[Any] = [
         call if public is None else public
-    ]  # what overrides are shown; its learner or guard, where there is one
+    ]  # what overrides are shown; its cached or guard, where there is one
     call.shown = shown  # type: ignore[attr-defined]
     call.guards = FUNCTION_MODE | VMAP, True  # type: ignore[attr-defined]
     return call

@@ -21,14 +21,14 @@ _AREAS = (
 )
 
 
-@composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
+@composite("trapezoid", aliases=("trapz",), refuses="b", cached=True)
 @forms(*_AREAS)
 def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
     return _areas(y, x, dx, dim).sum(dim)
 
 
-@composite("cumulative_trapezoid", refuses="b", learns=True)
+@composite("cumulative_trapezoid", refuses="b", cached=True)
 @forms(*_AREAS)
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running integral of y along dim by trapezoids."""
@@ -56,7 +56,7 @@ def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
     return (later + earlier) * gaps / 2.0
 
 
-@composite("gradient", refuses="bu", learns=True)
+@composite("gradient", refuses="bu", cached=True)
 def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Slopes along dims by central differences, one-sided at the ends (of order 1 or 2)."""
     ndim = input._spec.ndim

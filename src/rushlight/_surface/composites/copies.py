@@ -163,7 +163,7 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int 
     return _unsafe(UnsafeSplitWithSizesBackward0, "split_with_sizes", input, split_sizes, dim)
 
 
-@composite("tensor_split", method=True, learns=True)
+@composite("tensor_split", method=True, cached=True)
 @forms(
     "(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]",
     "(input: Tensor, *, sections: int, dim: int = 0) -> tuple[Tensor, ...]",
@@ -189,7 +189,7 @@ def tensor_split(
 # ***** the same tensor *****
 
 
-@composite("positive", method=True, learns=True)
+@composite("positive", method=True, cached=True)
 def positive(input: Tensor) -> Tensor:
     """+input: the tensor itself."""
     if input._spec.dtype.kind == "b":
@@ -204,7 +204,7 @@ class ConjBackward0(Node):
         return [None if grads[0] is None else conj_physical(grads[0])]
 
 
-@composite("conj", method=True, learns=True)
+@composite("conj", method=True, cached=True)
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate, as a view: nothing is computed until it is read.  A real tensor itself."""
     if not input._spec.dtype.is_complex:
@@ -214,7 +214,7 @@ def conj(input: Tensor) -> Tensor:
     return _seen_as(input, input._spec.conjugated(), ConjBackward0)
 
 
-@composite("conj_physical", method=True, learns=True)
+@composite("conj_physical", method=True, cached=True)
 def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """The complex conjugate as new numbers; a real tensor itself."""
     if out is not None:
@@ -222,7 +222,7 @@ def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input
 
 
-@composite("resolve_conj", method=True, learns=True)
+@composite("resolve_conj", method=True, cached=True)
 def resolve_conj(input: Tensor) -> Tensor:
     """A copy with the conjugates written out where the tensor is a view that put them off (`is_conj`); else the tensor itself."""
     return convert.clone(input) if input._spec.conj and input._spec.dtype.is_complex else input
@@ -235,7 +235,7 @@ class NegViewBackward0(Node):
         return [None if grads[0] is None else convert.call("neg", grads[0])]
 
 
-@composite("_neg_view", method=True, learns=True)
+@composite("_neg_view", method=True, cached=True)
 def _neg_view(input: Tensor) -> Tensor:
     """The negatives of a real tensor, as a view: nothing is computed until it is read.  RuntimeError for bool and complex dtypes."""
     kind = input._spec.dtype
@@ -246,7 +246,7 @@ def _neg_view(input: Tensor) -> Tensor:
     return _seen_as(input, input._spec.conjugated(), NegViewBackward0)
 
 
-@composite("resolve_neg", method=True, learns=True)
+@composite("resolve_neg", method=True, cached=True)
 def resolve_neg(input: Tensor) -> Tensor:
     """A copy with the negatives written out where the tensor is a view that put them off (`is_neg`); else the tensor itself."""
     return convert.clone(input) if input._spec.conj and not input._spec.dtype.is_complex else input
@@ -297,7 +297,7 @@ def _seen_as(x: Tensor, spec: Spec, node: type[Node]) -> Tensor:
     return out
 
 
-@composite("view_as_real", learns=True)
+@composite("view_as_real", cached=True)
 def view_as_real(input: Tensor) -> Tensor:
     """A complex tensor (*) as real and imaginary parts (*, 2), over the same memory."""
     held = input._spec
@@ -313,7 +313,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return _seen_as(input, spec, ViewAsRealBackward0)
 
 
-@composite("view_as_complex", learns=True)
+@composite("view_as_complex", cached=True)
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs (*, 2) as complex numbers (*), over the same memory; the pairs must lie side by side."""
     held = input._spec
@@ -336,14 +336,14 @@ def view_as_complex(input: Tensor) -> Tensor:
     return _seen_as(input, spec, ViewAsComplexBackward0)
 
 
-@composite("real", learns=True)
+@composite("real", cached=True)
 def real(input: Tensor) -> Tensor:
     """The real parts, as a view; a real tensor itself."""
     plain = conj(input) if input._spec.conj else input
     return function_of("select")(view_as_real(plain), -1, 0) if input._spec.dtype.is_complex else input
 
 
-@composite("imag", learns=True)
+@composite("imag", cached=True)
 def imag(input: Tensor) -> Tensor:
     """The imaginary parts of a complex tensor, as a view; that of a conjugate (`is_conj`) has negatives in its memory (`is_neg`)."""
     if not input._spec.dtype.is_complex:

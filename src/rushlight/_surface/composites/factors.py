@@ -229,7 +229,7 @@ def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
 # ***** singular values *****
 
 
-@composite("svd", spaces=LINALG, learns=True)
+@composite("svd", spaces=LINALG, cached=True)
 @forms("... -> return_types.linalg_svd")
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
     """(U, S, Vh) with A = U diag(S) Vh, singular values falling."""
@@ -250,7 +250,7 @@ def _wants_gradient(A: Tensor) -> bool:
     return bool(STATE.word & GRAD) and A._rg
 
 
-@composite("svdvals", spaces=LINALG, learns=True)
+@composite("svdvals", spaces=LINALG, cached=True)
 def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
     """The singular values, falling."""
     _no_driver("svd", driver)
@@ -261,7 +261,7 @@ def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
     return result("linalg_svdvals", found, out, A)
 
 
-@composite("svd", method=True, learns=True)
+@composite("svd", method=True, cached=True)
 @forms("... -> return_types.svd")
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
     """(U, S, V) with input = U diag(S) V^H."""
@@ -280,7 +280,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any =
 # ***** eigenvalues *****
 
 
-@composite("eigh", spaces=LINALG, learns=True)
+@composite("eigh", spaces=LINALG, cached=True)
 @forms("... -> return_types.linalg_eigh")
 def eigh(input: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of Hermitian matrices, of which one triangle is read; rising."""
@@ -289,7 +289,7 @@ def eigh(input: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     return results("linalg_eigh", ("eigenvalues", "eigenvectors"), found, out, input)
 
 
-@composite("eigvalsh", spaces=LINALG, learns=True)
+@composite("eigvalsh", spaces=LINALG, cached=True)
 def eigvalsh(input: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """The eigenvalues of Hermitian matrices, rising."""
     if _wants_gradient(input):
@@ -330,7 +330,7 @@ def eigvals(input: Tensor, *, out: Any = None) -> Tensor:
 # ***** what follows from singular values *****
 
 
-@composite("pinv", spaces=LINALG, learns=True)
+@composite("pinv", spaces=LINALG, cached=True)
 def pinv(
     input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
 ) -> Tensor:
@@ -350,7 +350,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rcond=rcond)
 
 
-@composite("matrix_rank", spaces=LINALG, learns=True)
+@composite("matrix_rank", spaces=LINALG, cached=True)
 def matrix_rank(
     input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
 ) -> Tensor:
@@ -361,7 +361,7 @@ def matrix_rank(
     return result("linalg_matrix_rank", found, out, exact=False)
 
 
-@composite("cond", spaces=LINALG, learns=True)
+@composite("cond", spaces=LINALG, cached=True)
 def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
     """The condition number in a norm (default: the ratio of the extreme singular values); infinite for singular matrices."""
     if input._spec.ndim < 2:

@@ -123,7 +123,7 @@ def _declare_one(name: str, inverse: bool) -> None:
         return into(out, _forward(_padded(x, at, size), (at,), _factor(norm, not inverse), inverse))
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform along dim."
-    composite(name, spaces=FFT, learns=True)(function)
+    composite(name, spaces=FFT, cached=True)(function)
 
 
 _declare_one("fft", False)
@@ -135,7 +135,7 @@ def _no_complex(name: str, x: Any) -> None:
         raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.name}")
 
 
-@composite("rfft", spaces=FFT, learns=True)
+@composite("rfft", spaces=FFT, cached=True)
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers along dim: the half that holds everything."""
     _no_complex("rfft", input)
@@ -151,7 +151,7 @@ def _real_size(x: Any, n: int | None, at: int) -> int:
     return size
 
 
-@composite("irfft", spaces=FFT, learns=True)
+@composite("irfft", spaces=FFT, cached=True)
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfft`: real; n is the size of the result (by default even)."""
     x = _as_float(input, True)
@@ -160,7 +160,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _factor(norm, False)))
 
 
-@composite("hfft", spaces=FFT, learns=True)
+@composite("hfft", spaces=FFT, cached=True)
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of a signal that is Hermitian in time, given by its half: real."""
     x = _as_float(input, True)
@@ -169,7 +169,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _factor(norm, True)))
 
 
-@composite("ihfft", spaces=FFT, learns=True)
+@composite("ihfft", spaces=FFT, cached=True)
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfft`."""
     _no_complex("ihfft", input)
@@ -208,8 +208,8 @@ def _declare_many(name: str, inverse: bool) -> None:
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
     plane.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over two dims."
-    composite(f"{name}n", spaces=FFT, learns=True)(function)
-    composite(f"{name}2", spaces=FFT, learns=True)(plane)
+    composite(f"{name}n", spaces=FFT, cached=True)(function)
+    composite(f"{name}2", spaces=FFT, cached=True)(plane)
 
 
 _declare_many("fft", False)
@@ -221,7 +221,7 @@ def _some_dims(name: str, dims: list[int]) -> None:
         raise RuntimeError(f"{name} must transform at least one axis")
 
 
-@composite("rfftn", spaces=FFT, learns=True)
+@composite("rfftn", spaces=FFT, cached=True)
 def rfftn(
     input: Tensor,
     s: int | Sequence[int] | None = None,
@@ -249,7 +249,7 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
     return dims, [*sizes[:-1], last // 2 + 1], last
 
 
-@composite("irfftn", spaces=FFT, learns=True)
+@composite("irfftn", spaces=FFT, cached=True)
 def irfftn(
     input: Tensor,
     s: int | Sequence[int] | None = None,
@@ -264,7 +264,7 @@ def irfftn(
     return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _factor(norm, False)))
 
 
-@composite("hfftn", spaces=FFT, learns=True)
+@composite("hfftn", spaces=FFT, cached=True)
 def hfftn(
     input: Tensor,
     s: int | Sequence[int] | None = None,
@@ -280,7 +280,7 @@ def hfftn(
     return into(out, _half_to_real(fitted, tuple(dims), last, _factor(norm, True)))
 
 
-@composite("ihfftn", spaces=FFT, learns=True)
+@composite("ihfftn", spaces=FFT, cached=True)
 def ihfftn(
     input: Tensor,
     s: int | Sequence[int] | None = None,
@@ -309,7 +309,7 @@ def _plane(name: str) -> None:
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."
-    composite(f"{name}2", spaces=FFT, learns=True)(function)
+    composite(f"{name}2", spaces=FFT, cached=True)(function)
 
 
 for _name in ("rfft", "irfft", "hfft", "ihfft"):
@@ -322,7 +322,7 @@ def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k in ("dtype", "device", "requires_grad", "layout") and v is not None}
 
 
-@composite("fftfreq", spaces=FFT, learns=True)
+@composite("fftfreq", spaces=FFT, cached=True)
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `fft` of n samples at distance d."""
@@ -339,7 +339,7 @@ def _per_sample(n: int, d: float) -> float:
     return 1.0 / (n * d) if n * d else float("inf")
 
 
-@composite("rfftfreq", spaces=FFT, learns=True)
+@composite("rfftfreq", spaces=FFT, cached=True)
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
@@ -358,7 +358,7 @@ def _shift(name: str, back: bool) -> None:
         return function_of("roll")(input, tuple(shifts), tuple(dims))
 
     function.__doc__ = f"Frequency 0 moved {'back to the front' if back else 'to the middle'}."
-    composite(name, spaces=FFT, learns=True)(function)
+    composite(name, spaces=FFT, cached=True)(function)
 
 
 _shift("fftshift", False)

@@ -31,7 +31,7 @@ def _tensors(values: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return values
 
 
-@composite("broadcast_tensors", learns=True)
+@composite("broadcast_tensors", cached=True)
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of the tensors in their common shape."""
     given = _tensors(tensors)
@@ -39,13 +39,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple([t.expand(shape) for t in given])
 
 
-@composite("broadcast_to", method=True, learns=True)
+@composite("broadcast_to", method=True, cached=True)
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under its NumPy name."""
     return input.expand(as_shape((size,)))
 
 
-@composite("meshgrid", learns=True)
+@composite("meshgrid", cached=True)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Grids of coordinates from vectors of them."""
     given = _tensors(tensors)
@@ -72,7 +72,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-@composite("einsum", learns=True)
+@composite("einsum", cached=True)
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by Einstein's convention: `einsum("ij,jk->ik", a, b)`."""
     if not isinstance(equation, str):
@@ -122,7 +122,7 @@ def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, .
 _BLOCKS = 16  # put together by one kernel, whose code grows with them
 
 
-@composite("block_diag", learns=True)
+@composite("block_diag", cached=True)
 def block_diag(*tensors: Any) -> Tensor:
     """The matrices along the diagonal of one large matrix."""
     if not tensors:
@@ -141,7 +141,7 @@ def block_diag(*tensors: Any) -> Tensor:
     return convert.call("block_diag_core", tuple(given))
 
 
-@composite("tensordot", learns=True)
+@composite("tensordot", cached=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Products summed over `dims`: a number of last and first dims, or two lists of dims."""
     if isinstance(dims, Tensor):
@@ -158,7 +158,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     return into(out, found, "tensordot", exact=True)
 
 
-@composite("repeat_interleave", method=True, learns=True)
+@composite("repeat_interleave", method=True, cached=True)
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -205,7 +205,7 @@ def repeat_interleave(
     return input.index_select(dim, torch["searchsorted"](ends, torch["arange"](total), right=True))
 
 
-@composite("bucketize", learns=True)
+@composite("bucketize", cached=True)
 @forms(
     "(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None) -> Tensor"
 )
@@ -228,14 +228,14 @@ _AT_LEAST = forms(
 )
 
 
-@composite("atleast_1d", learns=True)
+@composite("atleast_1d", cached=True)
 @_AT_LEAST
 def atleast_1d(*tensors: Any) -> Any:
     """0-dim tensors get one dim."""
     return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
 
 
-@composite("atleast_2d", learns=True)
+@composite("atleast_2d", cached=True)
 @_AT_LEAST
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
@@ -244,7 +244,7 @@ def atleast_2d(*tensors: Any) -> Any:
     )
 
 
-@composite("atleast_3d", learns=True)
+@composite("atleast_3d", cached=True)
 @_AT_LEAST
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
@@ -270,7 +270,7 @@ def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
     return tuple([grow(t) for t in _tensors(tensors)])
 
 
-@composite("cartesian_prod", learns=True)
+@composite("cartesian_prod", cached=True)
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All combinations of one element from each."""
     given = _tensors(tensors)
@@ -282,7 +282,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return SPACES["torch"]["stack"]([g.reshape(-1) for g in meshgrid(*given, indexing="ij")], 1)
 
 
-@composite("chain_matmul", learns=True)
+@composite("chain_matmul", cached=True)
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of several matrices, from the left."""
     warn_once(

@@ -23,7 +23,7 @@ def _both(dim: Any) -> Any:
     return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
 
 
-@composite("matrix_norm", spaces=LINALG, learns=True)
+@composite("matrix_norm", spaces=LINALG, cached=True)
 def matrix_norm(
     input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
@@ -62,7 +62,7 @@ def matrix_norm(
     return into(out, found if keepdim else found.squeeze(dims), exact=True)
 
 
-@composite("norm", spaces=LINALG, learns=True)
+@composite("norm", spaces=LINALG, cached=True)
 def norm(
     input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
@@ -82,7 +82,7 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(input, ord, dims, keepdim, dtype=dtype), exact=True)
 
 
-@composite("vecdot", spaces=LINALG, learns=True)
+@composite("vecdot", spaces=LINALG, cached=True)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
     if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
@@ -101,7 +101,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     return into(out, (left * y).sum(dim), exact=True)
 
 
-@composite("cross", spaces=LINALG, refuses="b", learns=True)
+@composite("cross", spaces=LINALG, refuses="b", cached=True)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:
@@ -109,13 +109,13 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     return into(out, cross_product(input, other, dim), exact=True)
 
 
-@composite("diagonal", spaces=LINALG, learns=True)
+@composite("diagonal", spaces=LINALG, cached=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the last two dims, as a view."""
     return function_of("diagonal")(A, offset, dim1, dim2)
 
 
-@composite("multi_dot", spaces=LINALG, learns=True)
+@composite("multi_dot", spaces=LINALG, cached=True)
 def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The product of several matrices in the order that needs the fewest multiplications; the ends may be vectors."""
     given = list(tensors)
@@ -165,7 +165,7 @@ def _chain(given: list[Any], split: dict[tuple[int, int], int], i: int, j: int) 
     return function_of("mm")(_chain(given, split, i, k), _chain(given, split, k + 1, j))
 
 
-@composite("matrix_power", spaces=("linalg", "torch"), method=True, learns=True)
+@composite("matrix_power", spaces=("linalg", "torch"), method=True, cached=True)
 def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     """Square matrices multiplied n times by themselves; negative powers are those of the inverse."""
     if input._spec.ndim < 2:
@@ -189,7 +189,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     return into(out, found if found is not input else input.clone(), exact=True)
 
 
-@composite("vander", spaces=LINALG, learns=True)
+@composite("vander", spaces=LINALG, cached=True)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, along a new last dim."""
     dtype = x._spec.dtype
@@ -209,7 +209,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return T["cat"]([T["ones_like"](bases), bases.expand(*x._spec.shape, count - 1).cumprod(-1)], -1)
 
 
-@composite("_addmm_activation", method=True, learns=True)
+@composite("_addmm_activation", method=True, cached=True)
 def _addmm_activation(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False, out: Any = None
 ) -> Tensor:
@@ -219,7 +219,7 @@ def _addmm_activation(
     return into(out, active, "_addmm_activation", exact=True)
 
 
-@composite("vander", learns=True)
+@composite("vander", cached=True)
 def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector's elements in columns, falling unless `increasing`."""
     if x._spec.ndim != 1:

@@ -12,7 +12,7 @@ from rushlight._base.errors import warn_once, warn_user
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.out import write_out
-from rushlight._engine.dispatch.plans.native_lookup import spoil
+from rushlight._engine.dispatch.plans.native_lookup import not_cacheable
 from rushlight._engine.indexing import dynamic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.dtypes import refuse_dtype
@@ -43,7 +43,7 @@ def _dims(dim: Any) -> Any:
     return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
 
 
-@composite("norm", learns=True)
+@composite("norm", cached=True)
 def norm(
     input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
 ) -> Tensor:
@@ -57,13 +57,13 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)
 
 
-@composite("norm", spaces=(), method=True, learns=True)
+@composite("norm", spaces=(), method=True, cached=True)
 def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """`torch.norm` of this tensor."""
     return norm(self, p, dim, keepdim, dtype=dtype)
 
 
-@composite("renorm", method=True, learns=True)
+@composite("renorm", method=True, cached=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Tensor:
     """Each slice along dim scaled down to have a p-norm of at most maxnorm."""
     if not input.is_floating_point() and not input.is_complex():
@@ -94,7 +94,7 @@ Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
 _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite("cdist", learns=True)
+@composite("cdist", cached=True)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
@@ -136,7 +136,7 @@ def _euclidean(x1: Any, x2: Any) -> Tensor:
     return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())
 
 
-@composite("pdist", spaces=("torch", "nn.functional"), refuses="h", learns=True)
+@composite("pdist", spaces=("torch", "nn.functional"), refuses="h", cached=True)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows."""
     if input._spec.ndim != 2:
@@ -163,7 +163,7 @@ def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)
 
 
-@composite("cross", method=True, apart=True, refuses="b", learns=True)
+@composite("cross", method=True, apart=True, refuses="b", cached=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = None) -> Tensor:
     """The cross product along dim (the first of size 3 if not given)."""
     if input._spec.ndim != other._spec.ndim:
@@ -292,7 +292,7 @@ def cov(
         less = total - (correction if aweights is None else correction * (weights * aweights).sum() / total)
     middle = (x if weights is None else x * weights).sum(1, keepdim=True) / total
     if less <= 0:
-        spoil()  # the next call warns as well
+        not_cacheable()  # the next call warns as well
         warn_user(
             "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
             UserWarning,
@@ -408,7 +408,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 MANY = 64  # test elements from which on they are sorted and searched by halving
 
 
-@composite("isin", refuses="bc", learns=True)
+@composite("isin", refuses="bc", cached=True)
 @forms(
     "(elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None) -> Tensor"
 )
@@ -587,7 +587,7 @@ def unique_consecutive(
     )
 
 
-@composite("searchsorted", learns=True)
+@composite("searchsorted", cached=True)
 @forms(
     "(sorted_sequence: Tensor, input: Tensor | Scalar, *, out_int32: bool = False, right: bool = False, side: str | None = None, "
     "sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor"
@@ -635,7 +635,7 @@ def searchsorted(
 # ***** choices and coordinates *****
 
 
-@composite("combinations", learns=True)
+@composite("combinations", cached=True)
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All ways to choose r elements of a vector, one a row."""
     if input._spec.ndim != 1:
@@ -682,7 +682,7 @@ def _sizes_of(shape: Any) -> tuple[int, ...]:
 
 
 # sparse tensors are what it is for: their own treatment of functions is not asked
-@composite("native_norm", overridable=False, learns=True)
+@composite("native_norm", overridable=False, cached=True)
 @forms(
     "(input: Tensor, p: Number = 2) -> Tensor",
     "(input: Tensor, p: Number | None, dim: int | Sequence[int], keepdim: bool, dtype: dtype | None) -> Tensor",

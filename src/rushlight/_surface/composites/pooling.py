@@ -33,7 +33,7 @@ def _max_pool(n: int) -> None:
         return function_of(name)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     function.__doc__ = f"The greatest value of each {n}-dimensional window; with `return_indices` also its place in the flattened plane."
-    composite(f"max_pool{n}d", spaces=("torch", "nn.functional"), learns=True)(function)
+    composite(f"max_pool{n}d", spaces=("torch", "nn.functional"), cached=True)(function)
 
 
 def _adaptive_max_pool(n: int) -> None:
@@ -46,7 +46,7 @@ def _adaptive_max_pool(n: int) -> None:
         return found if return_indices else found[0]
 
     function.__doc__ = "Max pooling with windows chosen so that the result has `output_size`."
-    composite(f"adaptive_max_pool{n}d", spaces=("nn.functional",), learns=True)(function)
+    composite(f"adaptive_max_pool{n}d", spaces=("nn.functional",), cached=True)(function)
 
 
 for _n in (1, 2, 3):
@@ -70,7 +70,7 @@ def _lp_pool(n: int) -> None:
         return function_of("lp_pool_core")(input, float(norm_type), kernel, step, ceil_mode)
 
     function.__doc__ = f"The p-norm of each {n}-dimensional window."
-    composite(f"lp_pool{n}d", spaces=("nn.functional",), learns=True)(function)
+    composite(f"lp_pool{n}d", spaces=("nn.functional",), cached=True)(function)
 
 
 for _n in (1, 2, 3):

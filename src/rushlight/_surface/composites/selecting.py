@@ -48,7 +48,7 @@ def _extreme(name: str) -> None:
         f"`{name}(input)`: the {whole[1:]}imum of all; `{name}(input, dim, keepdim=False)`: (values, indices) along a dim; `{name}(input, other)`: "
         "of two tensors, element by element."
     )
-    composite(name, method=True, learns=("input", "dim?", "keepdim"))(function)
+    composite(name, method=True, cached=("input", "dim?", "keepdim"))(function)
 
 
 def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)
 
 
-@composite("where", method="_where_function", learns=("condition", "input*", "other*"))
+@composite("where", method="_where_function", cached=("condition", "input*", "other*"))
 @forms(
     "(condition: Tensor) -> tuple[Tensor, ...]",
     "(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor",
@@ -112,7 +112,7 @@ def _method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 Tensor.where = _method  # type: ignore[attr-defined]
 
 
-@composite("equal", method=True, learns=True)
+@composite("equal", method=True, cached=True)
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     if input._spec.shape != other._spec.shape:
@@ -120,7 +120,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return convert.answer(convert.call("all", convert.call("eq", input, other))) if input._spec.numel else True
 
 
-@composite("allclose", method=True, learns=True)
+@composite("allclose", method=True, cached=True)
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)

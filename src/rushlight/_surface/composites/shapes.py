@@ -17,7 +17,7 @@ __all__: list[str] = []
 T = SPACES["torch"]
 
 
-@composite("reshape", method=True, learns=("input", "shape"), alike=True)
+@composite("reshape", method=True, cached=("input", "shape"), alike=True)
 @forms("(input: Tensor, *shape: int) -> Tensor", "(input: Tensor, shape: Sequence[int]) -> Tensor")
 def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
@@ -38,19 +38,19 @@ def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(s.item()) if isinstance(s, Tensor) else as_index(s) for s in sizes)
 
 
-@composite("view_as", spaces=(), method=True, learns=True)
+@composite("view_as", spaces=(), method=True, cached=True)
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """`view(other.shape)`."""
     return self.view(other.shape)
 
 
-@composite("reshape_as", spaces=(), method=True, learns=True)
+@composite("reshape_as", spaces=(), method=True, cached=True)
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """`reshape(other.shape)`."""
     return reshape(self, other.shape)
 
 
-@composite("flatten", method=True, learns=("input", "start_dim", "end_dim"), alike=True)
+@composite("flatten", method=True, cached=("input", "start_dim", "end_dim"), alike=True)
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims start_dim..end_dim merged into one; a view where possible, `input` itself where nothing changes."""
     shape = input._spec.shape
@@ -65,13 +65,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, (*shape[:first], merged, *shape[last + 1 :]))
 
 
-@composite("ravel", method=True, learns=True)
+@composite("ravel", method=True, cached=True)
 def ravel(input: Tensor) -> Tensor:
     """One dim; a view of contiguous memory, else a copy."""
     return reshape(input.contiguous(), -1)
 
 
-@composite("expand_as", spaces=(), method=True, learns=True)
+@composite("expand_as", spaces=(), method=True, cached=True)
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """`expand(other.shape)`."""
     return self.expand(other.shape)

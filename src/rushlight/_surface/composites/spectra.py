@@ -33,7 +33,7 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any, device: Any) -
     return window if win_length == n_fft else function_of("pad")(window, (left, n_fft - win_length - left))
 
 
-@composite("stft", method=True, refuses="bui", learns=True)
+@composite("stft", method=True, refuses="bui", cached=True)
 def stft(
     input: Tensor,
     n_fft: int,
@@ -193,7 +193,7 @@ def native_batch_norm(
         return _into((out, mean.detach(), T["rsqrt"](plain + eps)), into)
 
 
-@composite("adjoint", method=True, learns=True)
+@composite("adjoint", method=True, cached=True)
 def adjoint(input: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims."""
     if input._spec.ndim == 1:

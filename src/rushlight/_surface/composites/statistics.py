@@ -62,7 +62,7 @@ for _name in ("var", "std", "var_mean", "std_mean"):
         _spread(_name)
 
 
-@composite("median", method=True, learns=True)
+@composite("median", method=True, cached=True)
 @forms(
     "(input: Tensor) -> Tensor",
     "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.median",
@@ -75,7 +75,7 @@ def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = 
     return function_of("median_dim")(input, dim, keepdim, **extra)
 
 
-@composite("sum_to_size", spaces=(), method=True, learns=True)
+@composite("sum_to_size", spaces=(), method=True, cached=True)
 @forms("(self: Tensor, *size: int) -> Tensor", "(self: Tensor, size: Sequence[int]) -> Tensor")
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the dims that were broadcast from `size`."""
@@ -260,7 +260,7 @@ def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
     return SPACES["torch"]["cat"]([SPACES["torch"]["zeros"]((*lengths.shape[:-1], 1), dtype=ends.dtype), ends], -1)
 
 
-@composite("nanmedian", method=True, learns=True)
+@composite("nanmedian", method=True, cached=True)
 @forms(
     "(input: Tensor) -> Tensor",
     "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.nanmedian",
@@ -301,7 +301,7 @@ def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-@composite("mode", method=True, learns=True)
+@composite("mode", method=True, cached=True)
 @forms(
     "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode"
 )
@@ -378,7 +378,7 @@ def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
-@composite("native_layer_norm", learns=True)
+@composite("native_layer_norm", cached=True)
 def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     """(layer norm, mean, 1 / deviation) of each row."""
     out = function_of("layer_norm")(input, normalized_shape, weight, bias, eps)
@@ -389,7 +389,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: A
         return out, middle, T["rsqrt"](variance + eps)
 
 
-@composite("native_group_norm", learns=True)
+@composite("native_group_norm", cached=True)
 def native_group_norm(
     input: Tensor, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Any, Any, Any]:

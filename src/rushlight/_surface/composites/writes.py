@@ -74,7 +74,7 @@ def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
 
 
-@composite("index_reduce", method=True, refuses="bc", learns=True)
+@composite("index_reduce", method=True, refuses="bc", cached=True)
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True, out: Any = None
 ) -> Tensor:
@@ -121,7 +121,7 @@ def _index_reduce_(
 Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
 
 
-@composite("as_strided_scatter", method=True, learns=True)
+@composite("as_strided_scatter", method=True, cached=True)
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:

@@ -69,7 +69,7 @@ def _replace(module: GraphModule, node: Node) -> None:
     if source is None or packed is None:
         return
     last, relu, result, target = _ending(node)
-    x = node.args[0].args[0]  # type: ignore[union-attr]
+    x = node.args[0].args[0]
     name = f"{node.name}_of_integers"
     module.add_submodule(name, IntegerProduct(packed, source, result, target, relu))
     with module.graph.inserting_before(last):
@@ -83,7 +83,7 @@ def _input_of(node: Any) -> _Source | None:
     form = torch.ops.quantized_decomposed.dequantize_per_tensor.default
     if not isinstance(node, Node) or node.target is not form or node.args[5] not in _BYTES or node.kwargs:
         return None
-    return float(node.args[1]), int(node.args[2])  # type: ignore[arg-type]
+    return float(node.args[1]), int(node.args[2])
 
 
 def _packed_of(module: GraphModule, node: Node) -> Any:
@@ -106,7 +106,7 @@ def _packed_of(module: GraphModule, node: Node) -> Any:
         ints = _constant(module, weight.args[0])
         if not isinstance(ints, torch.Tensor) or ints.dtype is not torch.int8:
             return None
-        quantizer = Quantizer(torch.per_tensor_affine, float(weight.args[1]), int(weight.args[2]))  # type: ignore[arg-type]
+        quantizer = Quantizer(torch.per_tensor_affine, float(weight.args[1]), int(weight.args[2]))
     else:
         return None
     rest = dict(zip(("bias", "stride", "padding", "dilation", "groups"), node.args[2:], strict=False))
@@ -142,7 +142,7 @@ def _ending(node: Node) -> tuple[Node, bool, str, _Source]:
         last, relu, user = user, True, _only_user(user)
     if user is not None and user.target is torch.ops.quantized_decomposed.quantize_per_tensor.default:
         _, scale, zero, low, high, dtype = user.args
-        name, *ends = _BYTES.get(dtype, ("", None, None))  # type: ignore[arg-type]
+        name, *ends = _BYTES.get(dtype, ("", None, None))
         if ends == [low, high]:
-            return user, relu, str(name), (float(scale), int(zero))  # type: ignore[arg-type]
+            return user, relu, str(name), (float(scale), int(zero))
     return last, relu, "float32", (1.0, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import warn_user
-from rushlight._interface.operators import only_tensors, spoil
+from rushlight._interface.operators import not_cacheable, only_tensors
 
 __all__ = [
     "_log_softmax",
@@ -24,7 +24,7 @@ __all__ = [
 
 def _dim(name: str, input: Any) -> int:
     """The dim where none is given."""
-    spoil()  # the warning belongs to every call
+    not_cacheable()  # the warning belongs to every call
     warn_user(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument."
     )

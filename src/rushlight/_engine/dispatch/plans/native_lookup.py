@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._engine.core.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE, inherit
+from rushlight._engine.core.state import FUNCTION_MODE, NOTING_PLANS, OBSERVED, STATE, inherit
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.plans.native_plans import (
     DYNAMIC,
@@ -34,11 +34,11 @@ __all__ = [
     "RUNS",
     "PlanSequence",
     "make_dispatch",
-    "make_learner",
+    "make_cached",
     "ran",
     "run_recorded",
-    "spoil",
-    "unlearnt",
+    "not_cacheable",
+    "uncached",
     "unwatched",
 ]
 
@@ -79,18 +79,18 @@ def make_dispatch(
     def missed(*args: Any, **kwargs: Any) -> Any:
         if check is not None:
             check(args)
-        if STATE.word & LEARNING:
+        if STATE.word & NOTING_PLANS:
             return part(args, kwargs)
         if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not cacheable(call, args, kwargs):
             return slow(args, kwargs)
         if "out" in kwargs:
             return into(args, kwargs)
-        plan, inputs = learning(args, kwargs)
+        plan, inputs = prepare_cached(args, kwargs)
         made = plan(*inputs)
         return tuple.__new__(wrap, made) if wrap is not None else made
 
     def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call within one that is being learnt."""
+        """A call within one whose plans are noted."""
         with unwatched():
             known = None if "out" in kwargs else find_plan(call, args, kwargs)
             if known is not None:
@@ -102,13 +102,13 @@ def make_dispatch(
             if unusual:
                 made = slow(args, kwargs)
         if unusual:
-            spoil()
+            not_cacheable()
             return made
         if known is None:
-            return run_recorded(learning, args, kwargs, wrap, further)
+            return run_recorded(prepare_cached, args, kwargs, wrap, further)
         return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
-    def learning(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+    def prepare_cached(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
         """As `prepare`; the plan is kept for calls like this one, and how plans for others of other sizes are made."""
         plan, inputs = prepare(args, kwargs)
         picks = _picks(op, kinds, args, kwargs)
@@ -158,8 +158,8 @@ def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Runs(threading.local):
-    """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the
-    result, and the named tuple that the result is (or None).  `last` is the plan that was found last, and what says how
+    """`now`, while the plans of a call are noted in this thread: of every plan that runs for it the plan, its inputs,
+    the result, and the named tuple that the result is (or None).  `last` is the plan that was found last, and what says how
     others are made for other sizes (see `cache_shape_class`).
     """
 
@@ -172,17 +172,17 @@ inherit(RUNS)
 
 
 class PlanSequence(list[Any]):
-    """What runs while a function is learnt.
+    """The plans that run while those of a function are noted.
 
     It knows how often memory was changed, and what the tensors were when they were noted, so that a change that was not
     noted is seen.
     """
 
-    __slots__ = ("kept", "spoilt", "tensors", "versions")
+    __slots__ = ("kept", "uncacheable", "tensors", "versions")
 
     def __init__(self, args: Sequence[Any]) -> None:
         super().__init__()
-        self.spoilt = False
+        self.uncacheable = False
         self.versions: dict[int, int] = {}
         self.kept: list[Any] = []  # storages, so that their identities stay theirs
         self.tensors: dict[int, tuple[Tensor, Any, Any, bool]] = {}
@@ -205,7 +205,7 @@ class PlanSequence(list[Any]):
         plan, inputs, made, _ = run
         list.append(self, run)
         if plan is None:
-            self.spoilt = True
+            self.uncacheable = True
             return
         changed = made if made is not None else inputs[0] if inputs else None
         if isinstance(changed, Tensor) and any(changed is item for item in inputs):
@@ -228,7 +228,7 @@ class PlanSequence(list[Any]):
 
     def whole(self) -> bool:
         """Whether nothing ran but what was noted."""
-        if self.spoilt or any(s.version != self.versions[id(s)] for s in self.kept):
+        if self.uncacheable or any(s.version != self.versions[id(s)] for s in self.kept):
             return False
         return all(
             t._spec is spec and t._node is node and t._rg is wants for t, spec, node, wants in self.tensors.values()
@@ -246,8 +246,8 @@ def _leaf_plan(plan: Any) -> Callable[..., Tensor]:
     return again
 
 
-def spoil() -> None:
-    """Say of a call that is being learnt that its result depends on more than its signature and what was noted."""
+def not_cacheable() -> None:
+    """Not cacheable: the result of the call that runs depends on more than its signature and the plans noted."""
     if RUNS.now is not None:
         RUNS.now.append((None, (), RUNS, None))
 
@@ -257,7 +257,7 @@ def unwatched() -> Iterator[None]:
     """A region in which nothing is noted."""
     word = STATE.word
     outer, RUNS.now = RUNS.now, None
-    STATE.word = word & ~LEARNING
+    STATE.word = word & ~NOTING_PLANS
     try:
         yield
     finally:
@@ -266,21 +266,19 @@ def unwatched() -> Iterator[None]:
 
 
 def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
-    """Note that a plan was run, for a call that is being learnt; gives its result."""
+    """Note that a plan was run, where plans are noted; gives its result."""
     if RUNS.now is not None:
         RUNS.now.append((plan, inputs, made, wrap))
     return made
 
 
-def unlearnt(call: Callable[[], Any]) -> Any:
-    """What `call()` gives; of a call that is being learnt, which depends on more than its signature here, no plan is
-    kept but itself.
-    """
+def uncached(call: Callable[[], Any]) -> Any:
+    """The result of `call()`, whose plans are not cached: it depends on more than its signature."""
     try:
         with unwatched():
             return call()
     finally:
-        spoil()
+        not_cacheable()
 
 
 def run_recorded(
@@ -288,7 +286,7 @@ def run_recorded(
 ) -> Any:
     """Find a plan and run it, noting it."""
     word, outer = STATE.word, RUNS.now
-    RUNS.now, STATE.word = None, word & ~LEARNING  # as `unwatched`, which takes longer
+    RUNS.now, STATE.word = None, word & ~NOTING_PLANS  # as `unwatched`, which takes longer
     try:
         plan, inputs = prepare(args, kwargs)
         RUNS.last = plan, further
@@ -298,7 +296,7 @@ def run_recorded(
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
-def make_learner(
+def make_cached(
     function: Callable[..., Any],
     names: Sequence[str],
     tensors: int = 1,
@@ -313,11 +311,11 @@ def make_learner(
     be a tensor too, or tensors in a sequence, one in `*` one, tensors in a list, or a number, which goes into plans as
     it is), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by
     themselves) or is an argument.  Where it runs several they become a *plan sequence*: a native plan that runs them
-    one after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`,
-    `unlearnt`); then the function itself is the plan.  So it is of functions of any other kind, which want no
+    one after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`not_cacheable`,
+    `uncached`); then the function itself is the plan.  So it is of functions of any other kind, which want no
     `sequences`: what their arguments are is looked at once for a signature.
 
-    `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not
+    `shortcut` is asked before anything is cached: where it does not give NotImplemented, a plan for this call would not
     be worth its cost.
 
     Of a function that is `alike` it is known that, where it runs one plan for some sizes, it runs the same for others
@@ -327,7 +325,7 @@ def make_learner(
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
-        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not cacheable(
+        if word & (FUNCTION_MODE | OBSERVED | NOTING_PLANS) or not cacheable(
             call, args, kwargs
         ):  # observers are told of the function too
             return function(*args, **kwargs)
@@ -337,21 +335,21 @@ def make_learner(
                 return made
         if not sequences:
             made = function(*args, **kwargs)
-            _learn_itself(call, call.__wrapped__, args, kwargs)
+            _cache_itself(call, call.__wrapped__, args, kwargs)
             return made
         stands: dict[int, Tensor] = {}
         given, named = args, kwargs
         if _twice_among((*args, *kwargs.values())):
-            given, named = _told_apart((args, kwargs), set(), stands)
+            given, named = _dealiased((args, kwargs), set(), stands)
         runs = PlanSequence((*given, *named.values()))
         before, RUNS.now = RUNS.now, runs
-        STATE.word = word | LEARNING
+        STATE.word = word | NOTING_PLANS
         try:
             made = function(*given, **named)
         finally:
             RUNS.now = before
             STATE.word = word
-        _learn_tape(call, kinds, loose, given, named, runs, made, alike)
+        _cache_sequence(call, kinds, loose, given, named, runs, made, alike)
         if stands:
             if made is given[0]:
                 made = args[0]
@@ -381,11 +379,11 @@ def _twice_among(values: Sequence[Any]) -> bool:
                     return True
                 met.add(id(item))
             elif isinstance(item, (tuple, list, dict)):
-                return True  # perhaps: what is deeper is left to `_told_apart`
+                return True  # perhaps: what is deeper is left to `_dealiased`
     return False
 
 
-def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
+def _dealiased(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
     """Arguments in which a tensor that is given twice is two tensors over the same memory, so that it can be seen which
     of them goes where.
 
@@ -393,10 +391,10 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
     """
     kind = type(value)
     if kind is tuple or kind is list:
-        parts = [_told_apart(v, met, stands) for v in value]
+        parts = [_dealiased(v, met, stands) for v in value]
         return value if all(a is b for a, b in zip(parts, value, strict=True)) else kind(parts)
     if kind is dict:
-        return {name: _told_apart(v, met, stands) for name, v in value.items()}
+        return {name: _dealiased(v, met, stands) for name, v in value.items()}
     if not isinstance(value, Tensor):
         return value
     if id(value) in met and not value._rg and value._autograd_meta is None and kind is Tensor:
@@ -407,7 +405,7 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
     return value
 
 
-def _learn_tape(
+def _cache_sequence(
     call: Any,
     kinds: Sequence[int],
     loose: frozenset[str],
@@ -429,7 +427,7 @@ def _learn_tape(
             n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)
         ]  # part of a plan, or of nothing
         if _twice(varying) or baked:
-            _learn_itself(call, call.__wrapped__, args, kwargs)
+            _cache_itself(call, call.__wrapped__, args, kwargs)
             return
         if len(steps) == 1 and steps[0][2] is made:
             plan, inputs, _, wrap = steps[0]
@@ -445,7 +443,7 @@ def _learn_tape(
         if found is not None:
             cache_plan(call, args, kwargs, *found)
             return
-    _learn_itself(call, call.__wrapped__, args, kwargs)
+    _cache_itself(call, call.__wrapped__, args, kwargs)
 
 
 def _varying(
@@ -595,7 +593,7 @@ def _sequence_of(
     return None if sequence is None else (sequence, picks, type(made) if several and type(made) is not tuple else None)
 
 
-def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def _cache_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Keep the function as the plan of calls for which there is no other, so that they are not looked at again."""
     n, names = len(args), tuple(kwargs)
     plan = function if not names else lambda *values: function(*values[:n], **dict(zip(names, values[n:], strict=True)))
