@@ -28,6 +28,7 @@ from rushlight._types.layout import (
     wrap_dim,
     wrap_dims,
 )
+from rushlight._types.shape_env import ShapeEnv
 
 sizes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 full_sizes = st.lists(st.integers(1, 4), max_size=4).map(tuple)
@@ -289,3 +290,12 @@ def test_items_of_a_size() -> None:
         for item in ("a", 1.0, None):
             with pytest.raises(TypeError):
                 size[item]
+
+
+def test_view_strides_of_symbols_are_those_of_their_sizes() -> None:
+    """A dim of one item before a symbolic one has the stride of a step over all of that."""
+    shape, strides, target = (6, 6, 9), (54, 9, 1), (1, 6, 6, 3, 3)
+    n, m = ShapeEnv([6, 7]).symbols
+    found = view_strides((n, m, 9), (m * 9, 9, 1), (1, n, m, 3, 3))
+    assert found is not None and [int(s) for s in found] == [378, 63, 9, 3, 1]
+    assert view_strides(shape, strides, target) == (324, 54, 9, 3, 1)

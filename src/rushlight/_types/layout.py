@@ -352,7 +352,7 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequen
             room, step = merged[at], steps[at]
         if _one_formula(room, size):  # also where the size may be zero
             result.append(step)
-            room = 1
+            room, step = 1, step * size
             continue
         if room % size:
             return None
