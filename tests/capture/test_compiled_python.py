@@ -69,6 +69,33 @@ def test_a_suspended_generator_is_closed_when_the_loop_raises() -> None:
     alike(make, torch.ones(2))
 
 
+def test_frames_that_wait_hold_nothing_of_the_call_that_was_traced() -> None:
+    def count(log: list[Any]) -> Any:
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    def fail() -> None:
+        raise ValueError("after the break")
+
+    def run(x: torch.Tensor, log: list[Any]) -> None:
+        waiting = count(log)
+        next(waiting)
+        try:
+            log.append(x.unique().numel())  # a break: how many there are depends on the elements
+            str([fail() for _ in range(2)])
+        except LookupError:
+            pass
+
+    compiled = torch.compile(run)
+    for _ in range(3):
+        log: list[Any] = []
+        with pytest.raises(ValueError, match="after the break"):
+            compiled(torch.ones(2), log)
+        assert log == [1, "closed"]
+
+
 def test_objects_that_tell_of_their_end() -> None:
     def make() -> Callable[..., Any]:
         log: list[str] = []

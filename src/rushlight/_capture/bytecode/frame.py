@@ -94,6 +94,13 @@ class Frame:
         other.stack, other.locals = self.stack.copy(), self.locals.copy()
         return other
 
+    def template(self) -> Frame:
+        """A frame at the same instruction that holds no value of this call: others are made from it."""
+        other = self.copy()
+        other.locals, other.stack = [], []
+        other.link = other.generator = other.visible = None
+        return other
+
     def live_locals(self) -> frozenset[int]:
         """Indices into `locals` of those that may still be read, here or in a handler of an exception of the
         instruction in progress.

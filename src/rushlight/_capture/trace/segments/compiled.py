@@ -871,7 +871,7 @@ def _described(frames: Sequence[Frame]) -> tuple[Any, list[Any]]:
 
 def _hollow(frame: Frame) -> Frame:
     """A frame like another without its values: segments keep it."""
-    made = frame.copy()
+    made = frame.template()
     made.locals = [x if x is NULL else None for x in frame.locals]
     made.stack = [x if x is NULL else None for x in frame.stack]
     if frame.link is not None:

@@ -329,8 +329,7 @@ class Rebuild:
         if value.frame is None or value.running:
             raise Unbuildable("a generator that is running, or has ended, is still in use")
         frame = value.frame
-        template = frame.copy()
-        template.locals, template.stack, template.generator = [], [], None
+        template = frame.template()
         places, stack = self.frame_values(frame)
         return self.variable(
             f"{self.constant(begun)}({self.constant(template)}, {places}, {stack}, {value.started})", value

@@ -537,11 +537,7 @@ def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
     for frame in frames:
         places, stack = rebuild.frame_values(frame)
         values.append(f"({places}, {stack}, {_link(rebuild, frame.link)})")
-    templates = []
-    for frame in frames:
-        template = frame.copy()
-        template.locals, template.stack, template.link = [], [], None
-        templates.append(template)
+    templates = [frame.template() for frame in frames]
     return f"{rebuild.constant(Stopped)}({rebuild.constant(templates)}, [{', '.join(values)}])"
 
 
