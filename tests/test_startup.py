@@ -70,6 +70,7 @@ def test_modules_of_an_import() -> None:
     assert not early, early
 
 
+@pytest.mark.slow
 def test_a_warm_start_compiles_nothing(tmp_path: Path) -> None:
     env = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(tmp_path / "kernels")}
 

@@ -168,6 +168,7 @@ def test_mypy(installation: Path, tmp_path: Path) -> None:
     compare({(name, int(line)): text for name, line, text in found})
 
 
+@pytest.mark.slow
 def test_mypy_accepts_the_stubs_themselves(installation: Path, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     command = [
@@ -214,6 +215,7 @@ def test_pyright(installation: Path, tmp_path: Path) -> None:
     compare(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: p.stem)
 def test_the_accepted_programs_run(path: Path) -> None:
     done = subprocess.run(

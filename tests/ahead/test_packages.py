@@ -87,6 +87,7 @@ def test_results_are_those_of_the_module(path, model, arguments):
     assert [name for name, _, _ in loaded.inputs] == ["ids", "mask"]
 
 
+@pytest.mark.slow
 def test_results_have_the_bits_of_eager_calls_with_the_same_products(path, tmp_path):
     """In a process with RUSHLIGHT_GEMM=fixed and without BLAS, as packages are made."""
     program = f"""
@@ -297,6 +298,7 @@ def sized(lengths, tmp_path_factory):
     return path, library
 
 
+@pytest.mark.slow
 def test_every_choice_of_sizes_within_the_ranges(sized, lengths):
     loaded = torch._inductor.aoti_load_package(sized[0])
     for batch in (1, 2, 3):

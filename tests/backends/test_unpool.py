@@ -47,7 +47,11 @@ def last(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("layout", [torch.Tensor.contiguous, last], ids=["channels first", "channels last"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, *(pytest.param(d, marks=pytest.mark.slow) for d in (torch.float64, torch.bfloat16, torch.float16))],
+    ids=str,
+)
 @pytest.mark.parametrize("rows", [1 << 15, 256], ids=["whole", "bands"])
 def test_gradients_of_max_pooling(monkeypatch: pytest.MonkeyPatch, dtype: Any, layout: Any, rows: int) -> None:
     monkeypatch.setattr(unpool, "_ROWS", rows)

@@ -9,7 +9,9 @@ from tests.distributed.programs import checkpoint_programs as programs
 from tests.distributed.ranks import Ranks
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.distributed)])
+@pytest.mark.parametrize(
+    "every", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.distributed)]
+)
 def test_layouts_load_as_others_in_every_world(four: Ranks, tmp_path: Path, every: bool) -> None:
     assert four.run(programs.layouts_and_worlds, str(tmp_path), every, timeout=120) == [[]] * 4
 

@@ -135,7 +135,10 @@ def test_a_group_with_work_on_the_way_can_be_destroyed_after_an_error(mpi: None)
 
 @pytest.mark.parametrize(
     "fault, times",
-    [("kill-backward,stop,store-kill", 3), *(pytest.param(name, 3, marks=pytest.mark.distributed) for name in FAULTS)],
+    [
+        pytest.param("kill-backward,stop,store-kill", 3, marks=pytest.mark.slow),
+        *(pytest.param(name, 3, marks=pytest.mark.distributed) for name in FAULTS),
+    ],
 )
 def test_a_job_that_is_hit_names_the_rank_and_goes_on(mpi: None, fault: str, times: int) -> None:
     found = run_job(fault, times)

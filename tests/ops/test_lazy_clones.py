@@ -11,7 +11,7 @@ import gc
 import io
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,13 @@ from rushlight._C import _is_cow_tensor as is_cow
 IN_PLACE = [key for key in OPERATORS if any(True for _ in cases(key, ("in_place",)))]
 OUT = [key for key in OPERATORS if any(True for _ in cases(key, ("out",)))]
 KINDS = ("clone", "source", "view of the clone", "view of the source", "detached clone", "data of the source")
+
+
+def fourth(names: Iterable[str]) -> list[Any]:
+    """Every fourth, and the others among the slow tests: a write looks through all objects of a process for the tensors
+    that share its memory.
+    """
+    return [pytest.param(name, marks=[pytest.mark.slow] if i % 4 else []) for i, name in enumerate(names)]
 
 
 def held(x: Any) -> bytes:
@@ -130,7 +137,7 @@ def check_reading(key: str, number: int) -> None:
     assert same(found, expected)
 
 
-@pytest.mark.parametrize("key", IN_PLACE)
+@pytest.mark.parametrize("key", fourth(IN_PLACE))
 def test_in_place(key: str) -> None:
     check_in_place(key, 0, KINDS[IN_PLACE.index(key) % len(KINDS)])
 
@@ -224,7 +231,7 @@ def _quietly(x: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", fourth(WRITES))
 def test_other_writes(name: str) -> None:
     place = list(WRITES).index(name)
     for kind in (

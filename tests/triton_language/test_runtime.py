@@ -61,10 +61,10 @@ def test_repeated_launches_find_their_kernel() -> None:
     whole = torch.zeros(64)
     calls = [
         ((a, b, c, kind), {**more})
-        for a in (1, 2, 16, 2**40)
-        for b in (0.5, 7, True)
-        for c in (None, 2, 2.5)
-        for kind in (True, 1, 1.0, 0)
+        for a in (1, 16, 2**40)
+        for b in (0.5, True)
+        for c in (None, 2.5)
+        for kind in (True, 1, 1.0)
         for more in ({}, {"num_warps": 8}, {"OTHER": 4})
     ]
     for at in (0, 1, 4):
