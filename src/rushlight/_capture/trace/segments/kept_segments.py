@@ -450,6 +450,8 @@ def _segment(
         raise RecordError("no number of inputs, or no reason")
     if head["calls"] is not None and type(head["calls"]) is not str:
         raise RecordError("a result without an expression")
+    if type(head["plain"]) is not bool:
+        raise RecordError("no word of whether the function runs as it is")
     bare = {**space, "__builtins__": dict(_BUILTINS)}
     written = Written(text, reads, wanted, head["inputs"])
     kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
@@ -457,7 +459,7 @@ def _segment(
     written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
     if head["calls"] is not None:
         written.only_calls = Ending(head["calls"], None, again)
-    if head.get("plain") is True:
+    if head["plain"]:
         written.plain = called_with_state(target)
     if program is not None and not _fits(program.specs, wanted, reads, space):
         raise RecordError("a program of inputs that no condition tells of")
