@@ -210,3 +210,120 @@ def test_a_function_that_broke_keeps_nothing_alive() -> None:
         compiled(held, torch.ones(2))
         del held
         assert found() is None
+
+
+LOG: list[str] = []
+
+
+def _steps() -> Any:
+    try:
+        yield 1
+        yield 2
+    finally:
+        LOG.append("closed")
+
+
+class Ending:
+    """Something that is heard of when it is let go of."""
+
+    def __del__(self) -> None:
+        LOG.append("ended")
+
+
+def _note(text: str) -> None:
+    torch._dynamo.graph_break()
+    LOG.append(text)
+
+
+def _begun() -> Any:
+    steps = _steps()
+    next(steps)
+    return steps
+
+
+def _held_by_a_list(x: Any) -> Any:
+    box = [_begun()]
+    _note("behind")
+    return x + 1, len(box) if x is None else 0
+
+
+def _held_by_an_object(x: Any) -> Any:
+    held = Held()
+    held.steps = {"steps": [_begun()]}  # type: ignore[attr-defined]
+    _note("behind")
+    return x + 1
+
+
+def _keeping(value: Any) -> Any:
+    return lambda: value
+
+
+def _held_by_a_function(x: Any) -> Any:
+    _keep = _keeping(_begun())
+    _note("behind")
+    return x + 1
+
+
+def _held_by_an_iterator(x: Any) -> Any:
+    _pairs = zip(_begun(), (3, 4), strict=False)
+    _note("behind")
+    return x + 1
+
+
+def _an_object_in_a_list(x: Any) -> Any:
+    _box = [Ending()]
+    _note("behind")
+    return x + 1
+
+
+def _raises(make: Any) -> None:
+    box = [make()]
+    raise KeyError(f"{len(box)}")
+
+
+def _held_by_a_traceback(x: Any) -> Any:
+    try:
+        _raises(_begun)
+    except KeyError:
+        _note("in the handler")
+    _note("behind")
+    return x + 1
+
+
+def _an_object_in_a_traceback(x: Any) -> Any:
+    try:
+        _raises(Ending)
+    except KeyError:
+        _note("in the handler")
+    _note("behind")
+    return x + 1
+
+
+def _in_a_traceback_that_leaves(x: Any) -> Any:
+    x = x + 1
+    try:
+        _raises(_begun)
+    finally:
+        x = x * 2
+        LOG.append("finally")
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _held_by_a_list, _held_by_an_object, _held_by_a_function, _held_by_an_iterator, _an_object_in_a_list, _held_by_a_traceback,
+        _an_object_in_a_traceback, _in_a_traceback_that_leaves,
+    ],
+)  # fmt: skip
+def test_what_frames_hold_is_let_go_of_when_they_end(function: Any) -> None:
+    """A generator that waits is closed, and an object with a `__del__` is told, where they are eagerly."""
+    seen = []
+    for call in (function, torch.compile(function)):
+        LOG.clear()
+        try:
+            call(torch.ones(2))
+        except KeyError as error:
+            LOG.append(f"raised {error}")
+        seen.append([*LOG])
+    assert seen[1] == seen[0] and {"closed", "ended"} & set(seen[0])

@@ -79,3 +79,59 @@ def test_a_training_loop_over_a_loader() -> None:
         return model, optimizer, 3, DataLoader(data, batch_size=2, shuffle=True, generator=shuffled)
 
     constant_count(train, make, 9)
+
+
+class Squares:
+    """Items by the old protocol of iteration."""
+
+    def __getitem__(self, place: int) -> int:
+        if place == 4:
+            raise IndexError
+        return place * place
+
+
+class Countdown:
+    def __init__(self) -> None:
+        self.left = 4
+
+    def __iter__(self) -> Countdown:
+        return self
+
+    def __next__(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return self.left
+
+
+def produce(number: int) -> Iterator[int]:
+    yield from range(number)
+
+
+NATIVE: dict[str, Callable[[], Iterator[Any]]] = {
+    "zip": lambda: zip(produce(3), Squares(), strict=False),
+    "zip of a class": lambda: zip(Countdown(), "abc", strict=False),
+    "enumerate": lambda: enumerate(Countdown()),
+    "map": lambda: map(lambda a, b: a * b, produce(3), [3, 4, 5]),
+    "filter": lambda: filter(lambda a: a % 2, produce(5)),
+    "items": lambda: iter(Squares()),
+    "accumulate": lambda: itertools.accumulate(produce(3)),
+    "groupby": lambda: ((key, sum(group)) for key, group in itertools.groupby([1, 1, 2])),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_iterators_over_ones_in_python_go_on_behind_a_break(name: str) -> None:
+    make = NATIVE[name]
+
+    def function(x: torch.Tensor) -> Any:
+        found, iterator = [], make()
+        found.append(next(iterator))
+        for item in iterator:
+            torch._dynamo.graph_break()
+            found.append((x + len(found), item))
+        return found
+
+    torch._dynamo.utils.counters.clear()
+    assert repr(torch.compile(function)(torch.ones(2))) == repr(function(torch.ones(2)))
+    assert not torch._dynamo.utils.counters["failures"]

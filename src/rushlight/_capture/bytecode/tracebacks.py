@@ -55,9 +55,14 @@ def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def traceback_of(entries: tuple[Entry, ...]) -> TracebackType | None:
-    """A traceback with the same files, names, lines and columns as that of which `entries` were taken."""
+def traceback_of(entries: tuple[Entry, ...], held: tuple[dict[str, Any], ...] = ()) -> TracebackType | None:
+    """A traceback with the same files, names, lines and columns as that of which `entries` were taken; `held`, if given,
+    are locals of each of its frames.
+    """
     found: TracebackType | None = None
-    for code, namespace, offset, line in reversed(entries):
-        found = TracebackType(found, frame_of(code, namespace, {}), offset, line)
+    for (code, namespace, offset, line), names in zip(
+        reversed(entries), reversed(held or ({},) * len(entries)), strict=True
+    ):
+        stub = waiting(code, tuple(names)) if names else code
+        found = TracebackType(found, frame_of(stub, namespace, names), offset, line)
     return found

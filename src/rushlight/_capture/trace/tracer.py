@@ -36,6 +36,7 @@ from rushlight._capture.trace.outside import (
     Outside,
     has_users_metaclass,
     is_plain,
+    is_suspended,
     is_traced_array,
     type_attribute,
 )
@@ -243,6 +244,9 @@ class Tracer(Undocumented, Operations):
         if isinstance(made, Tensor):
             if made._rg and made._node is None and id(made) not in self.outside.tensors:
                 self.made_at.setdefault(id(made), self.place)
+        elif type(made) is tuple:
+            for each in made:
+                self.noted(each)
         elif not is_plain(made) and type(made) not in CONTAINERS:
             self.made_at[id(made)] = self.place  # it is not kept: its end may be heard of
         return made
@@ -849,7 +853,12 @@ class Tracer(Undocumented, Operations):
 
     def make_generator(self, generator: Generator) -> Generator:
         self.generators.append(weakref.ref(generator))
+        self.made_at[id(generator)] = self.place
         return generator
+
+    def suspended(self) -> list[Generator]:
+        """Generators of the trace that wait: they do something when they are let go of."""
+        return [made for held in self.generators if (made := held()) is not None and is_suspended(made)]
 
     def make_function(self, function: types.FunctionType) -> Any:
         self.made_functions[id(function)] = function

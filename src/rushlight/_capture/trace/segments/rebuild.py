@@ -7,10 +7,12 @@ objects that the trace made are made again, each once, so that two names of one 
 
 from __future__ import annotations
 
+import gc
+import inspect
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
@@ -21,7 +23,7 @@ from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
-from rushlight._capture.trace.iterators import Ahead, Numbered, stepped
+from rushlight._capture.trace.iterators import Ahead, Numbered, indexed, stepped, stepping
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -33,7 +35,7 @@ from rushlight._capture.trace.outside import (
     is_traced_array,
 )
 from rushlight._capture.trace.reports.events import Unbuildable
-from rushlight._capture.trace.tracer import Tracer
+from rushlight._capture.trace.tracer import Tracer, gives_itself, is_empty, own_dict
 from rushlight._capture.trace.unknown_sizes import is_unknown
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
@@ -44,9 +46,11 @@ __all__ = ["PLAIN", "Rebuild"]
 
 _ONE_OF_EACH: list[Any] = [
     iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(), reversed([]),
-    iter(reversed({})),
+    iter(reversed({})), map(str, ()), filter(None, ()),
 ]  # fmt: skip
 _ITERATORS = tuple(type(x) for x in _ONE_OF_EACH)
+
+_STEPPING = (stepping.__code__, indexed.__code__)
 
 PLAIN = Operations()  # what runs instructions that are not traced, and generators that go on with them
 
@@ -62,7 +66,37 @@ def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -
 
 def _stays(value: Any) -> bool:
     """Whether a local that nobody reads any more has to live as long as its frame."""
-    return type(value) is types.CellType or has_end(value.real if type(value) is Lazy else value)
+    return type(value) is types.CellType or _reaches_end(value)
+
+
+def _reaches_end(value: Any, depth: int = 4) -> bool:
+    """Whether a value does something when it is let go of, or holds one that does."""
+    if type(value) is Lazy:
+        value = value.real if value.value is ABSENT else value.value
+    if has_end(value):
+        return True
+    if value is None or isinstance(value, (str, int, float, Tensor, type, types.ModuleType)) or not depth:
+        return False
+    return any(_reaches_end(each, depth - 1) for each in _held(value))
+
+
+def _held(value: Any) -> Iterable[Any]:
+    """What a container, a function or an object holds, one level deep."""
+    if isinstance(value, dict):
+        return [*dict.keys(value), *dict.values(value)]
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return list(value)
+    if isinstance(value, types.FunctionType):
+        return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if isinstance(value, types.CellType):
+        return () if is_empty(value) else [value.cell_contents]
+    if type(value) is Generator:
+        return () if value.frame is None else [*value.frame.locals, *value.frame.stack]
+    if gives_itself(type(value)):
+        return gc.get_referents(value)
+    return list(own_dict(value).values())
 
 
 def _is_python(kind: type) -> bool:
@@ -232,6 +266,8 @@ class Rebuild:
             return f"{self.constant(Instead)}({self.value(value.value)})"
         if type(value) is Generator:
             return self.generator(value)
+        if kind is types.GeneratorType and value.gi_code in _STEPPING:
+            return self.stepping(value)
         if _is_python(kind):
             return self.instance(value, kind)
         if isinstance(value, BaseException):
@@ -324,6 +360,18 @@ class Rebuild:
         self.kept.append(parts)
         return name
 
+    def stepping(self, value: types.GeneratorType[Any, Any, Any]) -> str:
+        """What the tracer made of an iterator in Python, or of an object with items, for native code to go over."""
+        if value.gi_frame is None:
+            return "iter(())"
+        held = value.gi_frame.f_locals
+        if value.gi_code is stepping.__code__:
+            return self.value(held["iterator"])
+        name = self.variable(f"iter({self.value(held['obj'])})", value)
+        started = inspect.getgeneratorstate(value) != inspect.GEN_CREATED
+        self.lines.append(f"{name}.__setstate__({held['number'] + 1 if started else 0})")
+        return name
+
     def generator(self, value: Generator) -> str:
         """A generator whose frame waits."""
         if value.frame is None or value.running:
@@ -334,6 +382,12 @@ class Rebuild:
         return self.variable(
             f"{self.constant(begun)}({self.constant(template)}, {places}, {stack}, {value.started})", value
         )
+
+    def check_generators(self) -> None:
+        """Unbuildable where a generator waits that nothing leads to which is made anew: it would never be closed."""
+        for waiting in self.tracer.suspended():
+            if id(waiting) not in self.places:
+                raise Unbuildable("a generator is held by something that cannot be made anew", waiting)
 
     def frame_values(self, frame: Frame) -> tuple[str, str]:
         """The locals that are still of use, or do something when they are let go of, and the stack."""
@@ -387,13 +441,23 @@ class Rebuild:
         """Where an exception was raised, and of which others it tells."""
         found = entries(value.__traceback__)
         if found:
-            self.lines.append(f"{name}.__traceback__ = {self.constant(traceback_of)}({self.constant(found)})")
+            held = self.held_by_frames(value)
+            self.lines.append(f"{name}.__traceback__ = {self.constant(traceback_of)}({self.constant(found)}{held})")
         for attribute in ("__cause__", "__context__"):
             other = getattr(value, attribute)
             if other is not None:
                 outer = other is sys.exc_info()[1]  # the one that the caller is handling
                 text = f"{self.constant(sys)}.exc_info()[1]" if outer else self.value(other)
                 self.lines.append(f"{name}.{attribute} = {text}")
+
+    def held_by_frames(self, value: BaseException) -> str:
+        """Locals that live as long as an exception, because frames of its traceback hold them, as an argument."""
+        rows, entry = [], value.__traceback__
+        while entry is not None:
+            names = {name: each for name, each in entry.tb_frame.f_locals.items() if _reaches_end(each)}
+            rows.append(", ".join(f"{name!r}: {self.value(each)}" for name, each in names.items()))
+            entry = entry.tb_next
+        return f", ({''.join(f'{{{row}}}, ' for row in rows)})" if any(rows) else ""
 
     # ***** effects *****
 

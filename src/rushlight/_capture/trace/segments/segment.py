@@ -370,6 +370,7 @@ def _finish(
     else:
         result = _stopped(rebuild, interpreter.frames)
     rebuild.effects()
+    rebuild.check_generators()
     if (after ^ word) & (GRAD | INFERENCE):
         keep = ~(GRAD | INFERENCE)
         rebuild.lines.append(
