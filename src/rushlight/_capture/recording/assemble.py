@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Move, Read
 from rushlight._capture.recording.regions import (
     Layout,
     RegionError,
@@ -25,7 +25,7 @@ from rushlight._capture.recording.regions import (
     scattered,
     shown,
 )
-from rushlight._capture.recording.running.host_numbers import HostNumber
+from rushlight._capture.recording.running.host_numbers import HostNumber, host_number
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
@@ -114,6 +114,8 @@ class Assembler:
                     self.control_flow.write(self, entry)
                 elif type(entry) is Collective:
                     self._collective(entry)
+                elif type(entry) is Move:
+                    self._move(entry)
                 elif type(entry) is Check:
                     self.checks.append(self.read(entry.address, (), (), BOOL))
                 else:
@@ -146,6 +148,19 @@ class Assembler:
                 self.write(next(fresh), value.shape, strides[k], result)
             else:
                 self.write(addresses[target], value.shape, strides[k], result)
+
+    def _move(self, entry: Move) -> None:
+        """An element of the host becomes a tensor: kernels are given it as a number."""
+        leaf, spec = entry.leaf, entry.spec
+        exact = FLOAT64 if spec.dtype is FLOAT64 else FLOAT32 if spec.dtype.is_floating_point else INT64
+        self.calls += 1
+        leaf.value, leaf.dtype = self.read(leaf.address, (), (), spec.dtype), exact
+        if spec.dtype is not exact:
+            leaf.value = _call_of(build.convert(self.operand(leaf.value), exact))
+        real = exact is not INT64
+        value = self.number(host_number(leaf, float if real else int), FLOAT64 if real else INT64)
+        self.calls += 1
+        self.write(entry.address, (), (), _call_of(build.convert(self.operand(value), spec.dtype)))
 
     def _collective(self, entry: Collective) -> None:
         """A call of its own, after all others in its group."""

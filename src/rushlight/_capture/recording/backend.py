@@ -127,7 +127,7 @@ def allocated(nbytes: int, device: RecordedDevice) -> Any:
     recording, size = current(), hint(nbytes)
     recording.on(device)
     address = ADDRESSES.take(size)
-    recording.extend(address, nbytes)
+    recording.extend(address, nbytes, device)
     return from_owner(address, size, RecordedBlock(address, size, device))
 
 

@@ -15,7 +15,7 @@ from rushlight._capture.recording.assemble import Assembler, Given
 from rushlight._capture.recording.backend import allocated
 from rushlight._capture.recording.device import recorded
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Branch, Check, Collective, Copy, Draw, Loop, Part, Read
+from rushlight._capture.recording.log import Branch, Check, Collective, Copy, Draw, Loop, Move, Part, Read
 from rushlight._capture.recording.memory import InputBackward, OpenPart
 from rushlight._capture.recording.regions import Layout
 from rushlight._capture.recording.running.host_numbers import HostNumber
@@ -62,7 +62,7 @@ class PartAssembler(Assembler):
     def run(self, log: Sequence[Any]) -> None:
         """Go through the log; RecordingError for what a part cannot do."""
         for entry in log:
-            if isinstance(entry, (Check, Collective, Draw, Read)):
+            if isinstance(entry, (Check, Collective, Draw, Move, Read)):
                 raise RecordingError(f"control flow with a part that {_DOES[type(entry)]}")
         super().run(log)
 
@@ -112,6 +112,7 @@ class PartAssembler(Assembler):
 
 _DOES: dict[type, str] = {
     Check: "checks elements", Collective: "communicates", Draw: "draws random numbers", Read: "gives numbers to the host",
+    Move: "copies numbers of the host",
 }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight._backends.protocol import Block
-from rushlight._capture.recording.device import recorded
 from rushlight._capture.recording.errors import DataDependentError
 from rushlight._capture.recording.running.host_numbers import HostFloat, HostInt, HostNumber, asked
 from rushlight._engine.core.state import GRAD, STATE
@@ -96,7 +95,7 @@ def element_number(address: int, dtype: DType, counter: HostNumber | None) -> tu
     if dtype.is_complex or dtype is UINT64:
         return None
     size = dtype.itemsize
-    device = recorded(STATE.recording.host)
+    device = STATE.recording.memory_at(address).device
     block = from_owner(address, size, Block(address, size, device))
     element = make(block, Spec.of(dtype, device, ()), address)
     wide = FLOAT64 if dtype.is_floating_point else BOOL if dtype is BOOL else INT64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Branch", "Call", "Check", "Collective", "Copy", "Draw", "Entry", "Fill", "Loop", "Part", "Read"]
+__all__ = ["Branch", "Call", "Check", "Collective", "Copy", "Draw", "Entry", "Fill", "Loop", "Move", "Part", "Read"]
 
 
 class Call(NamedTuple):
@@ -30,6 +30,14 @@ class Copy(NamedTuple):
     address: int
     source: int
     nbytes: int
+
+
+class Move(NamedTuple):
+    """An element of the host was copied to another device; `leaf` says which, `spec` what it becomes at `address`."""
+
+    leaf: Any
+    address: int
+    spec: Any
 
 
 class Draw(NamedTuple):
@@ -105,4 +113,4 @@ class Loop(NamedTuple):
     fresh: Sequence[int]
 
 
-Entry = Branch | Loop | Check | Collective | Call | Fill | Copy | Draw | Read
+Entry = Branch | Loop | Check | Collective | Call | Fill | Copy | Draw | Move | Read

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._capture.recording.device import RecordedDevice
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._engine.autograd.node import Node
 
@@ -40,12 +41,14 @@ class InputBackward(Node):
 
 
 class Memory:
-    """A stretch of addresses: that of an input's root storage (`real`), or of one that the program allocates."""
+    """A stretch of addresses of a device: that of an input's root storage (`real`), or of one that the program
+    allocates.
+    """
 
-    __slots__ = ("address", "nbytes", "real")
+    __slots__ = ("address", "device", "nbytes", "real")
 
-    def __init__(self, address: int, nbytes: int, real: Any = None) -> None:
-        self.address, self.nbytes, self.real = address, nbytes, real
+    def __init__(self, address: int, nbytes: int, device: RecordedDevice, real: Any = None) -> None:
+        self.address, self.nbytes, self.device, self.real = address, nbytes, device, real
 
 
 class OpenPart:

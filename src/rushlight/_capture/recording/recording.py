@@ -27,7 +27,7 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import RecordedDevice, recorded
 from rushlight._capture.recording.element_numbers import element_number
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
-from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Loop, Move, Read
 from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
 from rushlight._capture.recording.running.host_numbers import HostNumber, Leaf, host_number
 from rushlight._capture.recording.running.program import CompiledProgram, compiled_program
@@ -41,12 +41,27 @@ from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
 from rushlight._types.device import CPU, Device
-from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
+from rushlight._types.dtype import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    DType,
+)  # fmt: skip
 from rushlight._types.layout import extent
 from rushlight._types.spec import Spec, check_memory
 from rushlight._types.symbols import SpecializationError, env_of, hint
 
 __all__ = ["Recording"]
+
+
+_MOVED = frozenset((BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8))
 
 
 def _unrun(x: Any) -> None:
@@ -82,7 +97,7 @@ class Recording:
         self.wrapped: list[Any] = []  # tensors made of inputs, which want gradients (see `trace.wrappers.Given`)
         self.finishing = False
         self.first_versions: list[int] = []
-        self.device: RecordedDevice | None = None  # what all its tensors are on
+        self.device: RecordedDevice | None = None  # what its tensors are on, but for those of the host beside a GPU's
         self.streams = Streams()
 
     # ***** the time of a recording *****
@@ -131,11 +146,24 @@ class Recording:
         """The real device that the program runs on; the CPU while no tensor has said another."""
         return CPU if self.device is None else self.device.real
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the program runs on the host."""
+        return backend_of(self.host).host_readable
+
+    def is_beside(self, address: int) -> bool:
+        """Whether memory is the host's in a program of another device."""
+        return not self.on_host and backend_of(self.memory_at(address).device.real).host_readable
+
     def on(self, device: RecordedDevice) -> None:
-        """All tensors of a program lie on one device; RecordingError for one on another."""
+        """All tensors of a program lie on one device, or on the host beside it; RecordingError for one on another."""
+        if self.device is device:
+            return
         if self.device is None:
             self.device = device
-        elif self.device is not device:
+        elif self.on_host and all(env_of((*s.shape, *s.strides)) is None for s in self.specs):
+            self.device = device
+        elif self.on_host or not backend_of(device.real).host_readable:
             raise RecordingError(f"one program is for tensors on {self.device}, and another for those on {device}")
 
     # ***** what the backend says *****
@@ -154,9 +182,9 @@ class Recording:
             self.writers.setdefault(address, []).append(len(self.log))
         self.log.append(entry)
 
-    def extend(self, address: int, nbytes: int) -> Memory:
+    def extend(self, address: int, nbytes: int, device: RecordedDevice) -> Memory:
         """Memory that the program allocates."""
-        return self._add(Memory(address, nbytes))
+        return self._add(Memory(address, nbytes, device))
 
     def _add(self, memory: Memory) -> Memory:
         self._starts.append(memory.address)  # addresses only grow
@@ -172,6 +200,8 @@ class Recording:
             raise RecordingError(f"random numbers of the kernel '{name}' depend on elements of a tensor")
         if not self.owns(address):
             raise RecordingError("a tensor that was not recorded is filled with random numbers")
+        if self.is_beside(address):
+            raise self.refused(f"a draw of random numbers on the host, beside tensors on {self.host},")
         size = int(kind) if kind.isdigit() else int(kind[1:]) // 8
         entry = Draw(generator, name, kind, address, count, tuple(parameters), size)
         self.note(self.streams.drawn(entry))
@@ -209,7 +239,7 @@ class Recording:
             memoryview(held).cast("B")[: len(found)] = found
             return host().reader(dtype)(held.ptr)
         counter = None
-        readable = backend_of(self.host).host_readable
+        readable = backend_of(self.memory_at(address).device.real).host_readable
         if readable and dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
             leaf = Leaf(address, dtype)
             self.note(Read(leaf))
@@ -322,7 +352,7 @@ class Recording:
         self.on(device)
         if layout is not None and layout is not spec and not backend_of(spec.device).symbolic:
             raise SpecializationError(f"programs on {spec.device} are for plain sizes")
-        storage = self._storage(x._storage)
+        storage = self._storage(x._storage, device)
         address = storage.ptr + (x._ptr - x._storage.ptr)
         layout = layout or spec
         alike = Spec.of(spec.dtype, device, layout.shape, layout.strides, spec.conj)
@@ -397,16 +427,13 @@ class Recording:
             and (id(y) in leaves or y._node in behind or (y._node is x._node and y.output_nr in before))
         ]
 
-    def _twin(self) -> RecordedDevice:
-        return self.device or recorded(CPU)
-
-    def _storage(self, storage: Any) -> Any:
+    def _storage(self, storage: Any, device: RecordedDevice) -> Any:
         """The storage that stands for a real one."""
         known = self._storages.get(id(storage))
         if known is not None:
             return known[0]
         root = root_of(storage)
-        memory, base = self._root(root)
+        memory, base = self._root(root, device)
         if storage is root:
             made = base
         else:
@@ -415,7 +442,7 @@ class Recording:
         self._storages[id(storage)] = made, storage
         return made
 
-    def _root(self, root: Any) -> tuple[Memory, Any]:
+    def _root(self, root: Any, device: RecordedDevice) -> tuple[Memory, Any]:
         found = self._roots.get(id(root))
         if found is None:
             start, stop = root.ptr, root.ptr + root.nbytes
@@ -423,19 +450,35 @@ class Recording:
                 if root.nbytes and other.real.ptr < stop and start < other.real.ptr + other.real.nbytes:
                     raise RecordingError("two tensors lie in the same memory of different owners")
             address = ADDRESSES.take(root.nbytes)
-            memory = self._add(Memory(address, root.nbytes, root))
+            memory = self._add(Memory(address, root.nbytes, device, root))
             found = self._roots[id(root)] = (
                 memory,
-                from_owner(address, root.nbytes, Block(address, root.nbytes, self._twin())),
+                from_owner(address, root.nbytes, Block(address, root.nbytes, device)),
             )
         return found
+
+    def moved(self, x: Tensor, device: Device) -> Tensor | None:
+        """A copy on another device of a recorded tensor of the host with one element, which programs are given as a
+        number; None for other tensors.
+        """
+        spec, there = x._spec, recorded(device.real)
+        if not self.is_recorded(x) or spec.numel != 1 or spec.conj or spec.dtype not in _MOVED:
+            return None
+        here = backend_of(spec.device.real).host_readable
+        if not here or backend_of(there.real).host_readable or self.known_bytes(x._ptr, spec.nbytes) is not None:
+            return None
+        if x._rg:
+            raise self.refused("a copy on a device of a tensor of the host that wants a gradient")
+        made = empty_spec(Spec.of(spec.dtype, there, spec.shape, spec.strides))
+        self.note(Move(Leaf(x._ptr, spec.dtype), made._ptr, made._spec))
+        return made
 
     def cotangent(self, spec: Spec) -> Tensor:
         """A tensor that stands for the gradient of an output."""
         size = hint(spec.nbytes)
         address = ADDRESSES.take(size)
-        memory = self._add(Memory(address, spec.nbytes))
-        storage = from_owner(address, size, Block(address, size, self._twin()))
+        memory = self._add(Memory(address, spec.nbytes, spec.device))
+        storage = from_owner(address, size, Block(address, size, spec.device))
         return make(storage, spec, memory.address)
 
     def operands(self, tensors: list[Tensor]) -> list[Tensor]:

@@ -21,7 +21,6 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from rushlight._backends.registry import backend_of
 from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
@@ -194,8 +193,6 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             return found
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
         raise Break("calls the step of an optimizer, which no node of an fx graph is")
-    if function.__name__ == "step" and args and _is_optimizer(function) and _counts_elsewhere(tracer.real(args[0])):
-        raise Break("calls the step of an optimizer whose counters are on another device than its parameters")
     if HOOKS.communicating and process_groups.communicates(function):
         args, kwargs = _real(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
@@ -259,17 +256,6 @@ def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     tracer.kept.append(made)
     return made
-
-
-def _counts_elsewhere(optimizer: Any) -> bool:
-    """Whether an optimizer counts its steps on the host, while its parameters lie in memory that the host cannot read."""
-    return any(
-        isinstance(param, Tensor)
-        and not backend_of(param._spec.device.real).host_readable
-        and not group.get("capturable")
-        for group in optimizer.param_groups
-        for param in group["params"]
-    )
 
 
 def _is_optimizer(function: types.FunctionType) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._capture.recording.control_flow import ONE_SIDED, BranchBackward, behind, closed, one_sided, results_of
-from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Fill, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Fill, Loop, Move, Read
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._capture.trace.reports.events import Break
 from rushlight._engine.autograd.node import next_sequence
@@ -145,9 +145,10 @@ def recorded_part(
 
 
 def _check_entry(tracer: Tracer, name: str, entry: Any, own: set[int]) -> None:
-    if isinstance(entry, (Check, Collective, Draw, Read)):
+    if isinstance(entry, (Check, Collective, Draw, Move, Read)):
         what = {
             Check: "checks elements", Collective: "communicates", Draw: "draws random numbers", Read: "reads a number",
+            Move: "copies a number of the host",
         }[type(entry)]  # fmt: skip
         raise Break(f"a function of {name} {what}")
     if isinstance(entry, Call):

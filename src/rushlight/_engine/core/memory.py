@@ -182,6 +182,10 @@ def moved(x: Tensor, device: Device, wait: bool = True) -> Tensor:
     Without `wait` it may arrive later, in the order of the device's stream; then the host's copy is in pinned memory.
     """
     spec = x._spec
+    if STATE.word & RECORDING:
+        given: Tensor | None = STATE.recording.moved(x, device)
+        if given is not None:
+            return given
     here, there = backend_of(spec.device), backend_of(device)
     later = not wait and (here.asynchronous or there.asynchronous)
     wanted = Spec.of(spec.dtype, device, spec.shape, spec.strides)

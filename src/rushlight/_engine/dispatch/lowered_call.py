@@ -173,12 +173,11 @@ def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
     The first `written` are written to and stay where they are.  A mix that is not allowed is left to `common_device`.
     """
     if STATE.word & RECORDING:
-        recorded: list[Tensor] = STATE.recording.operands(tensors)
-        return recorded
+        tensors = STATE.recording.operands(tensors)
     devices = {t._spec.device for t in tensors}
     if len(devices) < 2:
         return tensors
-    elsewhere = [device for device in devices if not backend_of(device).host_readable]
+    elsewhere = [device for device in devices if not backend_of(device.real).host_readable]
     if len(elsewhere) != 1 or backend_of(elsewhere[0]).shapes_only:
         return tensors
     return [

@@ -15,6 +15,7 @@ from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.replaced import release, replaced_gradients
 from rushlight._capture.recording.running.evaluation import Evaluation
 from rushlight._capture.recording.running.host_numbers import HostNumber
+from rushlight._capture.recording.running.host_part import HostPart, without_host
 from rushlight._capture.recording.running.kept import Laid, graph_of, kept_executable, program_key, text_of
 from rushlight._capture.recording.running.updating import updating
 from rushlight._engine.autograd.hooks import retain
@@ -99,6 +100,8 @@ class CompiledProgram:
         self.device: Device = recording.host  # where all its memory lies
         self.specs = build.specs
         places = {id(s): k for k, s in enumerate(stretches)}
+        self._host_part: HostPart | None = build.host_part
+        without_host(recording, graph, assembler.given, build.standing)
         self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
         self._graph: Graph | None
         self._key: bytes | None  # of the record of its executable
@@ -123,7 +126,7 @@ class CompiledProgram:
         self.communicates: bool = build.communicates
         self.output_grads, self.flags = build.output_grads, build.flags
         made_versions = [(j, x._storage.version) for j, x in enumerate([*build.outputs, *build.hidden])]
-        self._result_versions = [(j, n) for j, n in made_versions if n and self.made[j].kind == "storage"]
+        self._result_versions = [(j, n) for j, n in made_versions if n and self.made[j].kind in ("storage", "host")]
         self._begin()
 
     @classmethod
@@ -133,6 +136,7 @@ class CompiledProgram:
         made.device = CPU
         made._graph, made._evaluation, made.draws, made.released = None, None, [], []
         made._number_places, made._number_words = [], 0
+        made._host_part = None
         made.communicates = False
         for name, value in fields.items():
             setattr(made, name, value)
@@ -211,10 +215,13 @@ class CompiledProgram:
         used |= {each.number for each in self.made if each.kind in ("same", "view")}
         used |= {each.base[1] for each in self.made if each.base is not None and each.base[0] == "input"}
         used |= {number for number, _ in [*build.versions(), *build.flags, *build.histories]}
+        used |= set() if self._host_part is None else self._host_part.inputs
         self._replaced = replaced_gradients(build, used)
         self._number_places = [place for place, _ in build.numbers_made]
         self._number_words = len(numbers_of_host)
         numbers_of_host += [number for _, number in build.numbers_made]
+        if self._host_part is not None:
+            numbers_of_host += self._host_part.numbers
         self._evaluation = Evaluation(numbers_of_host, assembler) if numbers_of_host else None
 
     def differentiable(
@@ -257,7 +264,7 @@ class CompiledProgram:
     @property
     def changes_nothing_before_checks(self) -> bool:
         """Whether everything is as it was where a kernel raises an error, or a check fails."""
-        return self.checks or not (self.draws or self._changed or self.communicates)
+        return self.checks or not (self.draws or self._changed or self._host_part or self.communicates)
 
     # ***** compiling *****
 
@@ -356,6 +363,7 @@ class CompiledProgram:
             or self._evaluation
             or self._versions
             or self._changed
+            or self._host_part
             or self._views
             or self.released
             or self.grads
@@ -491,8 +499,11 @@ class CompiledProgram:
                 storage = inputs[number]._storage
                 storage.version += count
                 storage.changed = place
+        shown: Sequence[Any] = ()
+        if self._host_part is not None:
+            shown = self._host_part(inputs, numbers[self._number_words + len(self._number_places) :])
         if tensors is None:
-            results = [self._result(each, inputs, found) for each in self.made]
+            results = [self._result(each, inputs, shown if each.kind == "host" else found) for each in self.made]
             residuals = self._saved(found)
         elif self._all_made:
             results, residuals = tensors, []
@@ -517,7 +528,7 @@ class CompiledProgram:
         self._set_gradients(inputs, results)
         if len(results) > self.n_outputs:
             del results[self.n_outputs :]
-        for place, number in zip(self._number_places, numbers[self._number_words :], strict=True):
+        for place, number in zip(self._number_places, numbers[self._number_words :], strict=False):
             results.insert(place, number)
         return results
 
@@ -592,7 +603,7 @@ class CompiledProgram:
 
     def _result(self, made: Made, inputs: Sequence[Tensor], found: Sequence[Any]) -> Tensor:
         kind, number, spec, offset, *_ = made
-        if kind == "storage":
+        if kind in ("storage", "host"):
             storage = found[number]
             return make(storage, spec, storage.ptr + offset)
         if kind == "same":
@@ -600,7 +611,7 @@ class CompiledProgram:
         if kind == "view":
             x = inputs[number]
             return make(x._storage, spec, x._ptr + offset)
-        storage = backend_of(self.device).allocate(0, self.device)
+        storage = backend_of(spec.device).allocate(0, spec.device)
         return make(storage, spec, storage.ptr)
 
     def _link(self, j: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.control_flow import ControlFlow
-from rushlight._capture.recording.device import recorded
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Branch, Loop
+from rushlight._capture.recording.log import Branch, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.host_numbers import HostNumber
+from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
@@ -64,6 +64,8 @@ class _Build:
         self._note_output_grads()
         self._note_bases()
         recording.streams.check_ends()
+        if any(type(entry) is Draw and recording.is_beside(entry.address) for entry in recording.log):
+            raise RecordingError("the host draws random numbers in a program of another device")
         self.forward_end = len(recording.log)
         self.cotangents: list[Tensor] = []
         self._idle: set[Any] = set()  # nodes of the history that computed nothing when backward was recorded last
@@ -83,6 +85,7 @@ class _Build:
         self._leave_out([j for j, *_ in self.released])
         if self.wanting:
             self._record_backward()
+        self.host_part: HostPart | None = None
         self.specs = list(recording.specs)
         self.inputs = []  # a program that is kept does not keep its first inputs
 
@@ -239,7 +242,7 @@ class _Build:
         with recording.continued():
             for j in self.wanting:
                 spec = self.outputs[j]._spec
-                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, recorded(recording.host), spec.shape)))
+                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape)))
             wants = {i for i, flag in self.flags if flag}.union(self.wrapped)
             for i, x in enumerate(self.inputs):
                 edge = self._edge(i) if x._rg or i in wants else None
@@ -428,6 +431,8 @@ class _Build:
             made = [self._made(x, assembler) for x in self.outputs]
             made += [self._made(x, assembler) for x in self.hidden]
             changed = self._changed(assembler)
+        self._set_apart(assembler, made, changed)
+        with assembler.builder:
             values = [self._read(x, assembler) for x in self.outputs] if self.wanting else []
         storages: list[Any] = []  # stretches that become outputs
         for each in made:
@@ -453,6 +458,22 @@ class _Build:
         gradients += [made.value for made in assembler.last_calls()]
         self.late_calls = [node for node in assembler.builder.nodes[count:] if node.prim.family == "collective"]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)
+
+    def _set_apart(self, assembler: Assembler, made: list[Made], changed: list[Changed]) -> None:
+        """Take from outputs and changes what the host computes beside a program of another device."""
+        recording = self.recording
+        beside = [c for c in changed if recording.is_beside(self.standing[c.given.content]._ptr)]
+        results: list[Any] = []
+        for k, each in enumerate(made):
+            if each.stretch is not None and recording.is_beside(each.stretch.address):
+                if each.stretch not in results:
+                    results.append(each.stretch)
+                made[k] = each._replace(kind="host", number=results.index(each.stretch), stretch=None)
+        if self.wanting and any(each.spec.device is not recording.host for each in made):
+            raise RecordingError("a program whose results want gradients returns a tensor of the host")
+        changed[:] = [c for c in changed if c not in beside]
+        if beside or results:
+            self.host_part = HostPart(self, assembler, results, beside)
 
     def _joint(
         self,
@@ -631,7 +652,8 @@ class _Build:
 
     def _memory_of(self, x: Tensor, assembler: Assembler) -> Made:
         """Over which memory an output is made."""
-        spec, real = x._spec, Spec.of(x._spec.dtype, self.recording.host, x._spec.shape, x._spec.strides, x._spec.conj)
+        spec = x._spec
+        real = Spec.of(spec.dtype, spec.device.real, spec.shape, spec.strides, spec.conj)
         number = self.numbers.get(id(x))
         if number is not None:
             return Made("same", number, real, 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Move, Read
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._engine.core.memory import MEMORY
 from rushlight._types.symbols import pinned
@@ -34,7 +34,6 @@ class Replay:
     ) -> None:
         self.recording, self.place, self.draw = recording, place, draw
         self.held: dict[int, tuple[int, Any]] = {}
-        self.device = recording.host
 
     def address(self, address: int) -> int:
         """The real address of one in the log."""
@@ -43,10 +42,15 @@ class Replay:
         if found is None:
             found = self.place(memory)
             if found is None:
-                storage = backend_of(self.device).allocate(pinned(memory.nbytes), self.device)
+                device = memory.device.real
+                storage = backend_of(device).allocate(pinned(memory.nbytes), device)
                 found = storage.ptr, storage
             self.held[memory.address] = found
         return found[0] + address - memory.address
+
+    def device(self, entry: Copy | Fill) -> Any:
+        """The real device whose memory an entry writes."""
+        return self.recording.memory_at(entry.address).device.real
 
     def run(self, log: Sequence[Entry]) -> None:
         """Run entries in order."""
@@ -63,11 +67,12 @@ class Replay:
                 if entry.nbytes:
                     held = MEMORY.alloc(len(data))
                     memoryview(held).cast("B")[: len(data)] = data
-                    backend_of(self.device).copy_in(self.address(entry.address), held.ptr, entry.nbytes)
+                    backend_of(self.device(entry)).copy_in(self.address(entry.address), held.ptr, entry.nbytes)
             else:
                 assert type(entry) is Copy
                 target, source = self.address(entry.address), self.address(entry.source)
-                backend_of(self.device).copy(target, source, entry.nbytes, self.device)
+                device = self.device(entry)
+                backend_of(device).copy(target, source, entry.nbytes, device)
 
     def _call(self, entry: Call) -> None:
         exe = entry.exe
@@ -91,7 +96,8 @@ def known(recording: Any, address: int, nbytes: int) -> bytes | None:
     replay = Replay(recording, lambda memory: None)
     replay.run([log[k] for k in sorted(needed)])
     held = MEMORY.alloc(nbytes)
-    backend_of(replay.device).copy_out(held.ptr, replay.address(address), nbytes)
+    device = recording.memory_at(address).device.real
+    backend_of(device).copy_out(held.ptr, replay.address(address), nbytes)
     return bytes(memoryview(held).cast("B")[:nbytes])
 
 
@@ -113,7 +119,7 @@ def _collect(recording: Any, address: int, before: int, needed: set[int], given:
         if k >= before:
             continue
         entry = recording.log[k]
-        if isinstance(entry, (Branch, Collective, Draw, Loop)):
+        if isinstance(entry, (Branch, Collective, Draw, Loop, Move)):
             return False
         fresh = type(entry) is Call and start in entry.fresh
         whole = fresh or (type(entry) is Fill and entry.address == start and entry.nbytes >= memory.nbytes)
