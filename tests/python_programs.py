@@ -938,7 +938,11 @@ def described(value: Any) -> Any:
     if hasattr(value, "requires_grad") and hasattr(value, "stride"):
         plain = value.detach()
         bits = _bits(plain)
-        grad = described(value.grad) if value.is_leaf and value.grad is not None else None
+        try:
+            leaf = value.is_leaf
+        except RuntimeError as error:  # a view made without gradients, whose memory was changed since
+            leaf = _words(error)
+        grad = described(value.grad) if leaf is True and value.grad is not None else None
         return (
             "tensor",
             bits,
@@ -946,7 +950,7 @@ def described(value: Any) -> Any:
             plain.stride(),
             (str(plain.dtype), value.is_conj(), value.is_neg(), value.is_inference()),
             value.requires_grad,
-            value.is_leaf,
+            leaf,
             grad,
         )
     return type(value).__name__, re.sub("0x[0-9a-f]+", "0x", repr(value))

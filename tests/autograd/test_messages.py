@@ -445,6 +445,57 @@ def test_views_made_without_gradients_say_so() -> None:
     )
 
 
+CHANGES: dict[str, Any] = {
+    "the view": lambda base, view: view.mul_(2),
+    "by an index": lambda base, view: view.__setitem__(0, 3.0),
+    "filled": lambda base, view: view.fill_(3),
+    "out=": lambda base, view: torch.add(view, 1, out=view),
+    "the base": lambda base, view: base.mul_(2),
+    "another view": lambda base, view: base[1].zero_(),
+    "detached": lambda base, view: view.detach().mul_(2),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_views_made_without_gradients_are_refused_once_they_changed(change: str, history: bool, compiled: bool) -> None:
+    """Whatever changed their memory, no gradient of theirs could be right: as in PyTorch, nothing asks for one."""
+
+    def function(base: Any) -> Any:
+        base = base * 1 if history else base
+        with torch.no_grad():
+            view = base[0]
+            CHANGES[change](base, view)
+        return base, view
+
+    _, view = (torch.compile(function) if compiled else function)(torch.ones(2, 3, requires_grad=True))
+    begin = "A view was created in no_grad mode and its base or another view of its base has been modified inplace"
+    wanted: list[Any] = [
+        lambda: view.is_leaf,
+        lambda: view.grad_fn,
+        lambda: view * 2,
+        lambda: view[1:],
+        lambda: view.register_hook(print),
+        lambda: view.requires_grad_(False),
+    ]
+    assert [message(each).startswith(begin) for each in wanted] == [True] * len(wanted)
+    assert view.requires_grad and repr(view).endswith("grad_fn=<Invalid>)")
+    with torch.no_grad():
+        assert not (view * 2).requires_grad and view.detach().is_leaf
+    assert message(lambda: torch.compile(lambda x: x * 2)(view)).startswith(begin)
+
+
+def test_views_made_without_gradients_whose_base_gets_a_history() -> None:
+    base = torch.ones(2, 3)
+    with torch.no_grad():
+        view, still = base[0], torch.ones(2, 3)[0]
+        still.mul_(2)
+    assert view.is_leaf and not (view * 2).requires_grad and still.is_leaf
+    base.mul_(torch.ones(2, 3, requires_grad=True))
+    assert message(lambda: view * 2).startswith("A view was created in no_grad mode and its base or another view")
+
+
 def test_an_error_stays_one_where_warnings_are_errors(capsys: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

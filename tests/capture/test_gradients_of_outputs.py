@@ -362,3 +362,47 @@ def test_what_only_nodes_without_a_gradient_saved_may_change():
         out.sum().backward()
         found.append(v.grad)
     assert torch.equal(*found) and found[0].tolist() == [[49.5] * 4] * 3
+
+
+def _transposed(w: Any, v: Any) -> Any:
+    return (w * v.t().reshape(3, 4)).sum()
+
+
+def _images(w: Any, v: Any) -> Any:
+    return (v.permute(0, 2, 3, 1).contiguous() * w.permute(0, 2, 3, 1)).sin()
+
+
+def _a_column(w: Any, v: Any) -> Any:
+    return (w @ v.mT).exp()
+
+
+# The strides that PyTorch's gradients have.
+LAID_OUT: list[tuple[Callable[..., Any], tuple[int, ...], list[tuple[int, ...]]]] = [
+    (_transposed, (3, 4), [(4, 1), (1, 3)]),
+    (_images, (2, 3, 4, 5), [(60, 1, 15, 3), (60, 1, 15, 3)]),
+    (_a_column, (3, 2), [(2, 1), (2, 1)]),
+]
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled", "dynamic"])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("function, shape, strides", LAID_OUT)
+def test_gradients_lie_in_memory_as_those_of_views(
+    function: Any, shape: tuple[int, ...], strides: list[tuple[int, ...]], again: bool, mode: str
+) -> None:
+    """The strides of other sums follow from them; with `create_graph` they are the same."""
+    run = function if mode == "eager" else torch.compile(function, dynamic=mode == "dynamic" or None)
+    w = torch.ones(shape, requires_grad=True)
+    v = torch.arange(0.0, torch.Size(shape).numel()).reshape(shape).requires_grad_()
+    found = torch.autograd.grad(run(w, v).sum(), (w, v), create_graph=again)
+    assert [g.stride() for g in found] == strides
+
+
+def test_sums_of_gradients_of_several_programs_begin_with_the_same_strides() -> None:
+    def function(v: Any) -> Any:
+        w = (v + 2) * 0.5
+        torch._dynamo.graph_break()
+        return torch.autograd.grad((w * v.t().reshape(3, 4)).sum(), v)[0]
+
+    v = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    assert torch.compile(function)(v).stride() == function(v).stride() == (1, 3)

@@ -19,7 +19,7 @@ from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_s
 from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
-from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
+from rushlight._engine.core.tensor import Tensor, check_unchanged, meta_of, plain_classes
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_cached, not_cacheable
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
@@ -358,6 +358,7 @@ def register_hook(self: Tensor, hook: Any) -> Any:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     meta = meta_of(self)
     if self._node is None:
+        check_unchanged(self)
         if meta.hooks is None:
             meta.hooks = OrderedDict()
         target = meta.hooks

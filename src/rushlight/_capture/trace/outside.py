@@ -30,7 +30,7 @@ from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
-from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor, was_changed
 from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass, has_override
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -445,6 +445,8 @@ class Outside:
         self.reads.check(source, f"{{}}.__globals__ is {constants.name(value.__globals__)}")
 
     def _wrap_tensor(self, value: Tensor, source: Source, varies: bool = True) -> Tensor:
+        if was_changed(value):
+            raise Break("uses a view made without gradients whose memory was changed since")
         constants, place = self.reads.constants, str(source)
         facts = wrappers.facts(value)
         layout = self.varying.layout(value, place, source) if varies and facts is None else value._spec

@@ -7,7 +7,7 @@ from typing import Any
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.memory import is_host_memory
 from rushlight._engine.core.printing import tensor_repr
-from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.core.tensor import Tensor, plain_classes, was_changed
 from rushlight._types.promotion import default_dtype
 
 __all__ = ["describe"]
@@ -17,6 +17,8 @@ def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str
     """The printed form of a tensor."""
     node = x._node
     name = None if node is None else node.name().rsplit("::", 1)[-1] if node._refusal is None else "Invalid"
+    if was_changed(x):
+        name = "Invalid"
     host = is_host_memory(x._spec) or x._spec.device.type == "cpu"  # what is being recorded too
     device = None if host else str(x._spec.device)
     kind = "tensor" if type(x) in plain_classes else type(x).__name__

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
 __all__ = [
-    "AutogradMeta", "Tensor", "alias", "dispatch_classes", "edge_of", "make", "meta_of", "plain_classes", "window_of",
+    "BOTH_SIDES", "CHANGED", "AutogradMeta", "Tensor", "alias", "check_unchanged", "dispatch_classes", "edge_of", "make", "meta_of", "plain_classes", "was_changed",
+    "window_of",
 ]  # fmt: skip
 
 
@@ -30,10 +31,11 @@ class AutogradMeta:
 
     `base` is the tensor this one is a view of (never itself a view); `views` holds weak references to the
     differentiable views of a base; `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
+    `since`, of a view without a history that wants gradients, is the version that its memory had when it was made.
     """
 
     __slots__ = (
-        "accumulator", "base", "creation", "grad", "grad_dtype", "hooks", "inference", "name", "output_nr", "post_hooks", "retains", "views",
+        "accumulator", "base", "creation", "grad", "grad_dtype", "hooks", "inference", "name", "output_nr", "post_hooks", "retains", "since", "views",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,6 +51,7 @@ class AutogradMeta:
         self.retains = False
         self.name: str | None = None
         self.grad_dtype: Any = ...  # the leaf's own dtype
+        self.since: int | None = None
 
 
 HOOKS.new_meta = AutogradMeta
@@ -165,7 +168,13 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def is_leaf(self) -> bool:
-        return self._node is None
+        node = self._node
+        if node is None:
+            if self._rg:
+                check_unchanged(self)
+        elif node._refusal is not None:
+            raise RuntimeError(node._refusal)
+        return node is None
 
     @property
     def requires_grad(self) -> bool:
@@ -175,6 +184,8 @@ class Tensor(metaclass=TensorMeta):
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, bool):
             raise RuntimeError("requires_grad must be a bool")
+        if self._rg:
+            check_unchanged(self)
         if self._node is not None:
             if value:
                 return
@@ -193,7 +204,10 @@ class Tensor(metaclass=TensorMeta):
     @property
     def grad_fn(self) -> Node | None:
         node = self._node
-        if node is not None and node._refusal is not None:
+        if node is None:
+            if self._rg:
+                check_unchanged(self)
+        elif node._refusal is not None:
             raise RuntimeError(node._refusal)
         return node
 
@@ -351,6 +365,32 @@ def add_view(base: Tensor, view: Tensor) -> None:
     views.append(weakref.ref(view))
 
 
+CHANGED = -1  # `since` of a view whose memory was changed before anybody could tell
+BOTH_SIDES = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
+    "both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+
+
+def was_changed(view: Tensor) -> bool:
+    """Whether this is a view made without gradients, of a tensor that wants some, whose memory was changed since: its
+    history is not known.
+    """
+    meta = view._autograd_meta
+    if meta is None or meta.since is None or meta.base is None or not meta.base._rg:
+        return False
+    return view._storage is None or view._storage.version != meta.since
+
+
+def check_unchanged(view: Tensor) -> None:
+    """RuntimeError for a view of which `was_changed` holds."""
+    if was_changed(view):
+        raise RuntimeError(
+            "A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. "
+            f"{BOTH_SIDES}"
+        )
+
+
 def edge_of(tensor: Tensor) -> Any:
     """Where the gradient of `tensor` goes: None, a node (its first output), or (node, output number)."""
     node = tensor._node
@@ -365,6 +405,7 @@ def edge_of(tensor: Tensor) -> Any:
             and held.base is not None
             and held.base._rg
         ):
+            check_unchanged(tensor)
             return None  # a view made without gradients collects none, unless it was asked to
         return accumulator_of(tensor)
     meta = tensor._autograd_meta

@@ -23,6 +23,7 @@ from rushlight._engine.dispatch.plans.shape_classes import SymbolicSpec
 from rushlight._graph.core import Graph, Value
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._types.device import CPU, Device
+from rushlight._types.layout import is_dense
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 
@@ -170,7 +171,12 @@ def _lowered_graph(
     if not any(mask) and moved_layouts(graph, specs) is not None:
         return None
     operands = [s for s in specs if s is not None]
-    results = [of(v.dtype, device, v.shape, _lies(v) or gradient_strides(v.shape, operands)) for v in rest.outputs]
+    lies = [_lies(v) or gradient_strides(v.shape, operands) for v in rest.outputs]
+    shown = moved_layouts(rest, specs) if any(mask) else None
+    for k, (_, shape, strides, _) in enumerate(shown or ()):
+        if is_dense(shape, strides):  # as if it were a view of the input
+            lies[k] = strides
+    results = [of(v.dtype, device, v.shape, strides) for v, strides in zip(rest.outputs, lies, strict=True)]
     several = len(rest.outputs) == 1 and not passed
     if not any(mask):
         return LoweredCall(rest, specs, results, of, device, several=several)

@@ -46,7 +46,6 @@ from rushlight._engine.indexing.inplace import (
     one_memory,
     overlaps_partly,
     rebase,
-    refresh_quiet,
     share_memory,
 )
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
@@ -460,8 +459,6 @@ def inplace_plan(
         run(*args)
         if x._storage is not None:
             bump(x._storage)
-        if x._autograd_meta is not None and x._autograd_meta.creation == "no_grad":
-            refresh_quiet(x)
         return x
 
     return plan

@@ -29,7 +29,6 @@ __all__ = [
     "one_memory",
     "overlaps_partly",
     "rebase",
-    "refresh_quiet",
     "share_memory",
 ]
 
@@ -155,13 +154,6 @@ def give_history(x: Tensor, node: Node, number: int = 0) -> None:
         meta_of(x).output_nr = number
     if retained:
         retain(x)
-
-
-def refresh_quiet(view: Tensor) -> None:
-    """Let a view that was made and changed in `no_grad` follow the history of its base."""
-    meta = meta_of(view)
-    if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and view._node is None:
-        regenerate(view, meta.base)
 
 
 def _refresh(base: Tensor, besides: Collection[int] = ()) -> None:

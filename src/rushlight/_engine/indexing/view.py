@@ -14,7 +14,16 @@ from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, STREAMED
-from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, edge_of, make, meta_of
+from rushlight._engine.core.tensor import (
+    BOTH_SIDES,
+    CHANGED,
+    Tensor,
+    add_view,
+    dispatch_classes,
+    edge_of,
+    make,
+    meta_of,
+)
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.kept.plan_store import further_note, keep, packing, part_key, view_key
@@ -294,6 +303,8 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
         out._rg = True  # no history of its own, but it wants gradients like its base
     if creation:
         meta.creation = creation
+        if creation == "no_grad" and base._rg and out._storage is not None:
+            meta.since = out._storage.version
     add_view(base, out)
 
 
@@ -527,13 +538,9 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     return out  # shares memory and version counter, but is no view for autograd, as in PyTorch
 
 
-_BOTH_SIDES = (
-    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
-    "both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
-)
 # Reasons, by `creation`, why neither a view nor its base may be changed in place while recording.
 _REFUSED = {
-    "no_grad": _BOTH_SIDES,
+    "no_grad": BOTH_SIDES,
     "multi": "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
     "You should replace the inplace operation by an out-of-place one.",
     "custom": "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
@@ -612,7 +619,10 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     if not base._rg:
         return
     meta = meta_of(view)
-    if meta.creation == "multi" or meta.creation == "custom":
+    if meta.creation == "no_grad" and view._node is None:
+        meta.since, view._rg = CHANGED, True
+        return
+    if meta.creation:
         if not isinstance(view._node, Outdated):
             view._node, view._rg = Outdated(view, base), True
         return

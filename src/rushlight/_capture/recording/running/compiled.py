@@ -23,7 +23,7 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, STREAMED
-from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
+from rushlight._engine.core.tensor import CHANGED, Tensor, add_view, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.plans.node_recording import NOT_SAVED, watch
 from rushlight._engine.indexing.inplace import follow_program, give_history
@@ -65,7 +65,7 @@ class Made(NamedTuple):
     offset: int
     stretch: Any = None
     base: tuple[str, int] | None = None  # what it is a view of: an input, or a result
-    creation: str = ""
+    creation: str = ""  # of a view; "changed": one made without gradients whose memory was changed since
     dress: Dress | None = None
 
 
@@ -624,7 +624,9 @@ class CompiledProgram:
         if held is not None and held.base is not None:
             base = held.base
         meta = meta_of(out)
-        meta.base, meta.creation = base, made.creation
+        meta.base, meta.creation = base, "no_grad" if made.creation == "changed" else made.creation
+        if meta.creation == "no_grad" and out._storage is not None:
+            meta.since = CHANGED if made.creation == "changed" else out._storage.version
         add_view(base, out)
 
     # ***** gradients *****

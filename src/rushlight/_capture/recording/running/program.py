@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
-from rushlight._capture.recording.assemble import Assembler, Given, Restart
+from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
 from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.errors import RecordingError
@@ -19,9 +19,10 @@ from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
-from rushlight._engine.core.tensor import Tensor, edge_of
+from rushlight._engine.core.tensor import Tensor, edge_of, was_changed
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition, readers_of
+from rushlight._types.layout import contiguous_strides, is_dense
 from rushlight._types.spec import Spec
 
 __all__ = ["compiled_program"]
@@ -195,7 +196,7 @@ class _Build:
                     self.hidden.append(base)
                 number = next(k for k, other in enumerate(self.hidden) if other is base)
                 place = ("result", len(self.outputs) + number)
-            self.bases[id(x)] = place, meta.creation
+            self.bases[id(x)] = place, "changed" if was_changed(x) else meta.creation
 
     def _output(self, x: Tensor) -> int:
         for j, other in enumerate(self.outputs):
@@ -366,7 +367,7 @@ class _Build:
         parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
         assembler.run(recording.log[before:])
         with assembler.builder:
-            gradients = [self._read(g, assembler) for each in parts for g in each]
+            gradients = [self._gradient(g, assembler) for each in parts for g in each]
         gradients += [made.value for made in assembler.last_calls()]
         ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
         cotangents = [self._cotangent(k, ends) for k in chosen]
@@ -454,7 +455,7 @@ class _Build:
         if len(assembler.checks) > checks:
             raise RecordingError("the backward of the program checks elements of tensors")
         with assembler.builder:
-            gradients = [self._read(g, assembler) for g in self.gradients]
+            gradients = [self._gradient(g, assembler) for g in self.gradients]
         gradients += [made.value for made in assembler.last_calls()]
         self.late_calls = [node for node in assembler.builder.nodes[count:] if node.prim.family == "collective"]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)
@@ -640,6 +641,17 @@ class _Build:
         assert x is not None
         value: Value = assembler.read(x._ptr, x._spec.shape, x._spec.strides, x._spec.dtype)
         return value
+
+    def _gradient(self, x: Tensor | None, assembler: Assembler) -> Value:
+        """The value of a gradient, which lies in memory as that of eager calls: other sums begin with its strides."""
+        value = self._read(x, assembler)
+        assert x is not None
+        spec = x._spec
+        alike = all(held._spec.contiguous for held in self.standing if held._spec.shape == spec.shape)
+        usual = alike and tuple(spec.strides) == contiguous_strides(spec.shape)
+        if value.node is None or usual or not is_dense(spec.shape, spec.strides):
+            return value
+        return laid_out(value, spec.strides)
 
     def _made(self, x: Tensor, assembler: Assembler) -> Made:
         """How an output is made at run time."""
