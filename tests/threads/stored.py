@@ -7,18 +7,48 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.cuda_kernels import FLAGSHIPS
 
+from rushlight._backends.cuda.arguments import dense_operand
+from rushlight._backends.cuda.attention.attention import attention_steps, gradient_steps
+from rushlight._backends.cuda.attention.scores import AttentionForm
+from rushlight._backends.cuda.program.steps import Launch, Memory
 from rushlight._base.lazy import llvm
+from rushlight._codegen.blocks import Kernel
 from rushlight._codegen.threads import lower, nvptx_text
 from rushlight._native.nvptx import ptx_of
 from rushlight._native.ptxas import assemble, find_tool
+from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 FILE = Path(__file__).with_name("kernels.json")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
+
+
+def attention_kernel(which: int, width: int) -> Kernel:
+    """Of causal attention over heads of bfloat16: forward, the queries' derivative, that of keys and values."""
+    wide = [dense_operand(Memory(0), BFLOAT16, (4, 16, 4096, width)) for _ in range(8)]
+    q, k, v, out, ct, *to = wide
+    norm, delta = (dense_operand(Memory(0), FLOAT32, (4, 16, 4096)) for _ in range(2))
+    form = AttentionForm(width**-0.5, causal=True)
+    steps = [*attention_steps(form, [q, k, v], [out, norm]), *gradient_steps(form, [ct, q, k, v, norm, delta], to)]
+    step = steps[which]
+    assert isinstance(step, Launch)
+    return step.kernel
+
+
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    **{name: lambda build=build: build(True).kernel for name, build in FLAGSHIPS.items()},  # type: ignore[misc]
+    **{
+        f"attention_{name}_{width}": partial(attention_kernel, which, width)
+        for which, name in enumerate(("forward", "to_queries", "to_keys"))
+        for width in (64, 128)
+    },
+}
 
 
 def stored() -> dict[str, Any]:
@@ -35,14 +65,14 @@ def llvm_version() -> str:
 
 
 def text_of(name: str, architecture: str) -> tuple[str, int]:
-    """The LLVM text of a flagship kernel in its small form, and its bytes of shared memory."""
-    made = lower(FLAGSHIPS[name](True).kernel, architecture)
+    """The LLVM text of a kernel (flagships in their small form), and its bytes of shared memory."""
+    made = lower(KERNELS[name](), architecture)
     return nvptx_text(made), made.shared
 
 
 def _write() -> None:
     table: dict[str, Any] = {"llvm": llvm_version(), "kernels": {}}
-    for name in FLAGSHIPS:
+    for name in KERNELS:
         row: dict[str, Any] = {"text": digest(text_of(name, "sm_90a")[0])}
         for architecture in ARCHITECTURES:
             text, shared = text_of(name, architecture)

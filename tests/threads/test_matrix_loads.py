@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from bench.cuda_group_kernels import tile_product
 from bench.cuda_kernels import FLAGSHIPS
+from tests.threads import stored
 from tests.threads.twins import run_thread_kernel
 
 from rushlight._codegen.blocks import kernel_text
@@ -45,6 +46,18 @@ def test_operands_along_rows_and_columns(orders: str) -> None:
     case = tile_product("k", (FLOAT16, FLOAT16, FLOAT32), (64, 64, 128), (64, 64, 64), 4, orders=orders)
     transposed = [load.attributes["transposed"] for load in loads(lower(case.kernel, "sm_80"))]
     assert transposed == [orders[0] == "m", orders[1] == "n"]
+
+
+@pytest.mark.parametrize("name", ["forward_64", "forward_128", "to_queries_64", "to_queries_128", "to_keys_64", "to_keys_128"])  # fmt: skip
+def test_scores_stay_in_registers(name: str) -> None:
+    """No tile goes through shared memory within a turn of attention: scores become operands where they are, and what the
+    loop does not change was moved before it.  A row's numbers may go from where they were loaded to the scores' columns.
+    """
+    made = lower(stored.KERNELS[f"attention_{name}"](), "sm_80")
+    loops = [i for i in made.body.instructions if i.kind == "for"]
+    stores = [i for loop in loops for i in loop.bodies[0].walk() if i.kind == "shared_store"]
+    assert loops and all(i.operands[1].count <= 1 for i in stores)
+    assert not stores or name.startswith("to_keys")
 
 
 def test_kernels_of_other_stages_are_other_kernels() -> None:

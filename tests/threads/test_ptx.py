@@ -66,7 +66,7 @@ def test_twins_of_unit_kernels(name: str) -> None:
     run(UNITS[name][0]())
 
 
-@pytest.mark.parametrize("name", FLAGSHIPS)
+@pytest.mark.parametrize("name", stored.KERNELS)
 def test_a_change_of_a_kernel_is_seen(name: str) -> None:
     """`python -m tests.threads.stored` writes the table anew; read what changed before."""
     table = stored.stored()["kernels"]
@@ -97,7 +97,7 @@ def test_nothing_is_contracted_approximated_or_flushed(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FLAGSHIPS)
+@pytest.mark.parametrize("name", stored.KERNELS)
 def test_budgets(name: str) -> None:
     """Hashes of PTX where LLVM is the one that they were made with; registers, spills and shared memory by ptxas."""
     table = stored.stored()

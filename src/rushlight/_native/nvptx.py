@@ -19,6 +19,7 @@ def _machine(architecture: str, features: str) -> Any:
     llvm.initialize_all_asmprinters()
     # The compiler for the host sets this for the whole process: a kernel's PTX must not depend on which came first.
     llvm.set_option("rushlight", "-disable-lsr")
+    llvm.set_option("rushlight", "-nvptx-short-ptr")  # addresses of shared memory take one register, not two
     target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
     return target.create_target_machine(cpu=architecture, features=features, opt=3)
 
@@ -38,6 +39,7 @@ def ptx_of(text: str, architecture: str) -> str:
         raise ValueError(f"no code is made for {architecture!r}; known architectures: {', '.join(ARCHITECTURES)}")
     machine = _machine(architecture, _features(text, architecture))
     module = llvm.parse_assembly(text)
+    module.data_layout = str(machine.target_data)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = False

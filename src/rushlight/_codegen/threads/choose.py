@@ -26,12 +26,13 @@ from .layout import (
     without_bits,
 )
 
-__all__ = ["PURE", "SAME_SHAPE", "Layouts", "moved", "required"]
+__all__ = ["PURE", "RENUMBERED", "SAME_SHAPE", "Layouts", "moved", "required"]
 
 # operations whose result has at each place what one place of each operand gives
 SAME_SHAPE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "hint"})
 PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "arange", "splat", "expand_dims", "reshape", "permute", "broadcast"} | {"join", "cat"}  # fmt: skip
-_RENUMBERED = frozenset({"expand_dims", "reshape"})
+_RESHAPED = frozenset({"expand_dims", "reshape"})
+RENUMBERED = _RESHAPED | {"permute", "broadcast"}
 _MEMORY = frozenset({"load", "store", "atomic", "atomic_cas"})
 ACCESS_BYTES = 16
 
@@ -39,7 +40,7 @@ ACCESS_BYTES = 16
 def moved(op: Op, layout: Layout) -> Layout | None:
     """The layout of an operation's result when its (first) operand has `layout`; None where no rule carries it over."""
     shape = op.operands[0].shape
-    if op.kind in SAME_SHAPE or op.kind in _RENUMBERED:
+    if op.kind in SAME_SHAPE or op.kind in _RESHAPED:
         return layout
     if op.kind == "permute":
         return after_permute(layout, shape, op.attributes["order"])
@@ -59,7 +60,7 @@ def moved(op: Op, layout: Layout) -> Layout | None:
 def required(op: Op, layout: Layout) -> Layout | None:
     """The layout of the operands from which the result can be made in `layout` without moving data between threads."""
     shape = op.operands[0].shape
-    if op.kind in SAME_SHAPE or op.kind in _RENUMBERED:
+    if op.kind in SAME_SHAPE or op.kind in _RESHAPED:
         return layout
     if op.kind == "permute":
         return before_permute(layout, shape, op.attributes["order"])
@@ -80,6 +81,7 @@ class Layouts:
         self.warps, self.capability, self.dots = kernel.warps, capability, dots or {}
         self.of: dict[TileValue, Layout] = {}
         self.known = axes_of(kernel)
+        self.chained = matrix_layouts.chained_products(kernel)
         self._access: dict[Op, Layout] = {}
         self._width: dict[tuple[int, ...], int] = {}
         for op in kernel.body.walk():
@@ -170,7 +172,7 @@ class Layouts:
             return self.dots[op]
         if op.kind == "dot":
             form = matrix_layouts.form_of(op, self.capability)
-            return matrix_layouts.result_layout(op, form, self.warps) if form else self.memory(result.shape)
+            return self.product(op, form) if form else self.memory(result.shape)
         if op.kind == "scan":
             return self.anchor(op.operands)
         if op.kind == "reduce":
@@ -182,6 +184,14 @@ class Layouts:
             return known[0]
         source = self.of.get(op.operands[0])
         return (moved(op, source) if source is not None else None) or self.memory(result.shape)
+
+    def product(self, op: Op, form: matrix_layouts.MatrixForm) -> Layout:
+        """The layout of the accumulators of a `dot`."""
+        return matrix_layouts.result_layout(op, form, self.warps, op in self.chained)
+
+    def factors(self, op: Op, form: matrix_layouts.MatrixForm) -> tuple[Layout, Layout]:
+        """The layouts of the operands of a `dot`."""
+        return matrix_layouts.operand_layouts(op, form, self.warps, op in self.chained)
 
     def anchor(self, operands: Sequence[TileValue]) -> Layout:
         """The layout in which an operation over tiles takes its operands."""

@@ -222,6 +222,17 @@ class ThreadBuilder:
             self.bodies.pop()
             self._numbers.pop()
 
+    @contextmanager
+    def outside(self, depth: int) -> Iterator[None]:
+        """Appends to the body in which `depth` are open: before what the inner ones belong to, which is not emitted yet."""
+        inner = self.bodies[depth:], self._numbers[depth:]
+        del self.bodies[depth:], self._numbers[depth:]
+        try:
+            yield
+        finally:
+            self.bodies += inner[0]
+            self._numbers += inner[1]
+
     # ***** what lowering writes most *****
 
     def number(self, value: float, dtype: DType) -> Value:

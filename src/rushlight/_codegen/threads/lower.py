@@ -6,7 +6,8 @@ or moved between threads (`exchange`).  A tile of one element is a uniform value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region, Tile
@@ -15,7 +16,7 @@ from rushlight._codegen.blocks.passes import copied
 from rushlight._codegen.blocks.tiles import expand_tiles
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 
-from .choose import PURE, SAME_SHAPE, Layouts, moved, required
+from .choose import PURE, RENUMBERED, SAME_SHAPE, Layouts, moved, required
 from .exchange import exchange
 from .form import Body, Registers, ThreadBuilder, ThreadKernel, Value
 from .group_products import GroupProduct, find_products
@@ -69,7 +70,8 @@ class Lowering:
         self.copiers = 0
         self.warps = kernel.warps
         self.values: list[dict[tuple[TileValue, Layout | None], Value]] = [{}]
-        self.staged: dict[TileValue, tuple[Any, Value]] = {}  # loads that lie in shared memory: see `pipeline`
+        self.depths = [1]  # for each of them how many bodies are open
+        self.staged: dict[TileValue, tuple[Any, Value]] = {}  # tiles in shared memory: see `pipeline`
 
     def kernel(self) -> ThreadKernel:
         kernel = self.source
@@ -92,6 +94,8 @@ class Lowering:
     def op(self, op: Op) -> None:
         if op.kind in PURE:
             value = op.result
+            if op.kind in RENUMBERED and op.operands[0] in self.staged:
+                return  # read in the layout that is asked for
             if value.type.numel > 1 and value in self.layouts.of:
                 self.value(value, self.layouts.of[value])
             elif value.type.numel == 1:
@@ -107,6 +111,32 @@ class Lowering:
         return LoweringError(f"{where}kernel {self.source.name}: {what}")
 
     # ***** values *****
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Values, and tiles in shared memory, that are seen within alone."""
+        staged = dict(self.staged)
+        self.values.append({})
+        self.depths.append(len(self.b.bodies))
+        try:
+            yield
+        finally:
+            self.values.pop()
+            self.depths.pop()
+            self.staged = staged
+
+    @contextmanager
+    def _outside(self, value: TileValue, layout: Layout) -> Iterator[None]:
+        """Where a tile was made, in a layout: before the loops that have begun since."""
+        levels = next(n for n in range(len(self.values), 0, -1) if (value, layout) in self.values[n - 1])
+        inner = self.values[levels:], self.depths[levels:]
+        del self.values[levels:], self.depths[levels:]
+        try:
+            with self.b.outside(self.depths[-1]):
+                yield
+        finally:
+            self.values += inner[0]
+            self.depths += inner[1]
 
     def find(self, value: TileValue, layout: Layout | None) -> Value | None:
         for known in reversed(self.values):
@@ -149,16 +179,24 @@ class Lowering:
             self.put(value, found, layout)
         if found is None:
             made = self.layouts.of.get(value)
-            if made is None or made == layout:
+            if made is None or made == layout or self._renumbered(value, layout):
                 assert value.op is not None and value.op.kind in PURE, f"{value!r} was not lowered"
                 found = self._pure(value.op, layout)
             else:
                 there = self.find(value, made)
                 if there is None:
                     there = self.value(value, made)
-                found = exchange(self.b, there, made, layout)
+                with self._outside(value, made):
+                    found = exchange(self.b, there, made, layout)
+                    self.put(value, found, layout)
+                return found
             self.put(value, found, layout)
         return found
+
+    def _renumbered(self, value: TileValue, layout: Layout) -> bool:
+        """Whether a tile in a layout is best made of its operand: if anything moves, it is that, which is no larger."""
+        op = value.op
+        return op is not None and op.kind in RENUMBERED and required(op, layout) is not None
 
     def optional(self, values: Sequence[TileValue], layout: Layout) -> list[Value]:
         return [self.value(v, layout) for v in values]
@@ -252,13 +290,11 @@ class Lowering:
     ) -> Body:
         """A region as a body; what it yields is in the layouts of `like`."""
         types = [self._type(p) for p in region.params]
-        with self.b.body(types) as body:
-            self.values.append({})
+        with self.b.body(types) as body, self.scope():
             for param, value in zip(region.params, body.params, strict=True):
                 self.put(param, value, self.layouts.of[param] if param.type.numel > 1 else None)
             self.ops(Region((), region.ops[:-1]))
             body.yielded = self.carried(region.yielded, like if like is not None else region.yielded)
-            self.values.pop()
         return body
 
     def _type(self, value: TileValue) -> Registers:

@@ -10,7 +10,7 @@ from .exchange import Swizzle, access_width, write_shared
 from .form import Buffer, Registers, Value
 from .layout import Layout, bits_of
 from .lower import HANDLERS, Lowering
-from .matrix_layouts import MatrixForm, form_of, operand_layouts, result_layout
+from .matrix_layouts import MatrixForm, form_of
 
 __all__: list[str] = []
 
@@ -24,9 +24,9 @@ def _dot(lo: Lowering, op: Op) -> None:
     if form is None:
         _one_by_one(lo, op)
         return
-    layout = result_layout(op, form, lo.warps)
+    layout = lo.layouts.product(op, form)
     dtype = op.results[0].dtype
-    layouts = operand_layouts(op, form, lo.warps)
+    layouts = lo.layouts.factors(op, form)
     a, b = (lo.b.spread(lo.value(v, l), l.size) for v, l in zip(op.operands, layouts, strict=False))
     c = lo.b.spread(_convert(lo, lo.value(op.operands[2], layout), form.result), layout.size)
     if op.attributes.get("precision") == "tf32x3" and form.name == "m16n8k8.tf32":
@@ -44,20 +44,22 @@ def _multiply(
     layouts: tuple[Layout, Layout],
     values: tuple[Value, Value, Value],
 ) -> Value:
-    """All fragments of the accumulators, each over k in order."""
+    """All fragments of the accumulators, step by step over k: neighbours do not wait for each other, and few operands are
+    held at once.
+    """
     (a_layout, b_layout), (a, b, c) = layouts, values
     k, n = op.operands[1].shape
     size = [1 << len(f.registers) for f in (form.a, form.b, form.c)]
-    parts = []
-    for start in range(0, layout.size, size[2]):
-        row, column = divmod(layout.element(start), n)
-        held = lo.b.pick([c], [(0, start + r) for r in range(size[2])])
-        for step in range(0, k, form.k):
+    starts = range(0, layout.size, size[2])
+    parts = [lo.b.pick([c], [(0, start + r) for r in range(size[2])]) for start in starts]
+    for step in range(0, k, form.k):
+        for part, start in enumerate(starts):
+            row, column = divmod(layout.element(start), n)
             at_a, at_b = a_layout.register_of(row * k + step), b_layout.register_of(step * n + column)
             left = lo.b.pick([a], [(0, at_a + r) for r in range(size[0])])
             right = lo.b.pick([b], [(0, at_b + r) for r in range(size[1])])
-            held = lo.b.emit("mma", [left, right, held], [Registers(form.result, size[2])], form=form.name).result
-        parts.append(held)
+            operands = [left, right, parts[part]]
+            parts[part] = lo.b.emit("mma", operands, [Registers(form.result, size[2])], form=form.name).result
     return lo.b.pick(parts, [(i // size[2], i % size[2]) for i in range(layout.size)])
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rushlight._codegen.blocks import Op
+from rushlight._codegen.blocks import Kernel, Op, Value
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
 from .layout import NONE, Layout, bits_of
 
-__all__ = ["FORMS", "Fragment", "MatrixForm", "form_of", "operand_layouts", "result_layout"]
+__all__ = ["FORMS", "Fragment", "MatrixForm", "chained_products", "form_of", "operand_layouts", "result_layout"]
 
 R, C = "row", "column"
 Bit = tuple[str, int]
@@ -94,14 +94,37 @@ def form_of(op: Op, capability: int) -> MatrixForm | None:
     return form if m >= form.m and n >= form.n and k >= form.k else None
 
 
-def _warp_bits(m: int, n: int, form: MatrixForm, warps: int) -> tuple[list[int], list[int]]:
+def chained_products(kernel: Kernel) -> frozenset[Op]:
+    """Products whose result becomes, by pointwise operations, the left operand of another, and those others.
+
+    With all warps along rows the accumulators of the one are the operand of the other: each warp keeps its rows.
+    """
+    found: set[Op] = set()
+    for op in kernel.body.walk():
+        if op.kind != "dot":
+            continue
+        open_values, seen = [op.operands[0]], set[Value]()
+        while open_values:
+            value = open_values.pop()
+            maker = value.op
+            if value in seen or maker is None:
+                continue
+            seen.add(value)
+            if maker.kind == "dot":
+                found |= {op, maker}
+            elif maker.kind == "pointwise":
+                open_values += maker.operands
+    return frozenset(found)
+
+
+def _warp_bits(m: int, n: int, form: MatrixForm, warps: int, by_rows: bool) -> tuple[list[int], list[int]]:
     """How the bits of a warp's number are shared out among the bits of row and column above those of the form."""
     rows, columns = list(range(bits_of(form.m), bits_of(m))), list(range(bits_of(form.n), bits_of(n)))
     left, taken_rows, taken_columns = bits_of(warps), [], []
     while left and (rows or columns):
         # the dim that leaves the warp's share nearer to a square: fewer operands for a product
         height, width = len(rows) + bits_of(form.m), len(columns) + bits_of(form.n)
-        if rows and (height >= width or not columns):
+        if rows and (by_rows or height >= width or not columns):
             taken_rows.append(rows.pop(0))
         else:
             taken_columns.append(columns.pop(0))
@@ -109,17 +132,17 @@ def _warp_bits(m: int, n: int, form: MatrixForm, warps: int) -> tuple[list[int],
     return taken_rows, taken_columns
 
 
-def result_layout(op: Op, form: MatrixForm, warps: int) -> Layout:
-    """The layout of the accumulators of a `dot`."""
+def result_layout(op: Op, form: MatrixForm, warps: int, by_rows: bool = False) -> Layout:
+    """The layout of the accumulators of a `dot`; `by_rows`: warps share out rows before columns."""
     m, n = op.results[0].shape
-    rows, columns = _warp_bits(m, n, form, warps)
+    rows, columns = _warp_bits(m, n, form, warps, by_rows)
     return _layout(form.c, (m, n), (form.m, form.n), [(R, b) for b in rows] + [(C, b) for b in columns], warps, set())
 
 
-def operand_layouts(op: Op, form: MatrixForm, warps: int) -> tuple[Layout, Layout]:
+def operand_layouts(op: Op, form: MatrixForm, warps: int, by_rows: bool = False) -> tuple[Layout, Layout]:
     """The layouts in which the operands of a `dot` are multiplied."""
     (m, k), n = op.operands[0].shape, op.operands[1].shape[1]
-    rows, columns = _warp_bits(m, n, form, warps)
+    rows, columns = _warp_bits(m, n, form, warps, by_rows)
     places = [(R, b) for b in rows] + [(C, b) for b in columns]
     a = _layout(form.a, (m, k), (form.m, form.k), places, warps, {C})
     b = _layout(form.b, (k, n), (form.k, form.n), places, warps, {R})

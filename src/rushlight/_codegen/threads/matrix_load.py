@@ -44,11 +44,11 @@ class MatrixLoad(NamedTuple):
         """Whether rows stay together."""
         return swizzle.bits == 0 or swizzle.keep >= self.row_bits
 
-    def read(self, b: ThreadBuilder, place: Value, buffer: Buffer, like: Registers) -> Value:
-        """The tile; `place` are the byte offsets of rows."""
+    def read(self, b: ThreadBuilder, place: Value, buffer: Buffer, like: Registers, ring: bool) -> Value:
+        """The tile; `place` are the byte offsets of rows, `ring` says that barriers stand where they are needed."""
         return b.emit(
             "matrix_load", [place], [like], buffer=buffer, dtype=like.dtype, matrices=1 << len(self.matrices),
-            transposed=self.transposed, ring=True,
+            transposed=self.transposed, ring=ring,
         ).result  # fmt: skip
 
     def offsets(self, b: ThreadBuilder, swizzle: Swizzle) -> Value:

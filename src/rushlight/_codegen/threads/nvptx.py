@@ -19,6 +19,9 @@ from .tile_maps import MAP_BYTES
 
 __all__ = ["NvptxPrinter", "nvptx_text"]
 
+# instructions before which a matrix load may wait: they change no shared memory, and are one block
+_PASSED = frozenset({"number", "index", "pointwise", "multiply_high", "pick", "mma", "shuffle", "shuffle_index", "uniform", "shared_load", "matrix_load"})  # fmt: skip
+
 Parts = Any  # a Val, or a pair of them for complex numbers
 
 
@@ -38,6 +41,7 @@ class NvptxPrinter:
         self.label = "entry"
         self.labels = 0
         self.entry: list[str] = []  # what the function begins with
+        self.deferred: list[Value] = []  # results of matrix loads that may be loaded later
         self.barrier_threads = 0  # how many meet at a barrier, where it is not all of the block
         self.ptx = 0  # the version of PTX that it needs, times ten, where it is newer than the architecture's first
 
@@ -152,10 +156,21 @@ class NvptxPrinter:
 
     def body(self, body: Body) -> None:
         for instruction in body.instructions:
+            if instruction.kind not in _PASSED:
+                self.load_deferred()
             handler = HANDLERS.get(instruction.kind)
             if handler is None:
                 raise NotImplementedError(f"{instruction.kind} has no form for NVPTX")
             handler(self, instruction)
+            if instruction.kind == "matrix_load":
+                self.deferred.append(instruction.result)
+        self.load_deferred()
+
+    def load_deferred(self) -> None:
+        """What matrix loads have left for later, before memory changes or another block begins."""
+        for value in self.deferred:
+            self.values[value] = list(self.values[value])
+        self.deferred.clear()
 
     def loop(self, body: Body, operands: Sequence[Value]) -> list[list[Parts]]:
         """A body for each index (low, high, step, values...); the registers of the values after the last turn."""

@@ -6,7 +6,7 @@ value of `other` is tied to the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._codegen.scalar import Val, mem_lanes, mem_type, reg_type
@@ -279,17 +279,40 @@ def _shared_load(p: NvptxPrinter, i: Instruction) -> None:
     p.results(i, made)
 
 
+class Deferred(Sequence[Any]):
+    """Registers that are loaded in groups, each where the first of its registers is asked for: so few are held at once."""
+
+    def __init__(self, loads: Sequence[Callable[[], list[Any]]], each: int) -> None:
+        self.loads, self.each = loads, each
+        self.made: dict[int, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.loads) * self.each
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        group, register = divmod(place, self.each)
+        if group not in self.made:
+            self.made[group] = self.loads[group]()
+        return self.made[group][register]
+
+
 def _matrix_load(p: NvptxPrinter, i: Instruction) -> None:
     n, words = i.attributes["matrices"], Words(i.attributes["dtype"], 4 // i.attributes["dtype"].itemsize)
     kind = f"x{n}{'.trans' if i.attributes['transposed'] else ''}"
     result = "i32" if n == 1 else "{" + ", ".join(["i32"] * n) + "}"
     name = p.declare(f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{kind}.b16.p3", f"{result}(ptr addrspace(3))")
-    made: list[Any] = []
-    for offset in p.values[i.operands[0]]:
+
+    def load(offset: Val) -> list[Any]:
         raw = p.effect(f"call {result} {name}(ptr addrspace(3) {_shared_pointer(p, i, offset)})", "i32")
         got = [raw] if n == 1 else [p.em.emit(f"extractvalue {result} {raw}, {k}", "i32") for k in range(n)]
-        made += words.unpack(p, got)
-    p.results(i, made)
+        return words.unpack(p, got)
+
+    offsets = p.values[i.operands[0]]
+    p.results(i, Deferred([lambda offset=offset: load(offset) for offset in offsets], i.result.count // len(offsets)))
 
 
 def _shared_store(p: NvptxPrinter, i: Instruction) -> None:

@@ -16,23 +16,25 @@ from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL, INT32
 
 from .choose import PURE, required
-from .exchange import Swizzle, access_width, best_swizzle, offsets
+from .exchange import Swizzle, access_width, best_swizzle, offsets, write_shared
 from .form import Buffer, Registers, Value
 from .layout import Layout, after_permute, bits_of
 from .lower import HANDLERS, Lowering
-from .matrix_layouts import form_of, operand_layouts
+from .matrix_layouts import form_of
 from .matrix_load import matrix_load_of
 
 __all__ = ["Staged", "pipelined", "staged_loads"]
 
 LEAST_CAPABILITY, MOST_SHARED = 80, 96 << 10
+MOST_REGISTERS = 16  # of an operand that a loop does not change
 _SPREAD = frozenset({"splat", "broadcast", "expand_dims"})
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A load whose tiles come through a ring in shared memory, where they lie as in memory: `order` has the dims, the fastest
-    last.
+    """A tile in shared memory, where it lies as in memory: `order` has the dims, the fastest last.
+
+    The tiles of a load come through a ring of `stages`; one stage is a tile that is written before the loop.
     """
 
     load: Op
@@ -58,7 +60,7 @@ class Staged:
         rows = matrix_load_of(lo, layout, dtype.itemsize)
         if rows is not None and rows.fits(self.swizzle):
             place = lo.b.pointwise("add", rows.offsets(lo.b, self.swizzle), start)
-            return rows.read(lo.b, place, self.buffer, Registers(dtype, layout.size))
+            return rows.read(lo.b, place, self.buffer, Registers(dtype, layout.size), ring=self.stages > 1)
         place = lo.b.pointwise("add", offsets(lo.b, layout, self.swizzle, dtype.itemsize), start)
         vector = min(access_width(layout, dtype.itemsize), 1 << self.swizzle.keep)
         return lo.b.emit(
@@ -68,7 +70,7 @@ class Staged:
             buffer=self.buffer,
             dtype=dtype,
             vector=vector,
-            ring=True,
+            ring=self.stages > 1,
         ).result
 
 
@@ -96,7 +98,11 @@ def staged_loads(lo: Lowering, op: Op) -> tuple[list[Staged], list[TileValue]]:
         stages -= 1
     if not found or stages * total > MOST_SHARED:
         return [], []
-    return [_staged(lo, load, reads, stages) for load, reads in found], ordered
+    made = []
+    for load, reads in found:
+        layout = lo.layouts.access(load)
+        made.append(_staged(lo, load, layout, lo.layouts.vector(load, layout), reads, stages))
+    return made, ordered
 
 
 def _copies(lo: Lowering, load: Op) -> bool:
@@ -116,16 +122,20 @@ def _reads(lo: Lowering, body: Region, load: Op) -> list[Layout]:
     """How products read a load's tile; none where it feeds no product by `mma`."""
     found = []
     for op in body.ops:
-        form = form_of(op, lo.layouts.capability) if op.kind == "dot" else None
-        if form is None:
-            continue
-        for operand, layout in zip(op.operands, operand_layouts(op, form, lo.warps), strict=False):
-            while operand.op is not None and operand.op.kind in ("permute", "reshape", "expand_dims"):
-                back = required(operand.op, layout)
-                assert back is not None
-                operand, layout = operand.op.operands[0], back
-            if operand is load.result:
-                found.append(layout)
+        found += [layout for operand, layout in _factors(lo, op) if operand is load.result]
+    return found
+
+
+def _factors(lo: Lowering, op: Op) -> list[tuple[TileValue, Layout]]:
+    """The tiles that a product by `mma` multiplies, before they were renumbered, and their layouts."""
+    form = form_of(op, lo.layouts.capability) if op.kind == "dot" else None
+    found = []
+    for operand, layout in zip(op.operands, lo.layouts.factors(op, form) if form else (), strict=False):
+        while operand.op is not None and operand.op.kind in ("permute", "reshape", "expand_dims"):
+            back = required(operand.op, layout)
+            assert back is not None
+            operand, layout = operand.op.operands[0], back
+        found.append((operand, layout))
     return found
 
 
@@ -149,10 +159,10 @@ def _slice(lo: Lowering, body: Region, wanted: Sequence[TileValue]) -> set[TileV
     return carried
 
 
-def _staged(lo: Lowering, load: Op, reads: Sequence[Layout], stages: int) -> Staged:
-    layout, itemsize, shape = lo.layouts.access(load), load.result.dtype.itemsize, load.result.shape
-    order = tuple(reversed(lo.layouts.order(load)))
-    vector = lo.layouts.vector(load, layout)
+def _staged(lo: Lowering, load: Op, layout: Layout, vector: int, reads: Sequence[Layout], stages: int) -> Staged:
+    """`layout` and `vector`: how the tile is written."""
+    itemsize, shape = load.result.dtype.itemsize, load.result.shape
+    order = tuple(reversed(lo.layouts.order(load))) if load.kind == "load" else tuple(range(len(shape)))
     accesses = [(after_permute(layout, shape, order), vector)]
     for read in reads:
         laid = after_permute(read, shape, order)
@@ -160,6 +170,39 @@ def _staged(lo: Lowering, load: Op, reads: Sequence[Layout], stages: int) -> Sta
         accesses.append((laid, access_width(laid, itemsize)) if rows is None else rows.access)
     swizzle = best_swizzle(accesses, itemsize, bits_of(load.result.type.numel))
     return Staged(load, order, layout, vector, swizzle, Buffer(stages * load.result.type.numel * itemsize), stages)
+
+
+# ***** what a loop does not change *****
+
+
+def keep(lo: Lowering, op: Op) -> None:
+    """Operands of products in a `for` that are made before it: where they take many registers they stay in shared memory,
+    from where each turn reads them.  Others move to registers before the loop.
+    """
+    (body,) = op.regions
+    inside = {v for inner in body.walk() for v in (*inner.results, *(p for r in inner.regions for p in r.params))}
+    inside.update(body.params)
+    wanted: dict[TileValue, list[Layout]] = {}
+    for inner in body.walk():
+        for operand, layout in _factors(lo, inner):
+            if operand not in inside and operand.op is not None and operand.op.kind not in PURE:
+                wanted.setdefault(operand, []).append(layout)
+    for value, layouts in wanted.items():
+        if value in lo.staged:
+            continue
+        words = sum(layout.size for layout in set(layouts)) * value.dtype.itemsize // 4
+        if words > MOST_REGISTERS and lo.layouts.capability >= LEAST_CAPABILITY:
+            _keep_shared(lo, value, layouts)
+
+
+def _keep_shared(lo: Lowering, value: TileValue, reads: Sequence[Layout]) -> None:
+    assert value.op is not None
+    layout = lo.layouts.of[value]
+    one = _staged(lo, value.op, layout, access_width(layout, value.dtype.itemsize), reads, 1)
+    made = lo.b.spread(lo.value(value, layout), layout.size)
+    write_shared(lo.b, made, one.laid(layout), one.buffer, one.swizzle, min(one.vector, 1 << one.swizzle.keep))
+    lo.b.emit("barrier", [], [])  # here, not in each turn
+    lo.staged[value] = (one, lo.b.number(0, INT32))
 
 
 # ***** the loop *****
@@ -198,15 +241,13 @@ def _ahead(
     staged: Sequence[Staged], slot: Value,
 ) -> list[Value]:  # fmt: skip
     """Begin the copies of the turn with these carried values; gives the values of the turn after it."""
-    lo.values.append({})
-    lo.put(region.params[0], index)
-    for param, value in zip(carried, values, strict=True):
-        lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
-    _issue(lo, staged, slot, lo.b.pointwise("lt", index, high, dtype=BOOL))
-    following = [region.yielded[region.params.index(param) - 1] for param in carried]
-    made = lo.carried(following, carried)
-    lo.values.pop()
-    return made
+    with lo.scope():
+        lo.put(region.params[0], index)
+        for param, value in zip(carried, values, strict=True):
+            lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
+        _issue(lo, staged, slot, lo.b.pointwise("lt", index, high, dtype=BOOL))
+        following = [region.yielded[region.params.index(param) - 1] for param in carried]
+        return lo.carried(following, carried)
 
 
 def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[TileValue]) -> None:
@@ -222,8 +263,7 @@ def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[Ti
         held = _ahead(lo, region, ahead, held, index, high, staged, b.number(slot, INT32))
         index = b.pointwise("add", index, step)
     types = [lo._type(p) for p in (*region.params, *ahead)]
-    with b.body([*types, Registers(INT32, 1, True)]) as body:
-        lo.values.append({})
+    with b.body([*types, Registers(INT32, 1, True)]) as body, lo.scope():
         for param, value in zip(region.params, body.params, strict=False):
             lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
         slot = body.params[-1]
@@ -241,7 +281,6 @@ def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[Ti
         wraps = b.pointwise("eq", slot, b.number(stages - 1, INT32), dtype=BOOL)
         turned = b.pointwise("select", wraps, b.number(0, INT32), _plus(lo, slot, 1), dtype=INT32)
         body.yielded = [*carried, *following, turned]
-        lo.values.pop()
     operands = [low, high, step, *start, *held, b.number(0, INT32)]
     made = b.emit("for", operands, [v.type for v in body.params[1:]], [body])
     b.emit("copy_wait", [], [], pending=0)
@@ -259,6 +298,7 @@ def _plus(lo: Lowering, x: Value, by: int) -> Value:
 
 
 def _for(lo: Lowering, op: Op) -> None:
+    keep(lo, op)
     staged, ahead = staged_loads(lo, op)
     if staged:
         pipelined(lo, op, staged, ahead)

@@ -65,20 +65,19 @@ class _Ring:
         one = b.pointwise("bitwise_xor", parity, b.number(1, INT32))
         b.emit("mbarrier_wait", [free, one], [], buffer=self.barriers, ring=True)
         b.emit("mbarrier_expect", [full], [], buffer=self.barriers, bytes=self.slot_bytes, ring=True)
-        self.lo.values.append({})
-        self.lo.put(region.params[0], index)
-        at = self.at(slot)
-        for number, source in enumerate((self.product.a, self.product.b)):
-            starts = [self._int32(self.lo.uniform(source.access.starts[d])) for d in source.order]
-            first = self.product.a.nbytes if number else 0
-            for box in range(source.boxes):
-                place = self._plus(at, first + box * source.box_rows * ROW_BYTES)
-                along = self._plus(starts[0], box * (ROW_BYTES // source.dtype.itemsize))
-                b.emit(
-                    "tile_copy", [place, full, along, *starts[1:]], [], buffer=self.buffer, barriers=self.barriers, map=number,
-                    bytes=source.box_rows * ROW_BYTES, ring=True,
-                )  # fmt: skip
-        self.lo.values.pop()
+        with self.lo.scope():
+            self.lo.put(region.params[0], index)
+            at = self.at(slot)
+            for number, source in enumerate((self.product.a, self.product.b)):
+                starts = [self._int32(self.lo.uniform(source.access.starts[d])) for d in source.order]
+                first = self.product.a.nbytes if number else 0
+                for box in range(source.boxes):
+                    place = self._plus(at, first + box * source.box_rows * ROW_BYTES)
+                    along = self._plus(starts[0], box * (ROW_BYTES // source.dtype.itemsize))
+                    b.emit(
+                        "tile_copy", [place, full, along, *starts[1:]], [], buffer=self.buffer, barriers=self.barriers, map=number,
+                        bytes=source.box_rows * ROW_BYTES, ring=True,
+                    )  # fmt: skip
         return list(self.following(slot, parity))
 
     def _int32(self, x: Value) -> Value:

@@ -39,11 +39,11 @@ class _Back(Operands):
         super().__init__(form, q, k, v, mask)
         self.ct, self.norm, self.delta = (self.array(x, n) for x, n in ((ct, "ct"), (norm, "norm"), (delta, "delta")))
 
-    def builder(self, of: str) -> tuple[Sizes, TermBuilder]:
-        """The tiles, and the builder of the kernel for the cotangents of queries or of keys, once all parameters are
+    def builder(self, of: str, rows: int) -> tuple[Sizes, TermBuilder]:
+        """The tiles, and the builder of the kernel for the cotangents of so many queries or keys, once all parameters are
         there.
         """
-        size = block_sizes(self.dtype, padded(max(self.width, self.depth)), self.rows, backward=True)
+        size = block_sizes(self.dtype, padded(max(self.width, self.depth)), rows, backward=True)
         return size, self.arguments.builder(f"attention_to_{of}_{self.dtype.abbr}_{self.width}_{self.depth}")
 
     def store(
@@ -57,7 +57,7 @@ class _Back(Operands):
     def row_numbers(self, b: TermBuilder, at: tuple[Term, ...], lines: Term, n_rows: Term) -> tuple[Term, Term]:
         """log(sum(exp(scores))) in units of log2, and delta, of rows."""
         norm, delta = (x.pointer(b, *at, lines).load(lines < n_rows, 0.0) for x in (self.norm, self.delta))
-        return (norm * LOG2_E)[:, None], delta[:, None]
+        return norm * LOG2_E, delta
 
     def slopes(self, b: TermBuilder, weights: Term, share: Term, delta: Term, kept: Term | None) -> Term:
         """The derivative by the products of queries and keys."""
@@ -79,31 +79,31 @@ def to_queries_launch(
     """The cotangent of the queries."""
     given = _Back(form, ct, q, k, v, norm, delta, mask)
     to = given.array(out, "to_q")
-    size, b = given.builder("queries")
+    size, b = given.builder("queries", given.rows)
     n_rows, n_keys = given.sizes(b)
-    start, at = given.begin(b, n_rows, size.queries)
-    lines = start + b.index(size.queries)
+    start, at = given.begin(b, n_rows, size.held)
+    lines = start + b.index(size.held)
     rows = lines[:, None]
     query = given.tile(b, given.q, at, lines, n_rows, given.width)
     cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth)
-    norms, deltas = given.row_numbers(b, at, lines, n_rows)
+    norms, deltas = (x[:, None] for x in given.row_numbers(b, at, lines, n_rows))
     before, after = form.bounds()
-    ranges = tile_ranges(b, start, size.queries, size.keys, n_keys, before, after, given.keys % size.keys != 0)
-    shape, wide = (size.queries, size.keys), padded(given.width)
+    ranges = tile_ranges(b, start, size.held, size.others, n_keys, before, after, given.keys % size.others != 0)
+    shape, wide = (size.held, size.others), padded(given.width)
 
     def step(first: Term, edge: bool, total: Term) -> list[Term]:
-        places = first + b.index(size.keys)
+        places = first + b.index(size.others)
         keys = given.tile(b, given.k, at, places, n_keys, given.width, even=not edge)
         values = given.tile(b, given.v, at, places, n_keys, given.depth, turned=True, even=not edge)
         scores = given.scores(b, query, keys.permute(1, 0), at, rows, places[None, :], edge)
         weights = b.apply("exp2", scores - norms)
         share = b.matrix_product(cotangent, values, b.number(0, given.sums, shape), form.precision)
-        slopes = given.slopes(b, weights, share, deltas, given.kept(b, at, rows, first, size.keys))
+        slopes = given.slopes(b, weights, share, deltas, given.kept(b, at, rows, first, size.others))
         return [b.matrix_product(slopes.to(given.dtype), keys, total, form.precision)]
 
-    (total,) = ranges.run(b, size.keys, [b.number(0, given.sums, (size.queries, wide))], step)
+    (total,) = ranges.run(b, size.others, [b.number(0, given.sums, (size.held, wide))], step)
     given.store(b, to, at, lines, n_rows, given.width, total)
-    return given.launch(b, size, given.rows, size.queries)
+    return given.launch(b, size, given.rows, size.held)
 
 
 def to_keys_launch(
@@ -117,38 +117,41 @@ def to_keys_launch(
     mask: Sequence[Operand],
     outs: tuple[Operand, Operand],
 ) -> Launch:
-    """The cotangents of keys and values: one program holds a tile of keys and goes over the queries."""
+    """The cotangents of keys and values: one program holds a tile of keys and goes over the queries.
+
+    Scores are turned, [keys, queries], so that what is made of them is the left operand of the products that follow.
+    """
     given = _Back(form, ct, q, k, v, norm, delta, mask)
     to_k, to_v = (given.array(out, name) for out, name in zip(outs, ("to_k", "to_v"), strict=True))
-    size, b = given.builder("keys")
+    size, b = given.builder("keys", given.keys)
     n_rows, n_keys = given.sizes(b)
-    start, at = given.begin(b, n_keys, size.keys)
-    places = start + b.index(size.keys)
-    columns = places[None, :]
-    keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True)
-    values = given.tile(b, given.v, at, places, n_keys, given.depth, turned=True)
+    start, at = given.begin(b, n_keys, size.held)
+    places = start + b.index(size.held)
+    columns = places[:, None]
+    keys = given.tile(b, given.k, at, places, n_keys, given.width)
+    values = given.tile(b, given.v, at, places, n_keys, given.depth)
     left, right = form.bounds()
-    ranges = tile_ranges(b, start, size.keys, size.queries, n_rows, right, left, given.rows % size.queries != 0)
-    shape = (size.queries, size.keys)
+    ranges = tile_ranges(b, start, size.held, size.others, n_rows, right, left, given.rows % size.others != 0)
+    shape = (size.held, size.others)
 
     def step(first: Term, edge: bool, of_k: Term, of_v: Term) -> list[Term]:
-        lines = first + b.index(size.queries)
-        rows = lines[:, None]
+        lines = first + b.index(size.others)
         query = given.tile(b, given.q, at, lines, n_rows, given.width, even=not edge)
         cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth, even=not edge)
-        norms, deltas = given.row_numbers(b, at, lines, n_rows)
-        scores = given.scores(b, query, keys, at, rows, columns, edge)
+        norms, deltas = (x[None, :] for x in given.row_numbers(b, at, lines, n_rows))
+        scores = given.scores(b, keys, query.permute(1, 0), at, lines[None, :], columns, edge)
         weights = b.apply("exp2", scores - norms)
-        kept = given.kept(b, at, rows, start, size.keys)
-        share = b.matrix_product(cotangent, values, b.number(0, given.sums, shape), form.precision)
+        kept = given.kept(b, at, lines[:, None], start, size.held)
+        kept = None if kept is None else kept.permute(1, 0)
+        share = b.matrix_product(values, cotangent.permute(1, 0), b.number(0, given.sums, shape), form.precision)
         slopes = given.slopes(b, weights, share, deltas, kept).to(given.dtype)
         dropped = (weights if kept is None else weights * kept).to(given.dtype)
-        of_v = b.matrix_product(dropped.permute(1, 0), cotangent, of_v, form.precision)
-        return [b.matrix_product(slopes.permute(1, 0), query, of_k, form.precision), of_v]
+        of_v = b.matrix_product(dropped, cotangent, of_v, form.precision)
+        return [b.matrix_product(slopes, query, of_k, form.precision), of_v]
 
-    zeros = [b.number(0, given.sums, (size.keys, padded(n))) for n in (given.width, given.depth)]
+    zeros = [b.number(0, given.sums, (size.held, padded(n))) for n in (given.width, given.depth)]
     for total, to, width in zip(
-        ranges.run(b, size.queries, zeros, step), (to_k, to_v), (given.width, given.depth), strict=True
+        ranges.run(b, size.others, zeros, step), (to_k, to_v), (given.width, given.depth), strict=True
     ):
         given.store(b, to, at, places, n_keys, width, total)
-    return given.launch(b, size, given.keys, size.keys)
+    return given.launch(b, size, given.keys, size.held)

@@ -23,16 +23,16 @@ def forward_launch(
     size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows)
     b = given.arguments.builder(f"attention_{q.dtype.abbr}_{given.width}_{given.depth}")
     n_rows, n_keys = given.sizes(b)
-    start, at = given.begin(b, n_rows, size.queries)
-    lines = start + b.index(size.queries)
+    start, at = given.begin(b, n_rows, size.held)
+    lines = start + b.index(size.held)
     rows = lines[:, None]
     query = given.tile(b, given.q, at, lines, n_rows, given.width)
     sums, deep = given.sums, padded(given.depth)
     before, after = form.bounds()
-    ranges = tile_ranges(b, start, size.queries, size.keys, n_keys, before, after, given.keys % size.keys != 0)
+    ranges = tile_ranges(b, start, size.held, size.others, n_keys, before, after, given.keys % size.others != 0)
 
     def step(first: Term, edge: bool, top: Term, total: Term, mixed: Term) -> list[Term]:
-        places = first + b.index(size.keys)
+        places = first + b.index(size.others)
         columns = places[None, :]
         keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True, even=not edge)
         scores = given.scores(b, query, keys, at, rows, columns, edge)
@@ -41,7 +41,7 @@ def forward_launch(
         weights = b.apply("exp2", scores - base[:, None])
         shrink = b.apply("exp2", top - base)
         total = total * shrink + b.total(weights, 1)
-        kept = given.kept(b, at, rows, first, size.keys)
+        kept = given.kept(b, at, rows, first, size.others)
         if kept is not None:
             weights = weights * kept
         values = given.tile(b, given.v, at, places, n_keys, given.depth, even=not edge)
@@ -49,11 +49,11 @@ def forward_launch(
         return [new_top, total, mixed]
 
     begin = [
-        b.number(-math.inf, sums, (size.queries,)),
-        b.number(0, sums, (size.queries,)),
-        b.number(0, sums, (size.queries, deep)),
+        b.number(-math.inf, sums, (size.held,)),
+        b.number(0, sums, (size.held,)),
+        b.number(0, sums, (size.held, deep)),
     ]
-    top, total, mixed = ranges.run(b, size.keys, begin, step)
+    top, total, mixed = ranges.run(b, size.others, begin, step)
     dead = total.equals(0.0)
     result = mixed / b.where(dead, 1.0, total)[:, None]
     inside = lines < n_rows
@@ -61,4 +61,4 @@ def forward_launch(
     to.pointer(b, *at, rows, column).store(result, (inside[:, None] & (column < given.depth)).spread(result.shape))
     logarithm = (b.apply("log2", b.where(dead, 1.0, total)) + b.where(dead, 0.0, top)) * (1 / LOG2_E)
     to_norm.pointer(b, *at, lines).store(b.where(dead, math.inf, logarithm), inside)
-    return given.launch(b, size, given.rows, size.queries)
+    return given.launch(b, size, given.rows, size.held)

@@ -62,27 +62,27 @@ def padded(size: int) -> int:
 
 
 class Sizes(NamedTuple):
-    """Rows of queries and of keys in a tile, warps, and tiles of the other dim that are on their way."""
+    """Rows that a program holds (of queries, or of keys), rows of the others in a turn, warps, and turns on their way."""
 
-    queries: int
-    keys: int
+    held: int
+    others: int
     warps: int
     stages: int
 
 
-def block_sizes(dtype: DType, width: int, queries: int, backward: bool = False) -> Sizes:
-    """Rows of queries and of keys in a tile, by the padded width of a head."""
+def block_sizes(dtype: DType, width: int, rows: int, backward: bool = False) -> Sizes:
+    """By the padded width of a head, and the rows that there are.  With 16 rows for each warp its accumulators are operands."""
     if dtype.itemsize == 8:
         found = Sizes(32, 16, 4, 1) if width <= 64 else Sizes(16, 16, 4, 1)
     elif dtype.itemsize == 4:
         found = Sizes(64, 32, 4, 1) if width <= 64 else Sizes(32, 32, 4, 1)
     elif width <= 64:
-        found = Sizes(64, 64, 8, 2) if backward else Sizes(128, 64, 8, 2)
+        found = Sizes(64, 64, 4, 2) if backward else Sizes(128, 64, 8, 2)
     elif width <= 128:
-        found = Sizes(64, 32, 8, 2) if backward else Sizes(128, 32, 8, 2)
+        found = Sizes(64, 32, 4, 2) if backward else Sizes(128, 64, 8, 2)
     else:
-        found = Sizes(32, 32, 8, 1) if backward else Sizes(64, 32, 8, 2)
-    return found._replace(queries=min(found.queries, padded(queries)))
+        found = Sizes(32, 32, 4, 1) if backward else Sizes(64, 32, 4, 2)
+    return found._replace(held=min(found.held, padded(rows)))
 
 
 class Operands:
@@ -149,15 +149,16 @@ class Operands:
         return pointers.load(inside, None if inside is None else 0)
 
     def scores(
-        self, b: TermBuilder, q: Term, keys: Term, at: tuple[Term, ...], rows: Term, columns: Term, edge: bool
+        self, b: TermBuilder, left: Term, right: Term, at: tuple[Term, ...], rows: Term, columns: Term, edge: bool
     ) -> Term:
-        """Scores [R, C] in units of log2, -inf where a pair takes no part; `rows` [R, 1], `columns` [1, C].
+        """Scores in units of log2, -inf where a pair takes no part: of queries and keys [R, C] with `rows` [R, 1] and
+        `columns` [1, C], or of keys and queries [C, R] with these turned.
 
         `edge`: some of the pairs may be outside; without it none are.
         """
-        form, shape = self.form, (rows.shape[0], columns.shape[1])
+        form, shape = self.form, (left.shape[0], right.shape[1])
         n_rows, n_keys = self.sizes(b)
-        products = b.matrix_product(q, keys, b.number(0, self.sums, shape), form.precision)
+        products = b.matrix_product(left, right, b.number(0, self.sums, shape), form.precision)
         if form.score is None and not self.masks:
             scores = products * (form.scale * LOG2_E)
         else:
@@ -170,7 +171,7 @@ class Operands:
                 scores = b.where(value, scores, -math.inf) if dtype is BOOL else scores + value
             scores = scores * LOG2_E
         if edge:
-            scores = b.where(self.takes_part(b, rows, columns), scores, -math.inf)
+            scores = b.where(self.takes_part(b, rows, columns).spread(shape), scores, -math.inf)
         return scores
 
     def takes_part(self, b: TermBuilder, rows: Term, columns: Term) -> Term:
@@ -182,7 +183,7 @@ class Operands:
             inside = inside & (columns <= rows + right)
         if left is not None:
             inside = inside & (rows <= columns + left)
-        return inside.spread((rows.shape[0], columns.shape[1]))
+        return inside
 
     def kept(self, b: TermBuilder, at: tuple[Term, ...], rows: Term, first: Term, columns: int) -> Term | None:
         """The factor of each weight of the columns from `first` on, 0 where it is left out; None without dropout.
