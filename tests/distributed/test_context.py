@@ -14,7 +14,12 @@ import rushlight.distributed as dist
 import rushlight.nn.functional as F
 from rushlight._interface.operators import INSTEAD
 from rushlight.distributed.tensor.experimental import context_parallel
-from rushlight.distributed.tensor.experimental._attention import _HeadTailLoadBalancer
+from rushlight.distributed.tensor.experimental._attention import (
+    _HeadTailLoadBalancer,
+    _PerDocumentHeadTailLoadBalancer,
+    _PTRRLoadBalancer,
+)
+from rushlight.nn.attention.flex_attention import create_block_mask
 
 
 def test_attention_over_parts_is_attention_over_the_whole(four: Ranks) -> None:
@@ -37,7 +42,7 @@ def test_a_model_trains_as_on_one_process(four: Ranks) -> None:
 def test_refusals(four: Ranks) -> None:
     found = four.run(programs.refusals)[0]
     parts = (
-        "cannot be divided into 4 equal pieces",
+        "cannot be divided equally among 2 processes",
         "same number of elements",
         "must be a subset",
         "cannot resize variables that require grad",
@@ -88,7 +93,38 @@ def test_every_way_to_attention_is_met(mesh: Any, monkeypatch: pytest.MonkeyPatc
     assert seen == [0, 1, 2]
 
 
-def test_the_order_of_a_balanced_sequence() -> None:
-    order = _HeadTailLoadBalancer(12, 3)
-    assert order._generate_indices().tolist() == [0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7]
-    assert order._generate_indices()[order._generate_indices(restore=True)].tolist() == list(range(12))
+def test_modules_of_attention_over_parts(four: Ranks) -> None:
+    """As styles of modules: alone, compiled, and computed again in backward with a policy for operators."""
+    for rows in four.run(programs.styles, timeout=120.0):
+        assert set(rows) == {"plain", "checkpointed", "selective", "compiled", "context", "flex", "flex ordered"}
+        assert max(rows.values()) < 1e-5, rows
+
+
+def test_orders_of_balanced_sequences() -> None:
+    """Values of PyTorch 2.13."""
+    order = _HeadTailLoadBalancer(12, 3, "cpu")
+    assert order._generate_indices().tolist() == [[0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7]]
+    assert order._generate_indices().dtype is torch.int32
+    assert order._generate_indices()[0][order._generate_indices(restore=True)[0]].tolist() == list(range(12))
+    with pytest.raises(AssertionError, match="cannot be divided into 6 equal pieces"):
+        _HeadTailLoadBalancer(9, 3, "cpu")._generate_indices()
+    documents = _PerDocumentHeadTailLoadBalancer([[4, 8, 4], [8, 8, 0]], 2, "cpu")._generate_indices()
+    assert documents[0].tolist() == [0, 3, 1, 2, 4, 5, 10, 11, 6, 7, 8, 9, 12, 15, 13, 14]
+    assert documents[1].tolist() == [0, 1, 6, 7, 2, 3, 4, 5, 8, 9, 14, 15, 10, 11, 12, 13]
+
+
+def test_blocks_are_dealt_out_by_their_work() -> None:
+    """The examples of PyTorch's documentation."""
+    times = torch.tensor([9, 14, 2, 20, 10, 15, 8, 14, 16, 19, 15, 3, 12, 1, 12, 10])
+    parts = _PTRRLoadBalancer.ptrr_scheduling(times, 4)
+    assert parts.tolist() == [[3, 12, 13, 14], [2, 4, 7, 9], [1, 8, 11, 15], [0, 5, 6, 10]]
+    with pytest.raises(NotImplementedError, match="must be divisible by group_size 3"):
+        _PTRRLoadBalancer.ptrr_scheduling(times, 3)
+    starts = torch.tensor([0] * 4 + [4] * 8 + [12] * 4)
+    mask = create_block_mask(lambda b, h, q, k: (q >= k) & (k >= starts[q]), 1, 1, 16, 16, BLOCK_SIZE=1)
+    order = _PTRRLoadBalancer(mask, 2)
+    assert order._generate_indices().tolist() == [[2, 3, 5, 6, 8, 11, 12, 13, 0, 1, 4, 7, 9, 10, 14, 15]]
+    assert order._generate_indices()[0][order._generate_indices(restore=True)[0]].tolist() == list(range(16))
+    heads = create_block_mask(lambda b, h, q, k: q >= k, 1, 2, 8, 8, BLOCK_SIZE=2)
+    with pytest.raises(ValueError, match="one head"):
+        _PTRRLoadBalancer(heads, 2)._generate_indices()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import rushlight as torch
@@ -11,10 +12,19 @@ from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
 from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from rushlight.distributed.tensor.experimental import context_parallel, local_map, register_sharding
 from rushlight.distributed.tensor.experimental._attention import (
+    _context_parallel_shard,
+    _ContextParallel,
     _cp_options,
+    _disable_context_parallel_dispatcher,
+    _enable_context_parallel_dispatcher,
+    _HeadTailLoadBalancer,
+    _PTRRLoadBalancer,
     context_parallel_unshard,
     set_rotate_method,
 )
+from rushlight.distributed.tensor.parallel import parallelize_module
+from rushlight.nn.attention.flex_attention import create_block_mask, flex_attention
+from rushlight.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 MESHES: dict[int, Any] = {}
 
@@ -120,6 +130,69 @@ def training(rank: int, size: int) -> list[list[float]]:
     return rows
 
 
+class Attention(torch.nn.Module):
+    """Causal attention of three projections of one input."""
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class FlexAttention(torch.nn.Module):
+    """The same by a block mask."""
+
+    def forward(self, q: Any, k: Any, v: Any, *, block_mask: Any) -> Any:
+        return flex_attention(q, k, v, block_mask=block_mask)
+
+
+def styles(rank: int, size: int) -> dict[str, float]:
+    """Differences of results and gradients from one process's, by how attention over parts was called."""
+    mesh = mesh_of(2)
+    torch.manual_seed(3)
+    whole, weight = torch.randn(1, 2, 256, 4), torch.randn(1, 2, 256, 4)
+    one = whole.clone().requires_grad_()
+    expected = F.scaled_dot_product_attention(one * 2, one, one.sin(), is_causal=True)
+    (expected * weight).sum().backward()
+    found: dict[str, float] = {}
+
+    def run(name: str, balancer: Any, attend: Any) -> None:
+        x, w = _context_parallel_shard(mesh, (whole, weight), (2, 2), balancer)
+        x.requires_grad_()
+        out = attend(x)
+        (out * w).sum().backward()
+        rows = context_parallel_unshard(mesh, [out, x.grad], [2, 2], balancer)
+        found[name] = max((a - b).abs().max().item() for a, b in zip(rows, (expected, one.grad), strict=True))
+
+    balancer = _HeadTailLoadBalancer(256, 2, "cpu")
+    part = parallelize_module(Attention(), mesh, _ContextParallel(2, _ContextParallel.AttentionType.SDPA))
+
+    def attend(x: Any, part: Any = part) -> Any:
+        return part(x * 2, x, x.sin())
+
+    def policy(ctx: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        kept = func is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    again = partial(checkpoint, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
+    _enable_context_parallel_dispatcher()
+    try:
+        run("plain", balancer, attend)
+        run("checkpointed", balancer, lambda x: checkpoint(attend, x, use_reentrant=False))
+        run("selective", balancer, lambda x: again(attend, x))
+        run("compiled", balancer, partial(attend, part=torch.compile(part)))
+    finally:
+        _disable_context_parallel_dispatcher()
+
+    with context_parallel(mesh):
+        run("context", balancer, lambda x: again(partial(attend, part=Attention()), x))
+    flex = parallelize_module(FlexAttention(), mesh, _ContextParallel(2, _ContextParallel.AttentionType.FLEX))
+    mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 256, 256)
+    for name, order in (("flex", None), ("flex ordered", _PTRRLoadBalancer(mask, 2))):
+        (mine,) = _context_parallel_shard(mesh, [mask], [2], order)
+        assert mine.shape == (1, 1, 128, 256)
+        run(name, order, lambda x, mine=mine: flex(x * 2, x, x.sin(), block_mask=mine))
+    return found
+
+
 def refusals(rank: int, size: int) -> list[str]:
     mesh, found = mesh_of(2), []
     x = torch.ones(1, 1, 6, 4)
@@ -133,7 +206,7 @@ def refusals(rank: int, size: int) -> list[str]:
             pass
 
     for call in (
-        lambda: of(torch.ones(6), buffer_seq_dims=[0]),
+        lambda: of(torch.ones(7), buffer_seq_dims=[0]),
         lambda: of(torch.ones(8), buffer_seq_dims=[]),
         lambda: of(torch.ones(8), buffer_seq_dims=[0], no_restore_buffers={x}),
         lambda: of(torch.ones(8, requires_grad=True), buffer_seq_dims=[0]),

@@ -13,7 +13,8 @@ __all__: list[str] = ["ALLOWED", "INSTEAD"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
 ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
-# Functions that compute attention instead, the innermost last: parts of a sequence that is divided among processes.
+# Functions that compute attention instead, the innermost last, or give NotImplemented: parts of a sequence that is divided
+# among processes.
 INSTEAD: list[Any] = []
 
 
@@ -33,8 +34,10 @@ def scaled_dot_product_attention(
     Shapes: query (..., L, E), key (..., S, E), value (..., S, Ev); the result is (..., L, Ev). `attn_mask` broadcasts to (..., L, S): bool (True
     takes part) or added to the scores. `scale` defaults to 1/sqrt(E). With `dropout_p` > 0 attention weights are dropped.
     """
-    if INSTEAD:
-        return INSTEAD[-1](query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    for instead in reversed(INSTEAD) if INSTEAD else ():
+        found: Any = instead(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if found is not NotImplemented:
+            return found
     if not (ALLOWED["math"] or ALLOWED["flash"]):  # the two that a CPU has
         raise RuntimeError(
             "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math kernel and the fused kernels."

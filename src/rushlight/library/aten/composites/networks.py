@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import rushlight
+from rushlight._interface.operators import INSTEAD
 from rushlight._interface.tensors import GRAD, STATE
 from rushlight.library.aten.composites import aten, contiguous, reshaped, to_copy
 from rushlight.library.aten.composites.products import matmul
@@ -1085,6 +1086,10 @@ def attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Any:
+    for instead in reversed(INSTEAD) if INSTEAD else ():
+        found = instead(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if found is not NotImplemented:
+            return found
     if enable_gqa:
         return NotImplemented
     flash = (
