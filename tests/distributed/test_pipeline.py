@@ -239,6 +239,11 @@ def test_files_and_functions_of_ones_own(alone: None, tmp_path: Any) -> None:
     assert again.pipeline_order_with_comms == schedule.pipeline_order_with_comms
 
 
+def test_a_forward_beside_a_backward(four: Ranks) -> None:
+    for ran in four.run(programs.overlapped):
+        assert ran and all(text.endswith("OVERLAP_F_B") for text in ran)
+
+
 def test_gradients_of_parameters_by_a_function_of_ones_own(alone: None) -> None:
     ran: list[str] = []
     part = programs.blocks(1)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import rushlight as torch
@@ -108,6 +109,56 @@ def schedules(rank: int, size: int, rows: list[tuple[str, int, int, int]]) -> in
         if last:
             assert torch.equal(out, torch.nn.Sequential(*one)(x))
     return len(rows)
+
+
+def overlapped(rank: int, size: int) -> list[str]:
+    """A function of one's own that runs a forward and the backward of another micro-batch in two threads, as programs
+    for PyTorch write it: gradients are those without it.
+    """
+    from rushlight.distributed.pipelining.schedules import OVERLAP_F_B, _wait_batch_p2p
+
+    ran: list[str] = []
+
+    def both(action: Any, context: Any) -> None:
+        schedule = context.schedule_ref
+        stages = {stage.stage_index: stage for stage in schedule._stages}
+        forward, backward = action.sub_actions
+        ran.append(str(action))
+        for held, one in ((schedule.fwd_recv_ops, forward), (schedule.bwd_recv_ops, backward)):
+            _wait_batch_p2p(held.pop((one.stage_index, one.microbatch_index), ()))
+
+        def back() -> None:
+            stage, m = stages[backward.stage_index], backward.microbatch_index
+            loss = schedule._maybe_get_loss(stage, m)
+            schedule.backward_counter[stage.stage_index] += 1
+            last = schedule.backward_counter[stage.stage_index] == schedule._n_microbatches
+            stage.backward_one_chunk(m, loss=loss, full_backward=True, last_backward=last)
+            if stage.stage_index - 1 in stages:
+                stages[stage.stage_index - 1].set_local_bwd_input(stage.get_local_bwd_output(m), m)
+
+        thread = threading.Thread(target=back)
+        thread.start()
+        stage, m = stages[forward.stage_index], forward.microbatch_index
+        output = stage.forward_one_chunk(m, context.arg_mbs[m], context.kwarg_mbs[m])
+        schedule._maybe_compute_loss(stage, output, context.target_mbs, m)
+        if stage.stage_index + 1 in stages:
+            stages[stage.stage_index + 1].set_local_fwd_input(output, m)
+        thread.join()
+
+    group, parts, microbatches = group_of(rank, 2), blocks(4), 6
+    x, target = batch(2 * microbatches)
+    found = []
+    for function in (None, both):
+        held_parts = copy.deepcopy(parts)
+        schedule, held = schedule_of("DualPipeV", held_parts, group, 4, microbatches)
+        if function is not None:
+            schedule.register_custom_function(OVERLAP_F_B, function)
+        args = (x,) if any(stage.is_first for stage in held) else ()
+        schedule.step(*args, target=target if any(stage.is_last for stage in held) else None)
+        found.append([p.grad for stage in held for p in stage.submod.parameters()])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+    return ran
 
 
 def at_most(name: str, ranks: int, stages: int, microbatches: int) -> int:

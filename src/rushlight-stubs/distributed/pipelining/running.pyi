@@ -1,10 +1,9 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from builtins import bool as _bool, dict as _dict, list as _list
+from builtins import bool as _bool, dict as _dict, list as _list, str as _str
 from collections.abc import Callable as _Callable, Iterable as _Iterable
 from rushlight.distributed.pipelining.actions import Action as _Action, ComputationType as _ComputationType
 from rushlight.distributed.pipelining.running import StepContext as _StepContext
-from types import GenericAlias as _GenericAlias
 from typing import Any as _Any
 
 from rushlight.distributed.pipelining.actions import Action as Action
@@ -13,17 +12,12 @@ from rushlight.distributed.pipelining.actions import ComputationType as Computat
 F: _ComputationType
 from rushlight.distributed.fsdp.sharding import FSDPModule as FSDPModule
 I: _ComputationType
-Key: _GenericAlias
 class Step:
 
-    def __init__(self, context: _StepContext, stages: _Iterable[_Any], loss_of: _Callable[..., _Any] | None, save_outputs: _bool) -> None:
+    def __init__(self, context: _StepContext, stages: _Iterable[_Any], save_outputs: _bool) -> None:
         ...
 
     def run(self, actions: _Iterable[_Action], custom: _dict[_ComputationType, _Callable[..., None]]) -> None:
-        ...
-
-    @staticmethod
-    def _start(ops: _list[_Any]) -> _list[_Any]:
         ...
 
     def _send(self, ops: _list[_Any]) -> None:
@@ -38,13 +32,13 @@ class Step:
     def _ask(self, stage: _Any, m: _Any) -> None:
         ...
 
+    def _ask_deferred(self, stage: _Any) -> None:
+        ...
+
     def _send_backward(self, stage: _Any, action: _Action) -> None:
         ...
 
     def _receive_backward(self, stage: _Any, action: _Action) -> None:
-        ...
-
-    def _await(self, stage: _Any, m: _Any, back: _bool) -> None:
         ...
 
     def _forward(self, stage: _Any, action: _Action) -> None:
@@ -72,3 +66,5 @@ class StepContext:
     def __init__(self, schedule_ref: _Any, arg_mbs: _list[_Any] | None=..., kwarg_mbs: _list[_Any] | None=..., target_mbs: _list[_Any] | None=..., losses: _list[_Any] | None=...) -> None:
         ...
 W: _ComputationType
+def start_messages(p2p_ops: _list[_Any], desc: _str | None = None) -> _list[_Any]: ...
+def wait_for_messages(work: _Iterable[_Any]) -> None: ...

@@ -13,11 +13,21 @@ from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.fsdp import FSDPModule
 from rushlight.distributed.pipelining.actions import Action, ComputationType
 
-__all__ = ["Step", "StepContext"]
+__all__ = ["Step", "StepContext", "start_messages", "wait_for_messages"]
 
 F, B = ComputationType.FORWARD, ComputationType.FULL_BACKWARD
 I, W = ComputationType.BACKWARD_INPUT, ComputationType.BACKWARD_WEIGHT
-Key = tuple[int, int]
+
+
+def start_messages(p2p_ops: list[Any], desc: str | None = None) -> list[Any]:
+    """Start messages together; their works, none for no messages.  `desc` is for those who read the program."""
+    return dist.batch_isend_irecv(p2p_ops) if p2p_ops else []
+
+
+def wait_for_messages(work: Iterable[Any]) -> None:
+    """Wait for all works of `start_messages`; the first error is raised."""
+    for one in work:
+        one.wait()
 
 
 class StepContext:
@@ -33,23 +43,19 @@ class StepContext:
     ) -> None:
         self.schedule_ref, self.arg_mbs, self.kwarg_mbs = schedule_ref, arg_mbs, kwarg_mbs
         self.target_mbs, self.losses = target_mbs, losses
+        self.loss_kwargs: dict[str, Any] = {}
 
 
 class Step:
     """One step of this rank's stages."""
 
-    def __init__(
-        self, context: StepContext, stages: Iterable[Any], loss_of: Callable[..., Any] | None, save_outputs: bool
-    ) -> None:
+    def __init__(self, context: StepContext, stages: Iterable[Any], save_outputs: bool) -> None:
         self.context, self.stages = context, {stage.stage_index: stage for stage in stages}
-        self.loss_of, self.save_outputs = loss_of, save_outputs
-        self.count = context.schedule_ref._n_microbatches
-        self.losses: dict[int, Any] = {}
+        self.schedule, self.save_outputs = context.schedule_ref, save_outputs
+        self.count = self.schedule._n_microbatches
         self.sent: list[Any] = []
-        self.coming: dict[tuple[Key, bool], list[Any]] = {}
         self.deferred: dict[int, list[int]] = {}  # of stages that do not know their inputs yet: micro-batches asked for
         self.headed: set[int] = set()
-        self.finished: dict[int, int] = {}  # stage -> how many backwards are done
         self.does: dict[ComputationType, Callable[[Any, Any], None]] = {
             F: self._forward, B: self._backward, I: self._backward, W: self._weight,
             ComputationType.SEND_F: self._send_forward, ComputationType.RECV_F: self._receive_forward,
@@ -60,23 +66,22 @@ class Step:
     def run(self, actions: Iterable[Action], custom: dict[ComputationType, Callable[..., None]]) -> None:
         """Do the actions, and wait until what was sent may be changed."""
         for action in actions:
+            parts = action.sub_actions or (action,)
             function = custom.get(action.computation_type)
             if function is not None:
+                for part in parts:
+                    if part.computation_type == F:
+                        self._ask_deferred(self.stages[part.stage_index])
                 function(action, self.context)
                 continue
-            for part in action.sub_actions or (action,):
+            for part in parts:
                 self.does[part.computation_type](self.stages[part.stage_index], part)
-        for work in self.sent:
-            work.wait()
+        wait_for_messages(self.sent)
 
     # ***** messages *****
 
-    @staticmethod
-    def _start(ops: list[Any]) -> list[Any]:
-        return dist.batch_isend_irecv(ops) if ops else []
-
     def _send(self, ops: list[Any]) -> None:
-        self.sent += self._start(ops)
+        self.sent += start_messages(ops)
 
     def _send_forward(self, stage: Any, action: Action) -> None:
         header = []
@@ -92,32 +97,30 @@ class Step:
             self.deferred.setdefault(stage.stage_index, []).append(action.microbatch_index)  # type: ignore[arg-type]
 
     def _ask(self, stage: Any, m: Any) -> None:
-        self.coming[(stage.stage_index, m), False] = self._start(stage.get_fwd_recv_ops(m))
+        self.schedule.fwd_recv_ops[stage.stage_index, m] = start_messages(stage.get_fwd_recv_ops(m))
+
+    def _ask_deferred(self, stage: Any) -> None:
+        for asked in self.deferred.pop(stage.stage_index, ()):
+            self._ask(stage, asked)
 
     def _send_backward(self, stage: Any, action: Action) -> None:
         self._send(stage.get_bwd_send_ops(action.microbatch_index))
 
     def _receive_backward(self, stage: Any, action: Action) -> None:
-        key: Any = stage.stage_index, action.microbatch_index
-        self.coming[key, True] = self._start(stage.get_bwd_recv_ops(action.microbatch_index))
-
-    def _await(self, stage: Any, m: Any, back: bool) -> None:
-        for work in self.coming.pop(((stage.stage_index, m), back), ()):
-            work.wait()
+        key = stage.stage_index, action.microbatch_index
+        self.schedule.bwd_recv_ops[key] = start_messages(stage.get_bwd_recv_ops(action.microbatch_index))
 
     # ***** computing *****
 
     def _forward(self, stage: Any, action: Action) -> None:
         m: Any = action.microbatch_index
-        for asked in self.deferred.pop(stage.stage_index, ()):
-            self._ask(stage, asked)
-        self._await(stage, m, False)
+        self._ask_deferred(stage)
+        wait_for_messages(self.schedule.fwd_recv_ops.pop((stage.stage_index, m), ()))
         context = self.context
         assert context.arg_mbs is not None and context.kwarg_mbs is not None
         output = stage.forward_one_chunk(m, context.arg_mbs[m], context.kwarg_mbs[m], self.save_outputs)
         if stage.is_last:
-            if self.loss_of is not None:
-                self.losses[m] = self.loss_of(output, m)
+            self.schedule._maybe_compute_loss(stage, output, context.target_mbs, m, context.loss_kwargs)
         elif stage.stage_index + 1 in self.stages:
             after = self.stages[stage.stage_index + 1]
             after.set_local_fwd_input(stage.fwd_cache[m][0], m)
@@ -125,14 +128,15 @@ class Step:
                 del stage.fwd_cache[m]
 
     def _is_last_backward(self, stage: Any) -> bool:
-        done = self.finished[stage.stage_index] = self.finished.get(stage.stage_index, 0) + 1
-        return done == self.count
+        self.schedule.backward_counter[stage.stage_index] += 1
+        return bool(self.schedule.backward_counter[stage.stage_index] == self.count)
 
     def _backward(self, stage: Any, action: Action) -> None:
         m: Any = action.microbatch_index
-        self._await(stage, m, True)
+        wait_for_messages(self.schedule.bwd_recv_ops.pop((stage.stage_index, m), ()))
         full = action.computation_type == B or stage.at_once
-        stage.backward_one_chunk(m, self.losses.get(m), full, full and self._is_last_backward(stage))
+        loss = self.schedule._maybe_get_loss(stage, m)
+        stage.backward_one_chunk(m, loss, full, full and self._is_last_backward(stage))
         if not stage.is_first and stage.stage_index - 1 in self.stages:
             self.stages[stage.stage_index - 1].set_local_bwd_input(stage.get_local_bwd_output(m), m)
 

@@ -7,7 +7,9 @@ sends and receives.  `print(schedule)` shows it as a table.  All kinds are run b
 from __future__ import annotations
 
 import csv
+import logging
 from abc import ABC
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,15 +27,33 @@ from rushlight.distributed.pipelining.lowering import (
     with_reductions,
 )
 from rushlight.distributed.pipelining.microbatch import merge_chunks, split_args_kwargs_into_chunks
-from rushlight.distributed.pipelining.running import Step, StepContext
+from rushlight.distributed.pipelining.running import Step, StepContext, start_messages, wait_for_messages
 
 __all__ = [
     "PipelineScheduleMulti", "PipelineScheduleSingle", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B",
     "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "get_schedule_class",
 ]  # fmt: skip
 
+logger = logging.getLogger(__name__)
 _Action, _ComputationType, _PipelineContext = Action, ComputationType, StepContext
 _format_pipeline_order = shown
+# PyTorch's module has the kinds of actions as names, and their letters.
+FORWARD = ComputationType.FORWARD
+BACKWARD_INPUT = ComputationType.BACKWARD_INPUT
+BACKWARD_WEIGHT = ComputationType.BACKWARD_WEIGHT
+FULL_BACKWARD = ComputationType.FULL_BACKWARD
+OVERLAP_F_B = ComputationType.OVERLAP_F_B
+REDUCE_GRAD = ComputationType.REDUCE_GRAD
+UNSHARD = ComputationType.UNSHARD
+RESHARD = ComputationType.RESHARD
+SEND_F = ComputationType.SEND_F
+RECV_F = ComputationType.RECV_F
+SEND_B = ComputationType.SEND_B
+RECV_B = ComputationType.RECV_B
+F = FORWARD
+B = FULL_BACKWARD
+I = BACKWARD_INPUT
+W = BACKWARD_WEIGHT
 
 _FORWARD_ONLY = frozenset(
     {ComputationType.FORWARD, ComputationType.SEND_F, ComputationType.RECV_F, ComputationType.UNSHARD, ComputationType.RESHARD}
@@ -61,6 +81,14 @@ class _PipelineSchedule(ABC):
         self._has_backward = loss_fn is not None
         self._custom: dict[ComputationType, Callable[..., None]] = {}
         self._all: list[Any] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """The state of a step, which functions of one's own for actions read and change, as in PyTorch."""
+        self.fwd_recv_ops: dict[tuple[int, int], list[Any]] = {}  # (stage, micro-batch) -> receives on their way
+        self.bwd_recv_ops: dict[tuple[int, int], list[Any]] = {}
+        self.backward_counter: Counter[int] = Counter()  # stage -> backwards done
+        self._losses: dict[int, Any] = {}
 
     def __str__(self) -> str:
         return shown(self.pipeline_order)
@@ -138,23 +166,48 @@ class _PipelineSchedule(ABC):
         for stage in self._all:
             stage.clear_runtime_states()
             stage.has_backward = self._has_backward
+        if target_mbs is None and self._loss_fn is not None and any(stage.is_last for stage in self._all):
+            raise TypeError("the rank of the last stage needs target=: the schedule has a loss function")
         context = StepContext(self, arg_mbs or [()] * count, kwarg_mbs or [{}] * count, target_mbs, losses)
-        run = Step(context, self._all, self._loss_of(target_mbs, loss_kwargs or {}), return_outputs)
+        context.loss_kwargs = loss_kwargs or {}
+        self._begin()
         actions = self.pipeline_order_with_comms[self._all[0].group_rank]
         if not self._has_backward:
             actions = _forwards(actions)
-        run.run(actions, self._custom)
-        if losses is not None and run.losses:
-            losses[:] = [run.losses[m] for m in range(count)]
+        Step(context, self._all, return_outputs).run(actions, self._custom)
+        if losses is not None and self._losses:
+            losses[:] = [self._losses[m] for m in range(count)]
 
-    def _loss_of(self, target_mbs: list[Any] | None, loss_kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """The loss of a micro-batch's output; None where the last stage is elsewhere or there is no loss function."""
-        if self._loss_fn is None or not any(stage.is_last for stage in self._all):
+    def _maybe_compute_loss(
+        self,
+        stage: Any,
+        output: Any,
+        target_mbs: list[Any] | None,
+        mb_index: int,
+        loss_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Keep the loss of a micro-batch's output, where the stage is the last and there is a loss function."""
+        if stage.is_last and self._loss_fn is not None:
+            assert target_mbs is not None
+            self._losses[mb_index] = self._loss_fn(output, target_mbs[mb_index], **(loss_kwargs or {}))
+
+    def _maybe_get_loss(self, stage: Any, mb_index: int) -> Any:
+        """The loss from which a micro-batch's backward begins; None at other stages than the last.
+
+        RuntimeError where its forward has not run.
+        """
+        if not stage.is_last or self._loss_fn is None:
             return None
-        if target_mbs is None:
-            raise TypeError("the rank of the last stage needs target=: the schedule has a loss function")
-        loss_fn = self._loss_fn
-        return lambda output, m: loss_fn(output, target_mbs[m], **loss_kwargs)
+        if mb_index not in self._losses:
+            raise RuntimeError(
+                f"Loss for microbatch {mb_index} is not available. Available losses for microbatches: {sorted(self._losses)}"
+            )
+        return self._losses[mb_index]
+
+    @staticmethod
+    def _assert_unsharded(stage: Any) -> None:
+        """Every stage may compute: a module that is divided by `fully_shard` gathers its parameters around each use."""
+        return
 
     def _split_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         if not args and not kwargs:
@@ -298,9 +351,21 @@ class PipelineScheduleMulti(_PipelineSchedule):
     def register_custom_function(
         self, computation_type: ComputationType, custom_function: Callable[[Action, StepContext], None]
     ) -> None:
-        """Let `custom_function(action, context)` do the actions of one kind."""
-        if not isinstance(computation_type, ComputationType):
-            raise ValueError(f"Invalid computation type: {computation_type}")
+        """Let `custom_function(action, context)` do the actions of one kind; the messages around them stay as they are.
+
+        It does all that the action does: it waits for what arrives (`fwd_recv_ops`, `bwd_recv_ops` of the schedule, by
+        stage and micro-batch), counts backwards (`backward_counter`), and hands results to a next stage on this rank.
+        ValueError for sends and receives.
+        """
+        if not isinstance(computation_type, ComputationType) or computation_type in (SEND_F, RECV_F, SEND_B, RECV_B):
+            raise ValueError(
+                f"Invalid computation type {computation_type}. Only FORWARD, FULL_BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT,"
+                " OVERLAP_F_B, UNSHARD, RESHARD and REDUCE_GRAD are supported."
+            )
+        if computation_type in self._custom:
+            logger.warning(
+                "Computation type %s is already registered. Overwriting the existing custom function.", computation_type
+            )
         self._custom[computation_type] = custom_function
 
     def _load_csv(self, filename: str, format: str = "compute_only") -> None:
@@ -450,3 +515,4 @@ def get_schedule_class(schedule_name: str) -> type[_PipelineSchedule]:
 
 
 _merge_bw, _add_send_recv, _add_unshard_reshard, _validate_schedule = merged, with_messages, with_gathering, check
+_batch_p2p, _wait_batch_p2p = start_messages, wait_for_messages
