@@ -83,14 +83,18 @@ class DeviceMesh:
         self._groups = []
         if self._coordinate is None:
             return
-        world = list(range(dist.get_world_size()))
-        for dim in range(self.ndim):
-            index = [slice(None) if k == dim else place for k, place in enumerate(self._coordinate)]
-            ranks = self.mesh[tuple(index)].tolist()
-            whole = sorted(ranks) == world and ranks == world
-            self._groups.append(
-                dist.group.WORLD if whole else dist.new_group(ranks, use_local_synchronization=True, sort_ranks=False)
-            )
+        self._groups = [self._group_along(dim) for dim in range(self.ndim)]
+
+    def _group_along(self, dim: int, backend: Any = None) -> Any:
+        """The group of the ranks that differ from this one in a dim alone."""
+        assert self._coordinate is not None
+        index = [slice(None) if k == dim else place for k, place in enumerate(self._coordinate)]
+        ranks = self.mesh[tuple(index)].tolist()
+        name = backend[0] if isinstance(backend, tuple) else backend
+        asked = name if isinstance(name, str) else None
+        if ranks == list(range(dist.get_world_size())) and asked is None:
+            return dist.group.WORLD
+        return dist.new_group(ranks, backend=asked, use_local_synchronization=True, sort_ranks=False)
 
     # ***** what it is *****
 
@@ -196,6 +200,84 @@ class DeviceMesh:
             )
             root._flattened[name] = made
         return root._flattened[name]
+
+    def _unflatten(
+        self,
+        dim: int | str,
+        mesh_sizes: Sequence[int],
+        mesh_dim_names: Sequence[str],
+        backend_override: dict[str | int, Any] | None = None,
+    ) -> DeviceMesh:
+        """The same ranks with one dim as several, which have groups of their own.
+
+        - `mesh_sizes`, `mesh_dim_names`: of the new dims, the last one fastest
+        - `backend_override`: the backend of a new dim's groups by its name or number; "fake" for groups that are never
+          used
+
+        ValueError for a dim that is not there, RuntimeError for sizes that do not give the dim's.
+
+        >>> import rushlight.distributed as dist
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> world = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("world",))
+        >>> world._unflatten(0, (1, 1), ("dp", "tp"))
+        DeviceMesh((dp=1, tp=1), 'cpu', stride=((), ()))
+        >>> dist.destroy_process_group()
+        """
+        at = self._unflattened(dim, mesh_sizes, mesh_dim_names)
+        names = self.mesh_dim_names or tuple(f"dim_{k}" for k in range(self.ndim))
+        shape = (*self.shape[:at], *mesh_sizes, *self.shape[at + 1 :])
+        made = DeviceMesh(
+            self.device_type, self.mesh.reshape(shape), mesh_dim_names=(*names[:at], *mesh_dim_names, *names[at + 1 :]),
+            _rank=self._rank, _groups=[], _root=self._get_root_mesh(),
+        )  # fmt: skip
+        if self._groups and made._coordinate is not None:
+            asked = backend_override or {}
+            made._groups = [
+                *self._groups[:at],
+                *(made._group_along(at + k, asked.get(name, asked.get(k))) for k, name in enumerate(mesh_dim_names)),
+                *self._groups[at + 1 :],
+            ]
+        return made
+
+    def _unflattened(self, dim: int | str, sizes: Sequence[int], names: Sequence[str]) -> int:
+        """The number of the dim that becomes several, checked."""
+        if isinstance(dim, str) and dim not in (self.mesh_dim_names or ()):
+            raise ValueError(f"dim {dim} specified in `_unflatten` is not in {self.mesh_dim_names}")
+        at = self._dim(dim)
+        if at >= self.ndim:
+            raise ValueError(f"dim {dim} specified in `_unflatten` is out of range {self.ndim}")
+        if len(sizes) != len(names):
+            raise RuntimeError("mesh_dim_names must have same length as mesh_sizes in _unflatten!")
+        if math.prod(sizes) != self.shape[at]:
+            raise RuntimeError(f"a dim of {self.shape[at]} ranks cannot become {tuple(sizes)}")
+        return at
+
+    @staticmethod
+    def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
+        """The mesh with the dims of all of these, which are parts of one that hold this rank.
+
+        RuntimeError for parts of different meshes, or that share more than one rank.
+        """
+        first, *others = device_mesh_list
+        root = first._get_root_mesh()
+        if any(other._get_root_mesh() != root for other in others):
+            raise RuntimeError("Cannot concatenate DeviceMeshes derived from different device meshs")
+        names = tuple(name for mesh in device_mesh_list for name in mesh.mesh_dim_names or ())
+        if set(names) <= set(root.mesh_dim_names or ()):
+            return root if names == root.mesh_dim_names else root[names]
+        # Parts are grids in the order of the whole: a rank's place is the sum of how far each dim moves it.
+        place = {rank: k for k, rank in enumerate(root._ranks)}
+        moved = [0]
+        for mesh in device_mesh_list:
+            moved = [far + place[rank] - place[first._rank] for far in moved for rank in mesh._ranks]
+        found = [far + place[first._rank] for far in moved]
+        if len(set(found)) != len(found) or not 0 <= min(found) <= max(found) < len(place):
+            raise RuntimeError(f"Cannot concatenate overlapping meshes: {list(device_mesh_list)}")
+        ranks = rushlight.tensor([root._ranks[k] for k in found], dtype=rushlight.int32, device="cpu")
+        return DeviceMesh(
+            first.device_type, ranks.view([n for mesh in device_mesh_list for n in mesh.shape]), mesh_dim_names=names,
+            _rank=first._rank, _groups=[g for mesh in device_mesh_list for g in mesh._groups or ()], _root=root,
+        )  # fmt: skip
 
     @staticmethod
     def from_group(

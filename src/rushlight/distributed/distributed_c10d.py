@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from rushlight._distributed.errors import DistBackendError as DistBackendError
@@ -116,6 +117,16 @@ _coalescing_manager = coalescing_manager
 def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
     """The reduction that multiplies by a number (or a tensor of one element) and sums."""
     return ReduceOp(ReduceOp.PREMUL_SUM, float(factor))
+
+
+def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+    """How long operations of a group that begin from now on may take; without one, of the default group.
+
+    ValueError for a process outside of the group.
+    """
+    if _rank_not_in_group(group):
+        raise ValueError("Invalid process group specified")
+    (_get_default_group() if group is None else group).set_timeout(timeout)
 
 
 def _rank_not_in_group(group: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._distributed.engines.buffers import Buffer, Reduction, array_at, copy_bytes, narrow, scale, widen
 
-__all__ = ["SingleCommunicator"]
+__all__ = ["SingleCommunicator", "Steps", "copies"]
 
 Steps = list[Any]
 
@@ -35,23 +35,23 @@ class SingleCommunicator:
 
     def all_gather(self, x: Buffer, out: Sequence[Buffer], together: bool = False) -> Steps:
         """Copy every process's `x` to its place in `out`, on all."""
-        return _copies([x], out)
+        return copies([x], out)
 
     def gather(self, x: Buffer, out: Sequence[Buffer] | None, root: int) -> Steps:
         """Copy every process's `x` to its place in `out`, on `root`."""
-        return _copies([x], out or ())
+        return copies([x], out or ())
 
     def scatter(self, x: Buffer, parts: Sequence[Buffer] | None, root: int) -> Steps:
         """Copy this process's place in `root`'s `parts` to `x`."""
-        return _copies(parts or (), [x])
+        return copies(parts or (), [x])
 
     def reduce_scatter(self, x: Buffer, parts: Sequence[Buffer], reduction: Reduction, together: bool = False) -> Steps:
         """Reduce this process's place in everybody's `parts` into `x`."""
-        return [*_copies(parts, [x]), *self.all_reduce(x, reduction)]
+        return [*copies(parts, [x]), *self.all_reduce(x, reduction)]
 
     def all_to_all(self, out: Sequence[Buffer], parts: Sequence[Buffer], together: bool = False) -> Steps:
         """Copy this process's place in everybody's `parts` to their places in `out`."""
-        return _copies(parts, out)
+        return copies(parts, out)
 
     def barrier(self) -> Steps:
         """Wait until all are here."""
@@ -73,7 +73,8 @@ class SingleCommunicator:
         """Give up what the communicator holds."""
 
 
-def _copies(parts: Sequence[Buffer], out: Sequence[Buffer]) -> Steps:
+def copies(parts: Sequence[Buffer], out: Sequence[Buffer]) -> Steps:
+    """Steps that copy each part to its place, where that is another one."""
     return [
         lambda part=part, place=place: copy_bytes(place.address, part.address, part.nbytes)
         for part, place in zip(parts, out, strict=True)

@@ -22,25 +22,45 @@ class DDP:
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """As `DistributedDataParallel.register_comm_hook`."""
-        self._replicated.ddp.register_comm_hook(state, hook)
+        self._replicated.register_comm_hook(state, hook)
 
 
 class _Replicated:
-    """The averaging of one module's gradients, around its forward."""
+    """The averaging of one module's gradients, around its forward.
 
-    def __init__(self, module: Module, ignored: Iterable[Module], options: dict[str, Any]) -> None:
+    It begins with the first forward: until then parameters may be without memory (`meta`), or be made anew.
+    """
+
+    def __init__(self, ignored: Iterable[Module], options: dict[str, Any]) -> None:
+        self.ignored, self.options, self.hooks = list(ignored), options, list[tuple[Any, Any]]()
+        self.ddp: Any = None
+        self.syncs, self.reduces = True, False
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """For now, or for when it begins."""
+        if self.ddp is None:
+            self.hooks.append((state, hook))
+        else:
+            self.ddp.register_comm_hook(state, hook)
+
+    def begin(self, module: Module) -> None:
+        """Make parameters those of the first process, and buckets for the gradients."""
         names = {m: name for name, m in module.named_modules()}
         left = [
             f"{names[m]}.{key}" if names[m] else key
-            for root in ignored
+            for root in self.ignored
             for m in root.modules()
             for key in (*m._parameters, *m._buffers)
         ]
         kind = rushlight.nn.parallel.DistributedDataParallel
         kind._set_params_and_buffers_to_ignore_for_model(module, left)
-        self.ddp, self.syncs, self.reduces = kind(module, **options), True, False
+        self.ddp = kind(module, **self.options)
+        for state, hook in self.hooks:
+            self.ddp.register_comm_hook(state, hook)
 
     def before(self, module: Module, args: Any) -> None:
+        if self.ddp is None:
+            self.begin(module)
         ddp = self.ddp
         self.reduces = rushlight.is_grad_enabled() and self.syncs
         ddp.reducer.sync = self.syncs
@@ -61,7 +81,8 @@ _CLASSES: dict[type, type] = {}
 
 def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Any) -> Module:
     """A module whose gradients are averaged over processes, as by `DistributedDataParallel` with these settings; it is
-    changed in place, and returned.  Parts in `ignored_modules` are left to each process.
+    changed in place, and returned.  Parts in `ignored_modules` are left to each process.  Parameters become those of the
+    first process in the first forward call.
 
     RuntimeError for a module that `fully_shard` or `replicate` has.
     """
@@ -72,7 +93,7 @@ def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, *
     kwargs.pop("device_id", None)  # where the module is anyway
     if kwargs.get("mixed_precision") is not None:
         raise NotImplementedError("replicate(mixed_precision=...) is not built: use DistributedDataParallel")
-    state = _Replicated(module, ignored_modules or (), kwargs)
+    state = _Replicated(ignored_modules or (), kwargs)
     kind = type(module)
     if kind not in _CLASSES:
         _CLASSES[kind] = type(f"DDP{kind.__name__}", (DDP, kind), {"__module__": kind.__module__})

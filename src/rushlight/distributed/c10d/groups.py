@@ -14,7 +14,10 @@ from typing import Any
 from rushlight._interface.distributed import (
     FLIGHT,
     WATCH,
+    FakeCommunicator,
+    FakeGroup,
     Group,
+    HashStore,
     Monitor,
     SingleCommunicator,
     apart,
@@ -38,7 +41,7 @@ __all__ = [
     "is_ucc_available", "is_xccl_available", "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group", "split_group",
 ]  # fmt: skip
 
-_SERVED = (Backend.GLOO, Backend.MPI)
+_SERVED = (Backend.GLOO, Backend.MPI, Backend.FAKE)
 _FINISHES_WITHIN = 10.0
 _DRAINS_WITHIN = 30.0
 _TAGS = 32000  # MPI has at least so many
@@ -125,6 +128,11 @@ def _on_cpu(config: BackendConfig) -> bool:
     return "cpu" in config.device_backend_map
 
 
+def _pretends(config: BackendConfig) -> bool:
+    """Whether nothing is sent between the CPUs."""
+    return config.device_backend_map.get("cpu") == Backend.FAKE
+
+
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None, world_size: int = -1, rank: int = -1,
     store: Any = None, group_name: str = "", pg_options: Any = None, device_id: Any = None, _ranks: Any = None,
@@ -135,7 +143,8 @@ def init_process_group(
     `MASTER_PORT`; "tcp://host:port"; "file:///path"), or by a `store` with `rank` and `world_size`.
 
     `backend` is "gloo", "mpi", None or a pairing like "cpu:gloo": all are served by the MPI of the extra
-    `rushlight[mpi]`, which a world of one process does not need.  ValueError where there is a default group already;
+    `rushlight[mpi]`, which a world of one process does not need.  "fake" sends nothing: one process runs as a rank of many,
+    and its results are wrong.  ValueError where there is a default group already;
     ImportError that names the extra where it is missing.
 
     Example: `dist.init_process_group("gloo")` in a program that `torchrun` started
@@ -144,6 +153,8 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     seconds = _seconds(timeout)
     asked, config = _checked_backend(backend)
+    if asked == Backend.FAKE and store is None and rank >= 0 and world_size > 0:
+        store = HashStore()  # nobody has to be found
     if store is not None:
         if init_method is not None:
             raise AssertionError("Cannot specify both init_method and store.")
@@ -156,7 +167,9 @@ def init_process_group(
     else:
         store, rank, world_size = _meet(init_method or "env://", rank, world_size, seconds)
     communicator: Any = None
-    if _on_cpu(config):
+    if _pretends(config):
+        communicator = FakeCommunicator(rank, world_size)
+    elif _on_cpu(config):
         if world_size > 1:
             require_mpi()
         communicator = _ENGINE.connect(store, rank, world_size, seconds)
@@ -180,7 +193,8 @@ def _process_group(
     number: int, name: str, ranks: Sequence[int], communicator: Any, seconds: float, *rest: Any
 ) -> BaseGroup:
     backend, config, description = rest
-    on_cpu: Any = None if communicator is None else Group(number, name, ranks, communicator, seconds)
+    kind = FakeGroup if isinstance(communicator, FakeCommunicator) else Group
+    on_cpu: Any = None if communicator is None else kind(number, name, ranks, communicator, seconds)
     if on_cpu is not None and on_cpu.size > 1 and get_debug_level() is DebugLevel.DETAIL:
         on_cpu.compare_calls()
     devices = device_groups(config, name, ranks, seconds, on_cpu)
@@ -257,6 +271,8 @@ def _part(parent: BaseGroup, places: list[int], tag: int, seconds: float, config
     """A communicator of some places of a group, between CPUs; None where `config` serves none."""
     if not _on_cpu(config):
         return None
+    if _pretends(config):
+        return FakeCommunicator(places.index(parent.rank()), len(places))
     if len(places) == 1:
         return SingleCommunicator()
     if not parent._on_host:

@@ -80,5 +80,4 @@ def _joined(outer: DeviceMesh, inner: DeviceMesh) -> DeviceMesh:
             "FSDP requires the data parallel and the tensor parallel mesh to be parts of one mesh, made by"
             f" init_device_mesh with mesh_dim_names; got {outer} and {inner}"
         )
-    names = (outer.mesh_dim_names or ()) + (inner.mesh_dim_names or ())
-    return root if names == root.mesh_dim_names else root[names]
+    return DeviceMesh._concatenate([outer, inner])

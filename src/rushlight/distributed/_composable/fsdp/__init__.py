@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from rushlight.distributed.fsdp import (
-    CPUOffloadPolicy,
+from rushlight.distributed._composable.fsdp.fully_shard import (
     FSDPModule,
-    MixedPrecisionPolicy,
-    OffloadPolicy,
     UnshardHandle,
     fully_shard,
     register_fsdp_forward_method,
 )
+from rushlight.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
 __all__ = [
     "CPUOffloadPolicy",
