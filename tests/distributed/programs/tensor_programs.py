@@ -168,14 +168,13 @@ def tensor_parallel(rank: int, size: int) -> tuple[list[float], list[float]]:
         index, target = torch.randint(0, 12, (3, 8)), torch.randint(0, 12, (3, 8))
         if divided:
             parallelize_module(net, mesh, plan)
-            target = distribute_tensor(target, mesh, [Replicate()])
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
         found = []
         for _ in range(4):
             optimizer.zero_grad()
             with loss_parallel():
                 loss = F.cross_entropy(net(index).flatten(0, 1), target.flatten(0, 1))
-            loss.backward()
+                loss.backward()
             optimizer.step()
             found.append(loss.full_tensor().item() if divided else loss.item())
         return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.dispatch import disabled_torch_function
 from rushlight.autograd import Function
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -32,6 +33,8 @@ class DTensor(Tensor):
     _placed: Placements
     _moved_view = ""  # which operator made this tensor as a view of elements that had to be moved
     implicit_replication = False
+    # What functions give that are not asked below (`new_tensor`) stays as it is: it has no mesh.
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> Any:
@@ -318,7 +321,7 @@ def distribute_tensor(
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     local = tensor.detach()
-    if src_data_rank is not None and mesh.size() > 1:
+    if src_data_rank is not None and mesh.size() > 1 and not local.is_meta:
         local = local.clone(memory_format=rushlight.contiguous_format)
         for axis in range(mesh.ndim):
             first = dist.get_process_group_ranks(mesh.get_group(axis))[src_data_rank]

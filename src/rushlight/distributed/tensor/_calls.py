@@ -46,7 +46,7 @@ from rushlight.distributed.tensor.placement_types import (
 )
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
-__all__ = ["call"]
+__all__ = ["LOSS_PARALLEL", "call"]
 
 Placements = tuple[Placement, ...]
 _CONTAINERS = (list, tuple, dict)
@@ -79,6 +79,9 @@ class Recorded:
 
 
 _RECORDED: dict[Any, Recorded] = {}
+# Operators of losses whose targets may be plain tensors, the same on all processes, within `loss_parallel`.
+_LOSSES = frozenset(("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"))
+LOSS_PARALLEL: list[Any] = []  # one item for each block that is open
 # Of calls that compute every element of equal tensors by itself, whatever the numbers: which tensors they change.
 _UNIFORM: dict[Any, list[int]] = {}
 
@@ -141,7 +144,8 @@ def _check_changes(func: Any, tensors: Sequence[Any], changed: Sequence[int]) ->
 
 
 def _replicated(func: Any, x: Tensor, mesh: Any, dtensor: Any, implicit: bool) -> Any:
-    if not implicit and (x.ndim or x.numel() != 1):
+    loss = bool(LOSS_PARALLEL) and getattr(func, "_opname", "") in _LOSSES
+    if not implicit and not loss and (x.ndim or x.numel() != 1):
         raise RuntimeError(
             f"{func} got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling"
             " distributed operators!"

@@ -9,7 +9,24 @@ from typing import Any
 import rushlight
 from rushlight.distributed import distributed_c10d as dist
 
-__all__ = ["stream_of_the_first"]
+__all__ = ["is_rng_supported_mesh", "manual_seed", "stream_of_the_first"]
+
+
+def is_rng_supported_mesh(device_mesh: Any) -> bool:
+    """Whether sharded tensors over a mesh have random numbers that do not depend on it: they do on every mesh here."""
+    return True
+
+
+def manual_seed(seed: int, device_mesh: Any) -> None:
+    """Set the seed of this process's random numbers, of which sharded tensors take those of their mesh's first process.
+
+    - `device_mesh`: the mesh; RuntimeError where this process is not in it
+
+    Processes of other meshes, as the other stages of a pipeline, may have other seeds.
+    """
+    if device_mesh.get_coordinate() is None:
+        raise RuntimeError("manual_seed requires the current rank to be a part of the device mesh")
+    rushlight.manual_seed(seed)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 
 from rushlight.distributed.device_mesh import DeviceMesh
 from rushlight.distributed.tensor._api import _all_processes
+from rushlight.distributed.tensor._calls import LOSS_PARALLEL
 from rushlight.distributed.tensor.parallel.style import ParallelStyle
 from rushlight.nn import Module
 
@@ -72,9 +73,14 @@ def _parts(module: Module, path: str) -> list[Module]:
 
 @contextmanager
 def loss_parallel() -> Iterator[None]:
-    """A block in which a cross entropy of logits that are divided along their classes gathers nothing.
+    """A block in which a cross entropy of logits that are divided along their classes gathers nothing, and takes targets
+    (and weights) that are plain tensors, the same on all processes; backward belongs into it as well.
 
-    Here that holds everywhere: processes exchange each row's maximum and sum, because the operator's graph needs no
-    more.  The block is for programs that ask for it.
+    That nothing is gathered holds everywhere here: processes exchange each row's maximum and sum, because the operator's
+    graph needs no more.
     """
-    yield
+    LOSS_PARALLEL.append(None)
+    try:
+        yield
+    finally:
+        LOSS_PARALLEL.pop()
