@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import import_whole
 from rushlight.serialization import rebuild
 from rushlight.serialization.saving import recipe_of, save
 
@@ -100,3 +101,9 @@ def _set_obj_state(obj: Any, state: Any) -> Any:
     for name, value in (slots or {}).items():
         setattr(obj, name, value)
     return obj
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ExceptionWrapper":  # an exception on its way to another process
+        return import_whole("rushlight.utils.data._utils.worker").ExceptionWrapper
+    raise AttributeError(f"rushlight has no '_utils.{name}' yet")

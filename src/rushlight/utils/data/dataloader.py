@@ -29,6 +29,7 @@ T_co = TypeVar("T_co", covariant=True)
 # What annotations call a function that makes a batch of samples.
 _T = TypeVar("_T")
 _collate_fn_t: TypeAlias = Callable[[list[_T]], Any]
+_worker_init_fn_t: TypeAlias = Callable[[int], None]
 
 _FIXED = frozenset(("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"))
 
@@ -47,6 +48,16 @@ class _InfiniteConstantSampler(Sampler[None]):
 
     def __iter__(self) -> Iterator[None]:
         return itertools.repeat(None)
+
+
+def _sharding_worker_init_fn(worker_init_fn: Any, world_size: int, rank_id: int, worker_id: int) -> None:
+    """Take a worker's part of a data pipe in a job of several processes, then call the program's own function."""
+    info = get_worker_info()
+    if info is None:
+        raise AssertionError("Worker info is None in sharding worker init function")
+    graph_settings.apply_sharding(info.dataset, info.num_workers * world_size, worker_id * world_size + rank_id)
+    if worker_init_fn is not None:
+        worker_init_fn(worker_id)
 
 
 class DataLoader(Generic[T_co]):
@@ -261,7 +272,8 @@ class _BaseDataLoaderIter:
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
         self._shared_seed: int | None = None
-        self._pins = _pins(loader)
+        self._pins = self._pin_memory = _pins(loader)
+        self._pin_memory_device = None
         self._num_yielded = 0
         self._said_length = loader._IterableDataset_len_called  # before this pass
         self._draw(first=True)
@@ -286,10 +298,18 @@ class _BaseDataLoaderIter:
             self._sampler_iter = iter(self._index_sampler)
             self._shared_seed = draw_seed(generator) if is_pipe(self._dataset) else None
 
-    def _reset(self, loader: DataLoader[Any]) -> None:
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         self._num_yielded = 0
         self._said_length = loader._IterableDataset_len_called  # before this pass
-        self._draw(first=False)
+        self._draw(first=first_iter)
+
+    @property
+    def _IterableDataset_len_called(self) -> int | None:
+        return self._said_length
+
+    @_IterableDataset_len_called.setter
+    def _IterableDataset_len_called(self, said: int | None) -> None:
+        self._said_length = said
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self

@@ -37,7 +37,7 @@ class WorkerInfo:
     worker_method: str = "multiprocessing"
 
 
-_info: list[WorkerInfo | None] = [None]
+_worker_info: WorkerInfo | None = None  # other packages' workers set it under this name
 _sender: list[Any] = []
 
 
@@ -48,7 +48,7 @@ def get_worker_info() -> WorkerInfo | None:
 
     Example: `info = get_worker_info(); mine = data if info is None else data[info.id :: info.num_workers]`
     """
-    return _info[0]
+    return _worker_info
 
 
 def arena() -> Any:
@@ -113,6 +113,34 @@ class StreamEnded:
     """What a worker sends when its stream has no more samples."""
 
 
+# ***** what workers that other packages wrote for PyTorch's loader find here *****
+
+
+@dataclass(frozen=True)
+class _IterableDatasetStopIteration:
+    """Their `StreamEnded`."""
+
+    worker_id: int
+
+
+@dataclass(frozen=True)
+class _ResumeIteration:
+    """What starts the next pass in a worker that stays."""
+
+    seed: int | None = None
+
+
+class ManagerWatchdog:
+    """Tells a worker whether the process that started it is still there."""
+
+    def __init__(self) -> None:
+        self.manager_pid = os.getppid()
+
+    def is_alive(self) -> bool:
+        """Whether it is."""
+        return os.getppid() == self.manager_pid
+
+
 def numpy_seed(base_seed: int, worker: int) -> Any:
     """The seed of NumPy's global generator in a worker, as PyTorch derives it: other bits than Python's and ours."""
     import numpy.random
@@ -144,7 +172,8 @@ def run(setup: Setup) -> None:
     _seed(setup)
     sender = wire.Sender(setup.sock, setup.key, _utils.MP_STATUS_CHECK_INTERVAL)
     _sender.append(sender)
-    _info[0] = WorkerInfo(setup.worker, setup.workers, setup.base_seed + setup.worker, setup.dataset)
+    global _worker_info
+    _worker_info = WorkerInfo(setup.worker, setup.workers, setup.base_seed + setup.worker, setup.dataset)
     try:
         _serve(setup, sender)
     except wire.ParentGone:

@@ -216,6 +216,32 @@ class MapDataPipe(_Steps, Dataset[T_co]):
     _kind = "MapDataPipe"
 
 
+class _IterDataPipeSerializationWrapper(IterDataPipe[Any]):
+    """A pipe around another one, which goes to other processes as it is."""
+
+    def __init__(self, datapipe: Any) -> None:
+        self._datapipe = datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._datapipe
+
+    def __len__(self) -> int:
+        return len(self._datapipe)
+
+
+class _MapDataPipeSerializationWrapper(MapDataPipe[Any]):
+    """The same for pipes that are read by keys."""
+
+    def __init__(self, datapipe: Any) -> None:
+        self._datapipe = datapipe
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._datapipe[index]
+
+    def __len__(self) -> int:
+        return len(self._datapipe)
+
+
 class DataChunk(list[Any]):
     """A batch of samples: a list that knows it is one."""
 
