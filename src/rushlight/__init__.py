@@ -75,7 +75,7 @@ _FROM_PAGES = {
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
-    "_has_compatible_shallow_copy_type": "_prims_common", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
+    "_has_compatible_shallow_copy_type": "_prims_common", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C", "set_vital": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.sharing.mapped", "frombuffer": "_engine.sharing.mapped", "from_dlpack": "_engine.core.dlpack", "to_dlpack": "_engine.core.dlpack",

@@ -13,7 +13,7 @@ from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass
 from rushlight._engine.dispatch.override import disabled_torch_function as _disabled_torch_function_impl
 from rushlight._engine.indexing.inplace import one_memory as _is_alias_of
 from rushlight._engine.random.random import Generator
-from rushlight._interface.base import absent_class, import_whole
+from rushlight._interface.base import absent_class, import_whole, warn_user
 from rushlight._interface.devices import accelerator, private_type
 from rushlight._interface.functorch import LEVELS
 from rushlight._interface.operators import SPACES
@@ -27,7 +27,7 @@ __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "Tag", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
     "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_graph_task_id", "_is_alias_of", "_current_autograd_node", "_data_address",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
-    "_log_api_usage_once", "_set_grad_enabled", "_will_engine_execute_node",
+    "_log_api_usage_once", "_set_grad_enabled", "_will_engine_execute_node", "set_vital",
 ]  # fmt: skip
 
 TensorBase, _TensorMeta = Tensor, type(Tensor)
@@ -125,9 +125,17 @@ def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
 
 
+def set_vital(vital: str, attr: str, value: str, /) -> bool:
+    """PyTorch once counted here what its parts were used for; False: nothing is counted."""
+    warn_user("'set_vital' is deprecated, please do not call")
+    return False
+
+
 def __getattr__(name: str) -> Any:
     if name in ("_functorch", "_nn"):
         return import_whole(f"{__name__}._nn")
+    if name == "_dynamo":
+        return import_whole(f"{__name__}._dynamo")
     if name == "_cpu":  # what a processor can do
         return import_whole("rushlight.cpu")
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
+from rushlight.library import Library
 from rushlight.nn.functional import scaled_dot_product_attention
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
@@ -169,3 +170,53 @@ def _denominators(q: Tensor, k: Tensor, mask: Tensor, scale: float | None) -> Te
     k = k.repeat_interleave(q.size(1) // k.size(1), 1)
     scores = ((q.float() @ k.float().transpose(-2, -1)) * factor).masked_fill(~mask, -math.inf)
     return scores.logsumexp(-1).masked_fill(~mask.any(-1), math.inf)
+
+
+# ***** the operator that lists of operators name *****
+
+_LIBRARY = Library("torch_attn", "FRAGMENT")
+_LIBRARY.define(
+    "_varlen_attn(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k, SymInt max_q, SymInt max_k, bool is_causal=False,"
+    " float? scale=None, SymInt[]? window_size=None, bool enable_gqa=False, Tensor? seqused_k=None, Tensor? block_table=None, SymInt? num_splits=None)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+
+
+def _varlen_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window_size: Sequence[int] | None = None,
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    num_splits: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The result of `varlen_attn`, its lse, and the state of random numbers, of which none are drawn."""
+    window = list(window_size or (-1, -1))
+    out, lse = varlen_attn(
+        query,
+        key,
+        value,
+        cu_seq_q,
+        cu_seq_k,
+        max_q,
+        max_k,
+        return_aux=AuxRequest(lse=True),
+        scale=scale,
+        window_size=(window[0], 0) if is_causal else window,
+        enable_gqa=enable_gqa,
+        seqused_k=seqused_k,
+        block_table=block_table,
+        num_splits=num_splits,
+    )
+    return out, lse, rushlight.zeros(2, dtype=rushlight.uint64, device=query.device)
+
+
+_LIBRARY.impl("_varlen_attn", _varlen_attn, "CompositeImplicitAutograd")
