@@ -512,6 +512,10 @@ class Backend:
         """The stream that this thread's calls on a device go to."""
         return StreamHandle(device)
 
+    def is_capturing(self, stream: StreamHandle) -> bool:
+        """Whether the work of a stream becomes a graph instead of running."""
+        return False
+
     def default_stream(self, device: Device) -> StreamHandle:
         """The stream that is a thread's current one of a device before it chooses another."""
         return StreamHandle(device)

@@ -8,8 +8,10 @@ from rushlight._engine.dispatch.multi_tensor import (
     count_steps,
     factored_update,
     flat_dtype,
+    is_captured,
     is_counter,
     moved,
+    on_device,
     rule_of,
     update_elements,
     update_recorded,
@@ -26,4 +28,6 @@ __all__ = [
     "count_steps",  # advance counters
     "flat_dtype",  # the dtype in which tensors can be taken as flat rows
     "is_counter",  # a tensor that counts steps
+    "is_captured",  # whether work on a tensor becomes a graph that is replayed without the host
+    "on_device",  # a tensor whose elements the host waits for
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, moved, takes_lists
 from rushlight.optim.optimizer import hyper, number
 
@@ -55,6 +56,11 @@ class ASGD(ElementwiseOptimizer):
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         lr, lambd = hyper(group, "lr"), group["lambd"]
+        if isinstance(step, Tensor):
+            eta, mu = kept["eta"].clone(), kept["mu"].clone()
+            kept["eta"].copy_(lr / ((1 + lambd * lr * step) ** group["alpha"]))
+            kept["mu"].copy_(1 / (step - group["t0"]).clamp(min=1))
+            return {"lambd": lambd, "eta": eta, "mu": mu}
         eta, mu = kept["eta"].item(), kept["mu"].item()
         together = takes_lists(group)
         time = (

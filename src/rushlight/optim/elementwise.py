@@ -34,6 +34,7 @@ from rushlight._interface.multi_tensor import (
     flat_dtype,
     is_counter,
     moved,
+    on_device,
     rule_of,
     update_elements,
     update_recorded,
@@ -41,6 +42,7 @@ from rushlight._interface.multi_tensor import (
 from rushlight.nn.parameter import Parameter
 from rushlight.optim.optimizer import (
     Optimizer,
+    check_captured,
     check_implementation,
     check_param,
     check_steps,
@@ -155,8 +157,9 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        place = {"device": param.device} if group.get("capturable") else {}
         for name in cls._counters:
-            kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype())
+            kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype(), **place)
         for name in cls._states(group):
             kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
@@ -169,7 +172,8 @@ class ElementwiseOptimizer(Optimizer):
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         """The numbers of the rule by their names; those that are None take no part in it.
 
-        `step` counts from 1. `fresh`: nothing was kept for this parameter before. Counters in `kept` are moved on here.
+        `step` counts from 1; it is a tensor for steps that a graph captures, whose numbers are computed on the device,
+        and so are these. `fresh`: nothing was kept for this parameter before. Counters in `kept` are moved on here.
         """
         raise NotImplementedError
 
@@ -190,7 +194,12 @@ class ElementwiseOptimizer(Optimizer):
     ) -> tuple[Rule, tuple[Any, ...]]:
         with rushlight.set_grad_enabled(bool(group.get("differentiable"))):
             given = {**cls._decay(group, is_complex), **cls._numbers(group, kept, step, fresh)}
-        if not group.get("differentiable"):
+        if isinstance(step, Tensor):
+            given = {
+                name: value if isinstance(value, Tensor) and on_device(value) else number(value)
+                for name, value in given.items()
+            }
+        elif not group.get("differentiable"):
             given = {name: number(value) for name, value in given.items()}
         numbers = {name: value for name, value in given.items() if value is not None}
         assert callable(cls._rule)  # read here, so that who traces a step guards it
@@ -238,6 +247,8 @@ class ElementwiseOptimizer(Optimizer):
         differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
         keeps, refuses = bool(cls._counters or cls._states(group)), differentiable or capturable or group.get("fused")
         changes: list[Change] = []
+        if triples:
+            check_captured(cls.__name__, triples[0][0], group)
         for param, grad, kept in triples:
             if grad.is_sparse:
                 with rushlight.set_grad_enabled(differentiable):
@@ -311,7 +322,8 @@ class ElementwiseOptimizer(Optimizer):
         step = 0.0
         if cls._counters:
             kept["step"] += 1
-            step = kept["step"].item()
+            captured = bool(group.get("capturable")) and on_device(kept["step"])
+            step = kept["step"] if captured else kept["step"].item()
         names = cls._states(group)
         kind = fresh, param.is_complex()
         found = known.get(kind)

@@ -14,7 +14,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import zero_gradients
 from rushlight._interface.base import shorten
-from rushlight._interface.multi_tensor import assumed_zero
+from rushlight._interface.multi_tensor import assumed_zero, is_captured, on_device
 from rushlight.optim.authoring import CAPTURING_DEVICES
 from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
 from rushlight.optim.authoring import group_tensors as _group_tensors
@@ -341,7 +341,9 @@ def _cast(param: Any, value: Any, options: dict[str, Any], key: Any = None) -> A
     """Put loaded state where its parameter is, in the parameter's dtype; step counters keep theirs."""
     if isinstance(value, Tensor):
         if key == "step":
-            return value.float() if options.get("capturable") or options.get("fused") else value
+            if options.get("capturable"):
+                return value.to(dtype=rushlight.float32, device=param.device)
+            return value.float() if options.get("fused") else value
         return value.to(dtype=param.dtype if param.is_floating_point() else None, device=param.device)
     if isinstance(value, dict):
         return {name: _cast(param, item, options, name) for name, item in value.items()}
@@ -410,6 +412,17 @@ def check_param(param: Any, group: dict[str, Any]) -> None:
         raise AssertionError("_foreach ops don't support autograd")
 
 
+def check_captured(optimizer: str, param: Any, group: dict[str, Any]) -> None:
+    """Refuse a step in a graph that is being captured, unless the group counts on the device: each replay would be the
+    step of the capture.
+    """
+    if not group.get("capturable") and is_captured(param):
+        raise RuntimeError(
+            f"a graph captures the step of {optimizer}, whose parameter groups are not all capturable: the steps are "
+            "counted by the host, which no replay runs; pass capturable=True"
+        )
+
+
 def scaler_skips(optimizer: Any) -> bool:
     """Whether a `GradScaler` found gradients that are not finite; else those of a fused optimizer are unscaled, where
     it asked for that.
@@ -466,4 +479,6 @@ def hyper(group: dict[str, Any], name: str) -> Any:
         return value
     if group.get("differentiable"):
         return value if value.requires_grad else value.item()
+    if group.get("capturable") and not on_device(value):  # a graph's kernels do not read the host's memory
+        return value.item()
     return value.detach().reshape(())

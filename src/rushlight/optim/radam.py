@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import rushlight
+from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, takes_lists
 from rushlight.optim.optimizer import hyper, number
 
@@ -54,12 +56,16 @@ class RAdam(ElementwiseOptimizer):
         correction = 1 - beta2**step
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * step * (beta2**step) / correction
-        trust = 0.0
-        if length > 5.0:  # else the second moment is not to be trusted yet
+        trust: Any = 0.0
+        if isinstance(step, Tensor):
+            known = length.clamp(min=5.0)  # before, the second moment is not to be trusted
+            trust = ((known - 4) * (known - 2) * longest / ((longest - 4) * (longest - 2) * known)) ** 0.5
+            trust = rushlight.where(length > 5.0, trust, 0.0)
+        elif length > 5.0:
             trust = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
         lr, bias = hyper(group, "lr"), 1 - beta1**step
         numbers = {"rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2}
-        if takes_lists(group):
+        if takes_lists(group) or isinstance(step, Tensor):
             return numbers | {
                 "eps": group["eps"],
                 "scale": -(correction**0.5 * (lr * trust / bias)),

@@ -18,7 +18,8 @@ from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DTyp
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "moved", "rule_of", "update_elements", "update_recorded",
+    "Rule", "count_steps", "factored_update", "flat_dtype", "is_captured", "is_counter", "moved", "on_device", "rule_of", "update_elements",
+    "update_recorded",
 ]  # fmt: skip
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
@@ -122,6 +123,8 @@ def update_recorded(rule: Rule, tensors: Sequence[Any], numbers: Sequence[Any]) 
         return False
     if not STATE.recording.defers:  # an fx graph would not have the call
         return False
+    if any(isinstance(n, Tensor) for n in numbers):
+        return False
     if not (spec.contiguous or _dense(spec)) or any(t._spec is not spec or t._storage is None for t in tensors):
         return False
     exe = _RECORDED.get((rule, spec))
@@ -155,6 +158,18 @@ class _Bodies:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return OPERATORS[name].body
+
+
+def is_captured(tensor: Any) -> bool:
+    """Whether what is computed now of a tensor becomes a graph of its device, which is replayed without the host."""
+    device = tensor._spec.device
+    backend = backend_of(device)
+    return backend.asynchronous and bool(backend.is_capturing(backend.current_stream(device)))
+
+
+def on_device(tensor: Any) -> bool:
+    """Whether the host cannot read a tensor's elements without waiting for a device."""
+    return not backend_of(tensor._spec.device.real).host_readable
 
 
 def is_counter(tensor: Any) -> bool:

@@ -1,0 +1,111 @@
+"""Steps of optimizers in CUDA graphs: each replay is a further step, as of eager calls, or the capture is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+
+pytestmark = pytest.mark.cuda
+
+optim = torch.optim
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "adadelta": lambda p, **more: optim.Adadelta(p, **more),
+    "adam": lambda p, **more: optim.Adam(p, lr=0.1, weight_decay=0.01, **more),
+    "adam, amsgrad": lambda p, **more: optim.Adam(p, lr=0.1, amsgrad=True, maximize=True, **more),
+    "adam, a rate in a tensor": lambda p, **more: optim.Adam(p, lr=torch.tensor(0.1), **more),
+    "adamax": lambda p, **more: optim.Adamax(p, lr=0.1, **more),
+    "adamw": lambda p, **more: optim.AdamW(p, lr=0.1, **more),
+    "asgd": lambda p, **more: optim.ASGD(p, lr=0.1, t0=2, **more),
+    "nadam": lambda p, **more: optim.NAdam(p, lr=0.1, **more),
+    "radam": lambda p, **more: optim.RAdam(p, lr=0.1, **more),
+    "rmsprop": lambda p, **more: optim.RMSprop(p, lr=0.1, momentum=0.9, centered=True, **more),
+    "rprop": lambda p, **more: optim.Rprop(p, lr=0.1, **more),
+}
+
+
+def trained(make: Callable[..., Any], steps: Callable[[Any, Callable[[int], None]], None], **more: Any) -> Any:
+    """Parameters and counters after two steps and what `steps` does of further ones."""
+    params = [torch.nn.Parameter(torch.linspace(-1, 1, n, device="cuda")) for n in (5, 3)]
+    for p in params:
+        p.grad = torch.zeros_like(p)
+    optimizer = make(params, **more)
+
+    def give(turn: int) -> None:
+        for k, p in enumerate(params):
+            p.grad.copy_(torch.cos(torch.arange(p.numel(), dtype=torch.float32) * (turn + k + 1)))
+
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for turn in range(2):
+            give(turn)
+            optimizer.step()
+        torch.cuda.synchronize()
+        steps(optimizer, give)
+        torch.cuda.synchronize()
+    counts = [kept["step"].item() for kept in optimizer.state.values() if "step" in kept]
+    return [p.detach().cpu().tolist() for p in params], counts
+
+
+def eager(optimizer: Any, give: Callable[[int], None]) -> None:
+    for turn in range(2, 8):
+        give(turn)
+        optimizer.step()
+
+
+def replayed(optimizer: Any, give: Callable[[int], None]) -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    for turn in range(2, 8):
+        give(turn)
+        graph.replay()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_replay_is_a_further_step(name: str) -> None:
+    expected, counts = trained(OPTIMIZERS[name], eager, capturable=True)
+    assert trained(OPTIMIZERS[name], replayed, capturable=True) == (expected, counts)
+    assert all(count == 8 for count in counts)
+    on_host, _ = trained(OPTIMIZERS[name], eager)
+    for ours, theirs in zip(expected, on_host, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-5)  # 1 - 0.999**step is rounded to float32
+
+
+@pytest.mark.parametrize("name", ["adam", "rmsprop"])
+def test_a_step_that_the_host_counts_is_not_captured(name: str) -> None:
+    with pytest.raises(RuntimeError, match="capturable"):
+        trained(OPTIMIZERS[name], replayed)
+
+
+def test_counters_of_a_loaded_state_lie_where_steps_are_captured() -> None:
+    p = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    p.grad = torch.ones_like(p)
+    before = optim.Adam([p], lr=0.1)
+    before.step()
+    after = optim.Adam([p], lr=0.1, capturable=True)
+    state = before.state_dict()
+    state["param_groups"][0]["capturable"] = True
+    after.load_state_dict(state)
+    assert after.state[p]["step"].device.type == "cuda"
+    after.step()
+    assert after.state[p]["step"].item() == 2
+
+
+def test_a_compiled_capturable_step_has_the_bits_of_eager() -> None:
+    found = []
+    for compiled in (False, True):
+        torch._dynamo.utils.counters.clear()
+
+        def steps(optimizer: Any, give: Callable[[int], None], compiled: bool = compiled) -> None:
+            step = torch.compile(optimizer.step) if compiled else optimizer.step
+            for turn in range(2, 5):
+                give(turn)
+                step()
+
+        found.append(trained(OPTIMIZERS["adam"], steps, capturable=True))
+    assert found[0] == found[1]
+    assert not torch._dynamo.utils.counters["graph_break"]
