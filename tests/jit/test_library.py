@@ -52,7 +52,15 @@ F.linear(m, p); F.bilinear(m, p, b3); F.conv1d(s, k1); F.conv2d(x, k2, w, 2, 1);
 F.pixel_shuffle(x, 2); F.channel_shuffle(x, 2); F.pixel_unshuffle(x, 2); F.cosine_similarity(m, p, 0, 1e-3); F.pdist(m)
 F.scaled_dot_product_attention(x, x, x); F.scaled_dot_product_attention(x, x, x, is_causal=True)
 F.multi_head_attention_forward(s, s, s, 6, 2, n36, n3, None, None, False, 0.0, n66, n1); F.multi_head_attention_forward(s, s, s, 6, 2, n36, None, n116, n116, True, 0.0, n66, None, need_weights=False)
-torch.unique(t2); torch.softmax(m, 1)
+torch.unique(t2); torch.unique(t2, return_inverse=True); torch.unique(t2, True, False, True); torch.unique(t2, return_inverse=True, return_counts=True, dim=0)
+torch.unique_consecutive(t2); torch.unique_consecutive(t2, return_counts=True); torch.unique_consecutive(t2, True, True); torch.unique_consecutive(t2, return_inverse=True, dim=1)
+torch.softmax(m, 1); torch.tensordot(m, p.t(), 1); torch.tensordot(m, p, ([1], [1])); torch.tensordot(m, p, [[0, 1], [0, 1]]); torch.tensordot(m, p)
+torch.tensordot(m, p, torch.tensor([[0], [0]])); torch.tensordot(m, p.t(), dims=torch.tensor(1)); torch.cdist(m, p); torch.cdist(m, p, 1.0, "donot_use_mm_for_euclid_dist")
+torch.cdist(m, p, compute_mode="use_mm_for_euclid_dist"); torch.norm(m); torch.norm(m, 1.5, 1); torch.norm(m, p="fro", dim=1); torch.norm(m, p="nuc"); torch.norm(x, "nuc", [2, 3], True)
+torch.norm(m, p=1, dim=[0, 1], keepdim=True); torch.norm(m, p="fro", dim=[0, 1], dtype=torch.float64); torch.norm(m, 3); torch.lu(n66); torch.lu(n66, get_infos=True)
+torch.stft(n1, 4, return_complex=True); torch.stft(n66, 4, 1, 3, w3, normalized=True, return_complex=True); torch.stft(n66, 4, center=False, return_complex=True)
+torch.stft(n66, 4, pad_mode="constant", onesided=False, return_complex=True); torch.istft(torch.stft(n1, 4, return_complex=True), 4); torch.atleast_1d(m); torch.atleast_3d([m, p])
+torch.broadcast_shapes([2, 1], [1, 3]); torch.tensor_split(x, 3, 1); torch.chunk(x, 2, 1); torch.hsplit(m, [1, 2]); torch.unbind(m); torch.split(m, [1, 4], 1); torch.block_diag(m, p)
 """
 NAMES = "x s v m t t2 t5 p w w3 w5 g a o k1 k2 k3 b3 n36 n3 n66 n1 n116".split()
 

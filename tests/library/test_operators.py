@@ -506,3 +506,18 @@ def test_reductions_of_losses_are_numbers(word: str) -> None:
         torch.testing.assert_close(found, wanted)
     wanted = F.poisson_nll_loss(x, p, reduction=word)
     torch.testing.assert_close(aten.poisson_nll_loss(x, p, True, False, 1e-8, number), wanted)
+
+
+def test_operators_take_and_give_what_their_schemas_say() -> None:
+    """Where the function of the name takes other arguments, or gives fewer results."""
+    aten, x = torch.ops.aten, torch.tensor([[1, 1, 2], [3, 3, 3]])
+    runs = aten.unique_consecutive(x, True)
+    assert [r.tolist() for r in runs] == [[1, 2, 3], [[0, 0, 1], [2, 2, 2]], []]
+    assert [r.tolist() for r in aten._unique2.default(x, True, False, True)] == [[1, 2, 3], [], [2, 1, 3]]
+    y = torch.arange(16.0).reshape(4, 4)
+    assert aten.tensordot.default(y, y, [1], [0]).tolist() == (y @ y).tolist()
+    assert aten.cdist.default(y, y, 2.0, 1)[0, 1] == 8.0 and aten.cdist(y, y, 2.0, None)[0, 1] == 8.0
+    assert aten.nuclear_norm(y, True).shape == (1, 1)
+    assert aten.stft(y, 4, return_complex=True).shape == (4, 3, 1)
+    assert aten.stft.center(y, 4, None, None, None, True, "reflect", return_complex=True).shape == (4, 3, 5)
+    assert aten._lu_with_info(y + torch.eye(4))[2] == 0

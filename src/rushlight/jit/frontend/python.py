@@ -20,7 +20,7 @@ from rushlight.jit.frontend.builtins import BUILTIN_NAMES
 from rushlight.jit.frontend.emitter import Emitter
 from rushlight.jit.frontend.errors import CompileError, NotSupportedError, Source, own_place
 from rushlight.jit.frontend.library import form_of
-from rushlight.jit.frontend.library.derived import Form
+from rushlight.jit.frontend.library.derived import Flagged, Form
 from rushlight.jit.frontend.library.functional import reduced
 from rushlight.jit.frontend.sugared import (
     Builtin,
@@ -398,8 +398,8 @@ class PythonNames:
         if modifier.startswith(("unused", "ignore")):
             return self.ignored(held)
         forms = form_of(held) if _hashable(held) else None
-        if isinstance(forms, dict):
-            return _Dispatched(forms["without"], forms["with"], forms["place"], self.unit)
+        if isinstance(forms, Flagged):
+            return _Dispatched(forms, self.unit)
         if forms is not None:
             return Callee(*[define_form(f, self.unit) for f in forms])
         name = _operator_name(held)
@@ -475,22 +475,24 @@ class _FormNames(PythonNames):
 
 
 class _Dispatched(Sugared):
-    """A function that gives indices too where `return_indices` is True, which must be known."""
+    """A function whose flags choose what it returns: they must be known."""
 
     kind = "function"
 
-    def __init__(self, without: Any, with_indices: Any, place: int, unit: Unit) -> None:
-        self.forms, self.place, self.unit = (without, with_indices), place, unit
+    def __init__(self, flagged: Flagged, unit: Unit) -> None:
+        self.flagged, self.unit = flagged, unit
 
     def call(self, e: Any, at: Location, args: Any, kwargs: Any) -> Sugared:
-        asked = kwargs.pop("return_indices", None)
-        if asked is None and len(args) > self.place:
-            asked = args[self.place]
-            args = [*args[: self.place], *args[self.place + 1 :]]
+        chosen = tuple(self._flag(name, place, args, kwargs, at) for name, place in self.flagged.flags)
+        taken = {place for _, place in self.flagged.flags}
+        args = [value for place, value in enumerate(args) if place not in taken]
+        return Callee(define_form(self.flagged.forms[chosen], self.unit)).call(e, at, args, kwargs)
+
+    def _flag(self, name: str, place: int, args: Any, kwargs: Any, at: Location) -> bool:
+        asked = kwargs.pop(name, args[place] if len(args) > place else None)
         if asked is not None and not is_constant(asked):
-            raise CompileError("return_indices must be known when the function is compiled", at)
-        chosen = self.forms[1 if asked is not None and constant_of(asked) else 0]
-        return Callee(define_form(chosen, self.unit)).call(e, at, args, kwargs)
+            raise CompileError(f"{name} must be known when the function is compiled", at)
+        return asked is not None and bool(constant_of(asked))
 
 
 class _AbsentOperator(Sugared):

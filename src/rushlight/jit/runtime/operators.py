@@ -39,7 +39,18 @@ def function_of(schema: Any) -> Callable[..., Any]:
         return found
     if schema.name.startswith(("prim::", "aten::")) and schema.form is None:
         raise NotImplementedError(f"rushlight cannot run the TorchScript operator {schema}")
-    return _native(schema.name, schema.overload_name)
+    found = _native(schema.name, schema.overload_name)
+    return _as_list(found) if len(schema.returns) == 1 and schema.returns[0].type.name == "List" else found
+
+
+@cache
+def _as_list(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose results are a list: Python has a tuple where scripts have a list."""
+
+    def run(*args: Any, **kwargs: Any) -> list[Any]:
+        return list(function(*args, **kwargs))
+
+    return run
 
 
 def takes_all(schema: Any) -> bool:
@@ -581,13 +592,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::element_size": lambda x: x.element_size(), "aten::storage_offset": lambda x: x.storage_offset(), "prim::EnumName": _get("name"),
     "prim::EnumValue": _get("value"), "aten::get_autocast_dtype": lambda d: number_of(rushlight.get_autocast_dtype(d)),
     "aten::is_autocast_enabled": lambda *a: rushlight.is_autocast_enabled(*a), "aten::is_autocast_cpu_enabled": lambda: rushlight.is_autocast_enabled("cpu"),
-    "aten::chunk": lambda *a: list(rushlight.chunk(*a)), "aten::unbind.int": lambda *a: list(rushlight.unbind(*a)),
-    "aten::split.Tensor": lambda *a: list(rushlight.split(*a)), "aten::split_with_sizes": lambda *a: list(rushlight.split(*a)),
-    "aten::split.sizes": lambda *a: list(rushlight.split(*a)), "aten::tensor_split.sections": lambda *a: list(rushlight.tensor_split(*a)),
     "aten::broadcast_tensors": lambda *a: list(rushlight.broadcast_tensors(*a[0])),
     "aten::meshgrid": lambda a: list(rushlight.meshgrid(*a)), "aten::meshgrid.indexing": lambda a, indexing: list(rushlight.meshgrid(*a, indexing=indexing)),
-    "aten::hsplit.int": lambda *a: list(rushlight.hsplit(*a)), "aten::vsplit.int": lambda *a: list(rushlight.vsplit(*a)),
-    "aten::dsplit.int": lambda *a: list(rushlight.dsplit(*a)), "aten::where": lambda c: list(rushlight.where(c)),
+    "aten::where": lambda c: list(rushlight.where(c)), "aten::broadcast_shapes": lambda a, b: list(rushlight.broadcast_shapes(a, b)),
     "aten::nonzero_numpy": lambda x: list(rushlight.nonzero(x, as_tuple=True)),
      "aten::backward": lambda x, *a: x.backward(*a), "aten::save": lambda v, f: rushlight.save(v, f),
     "aten::lstm_cell": _cell("LSTM"), "aten::gru_cell": _cell("GRU"), "aten::rnn_tanh_cell": _cell("RNN_TANH"), "aten::rnn_relu_cell": _cell("RNN_RELU"),
@@ -603,9 +610,7 @@ _OWN: dict[str, Callable[..., Any]] = {
 # Operators of aten whose results have another form in scripts: lists for tuples, numbers for booleans.
 NATIVE = frozenset((
     *_UPSAMPLE, "aten::item", "aten::size.int", "aten::size", "aten::stride", "aten::dim", "aten::is_leaf", "aten::retains_grad", "aten::numpy_T", "aten::matrix_H",
-    "aten::mT", "aten::mH", "aten::chunk", "aten::unbind.int", "aten::split.Tensor", "aten::split_with_sizes", "aten::split.sizes",
-    "aten::tensor_split.sections", "aten::broadcast_tensors", "aten::meshgrid", "aten::meshgrid.indexing", "aten::hsplit.int", "aten::vsplit.int",
-    "aten::dsplit.int", "aten::where", "aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::layer_norm",
+    "aten::mT", "aten::mH", "aten::broadcast_tensors", "aten::meshgrid", "aten::meshgrid.indexing", "aten::where", "aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::layer_norm",
     "aten::group_norm", "aten::log_sigmoid", "aten::nll_loss_nd", "aten::nll_loss2d", "aten::one_hot", "aten::pad_sequence", "aten::gelu_",
     *(f"aten::{n}.{k}" for n in ("__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__", "__ilshift__",
                                  "__irshift__") for k in ("Tensor", "Scalar")),

@@ -919,22 +919,6 @@ def to_dense(x: Any, dtype: Any = None, masked_grad: Any = None) -> Any:
     return x.to_dense()
 
 
-@kernel("_unique")
-def unique(x: Any, sorted: bool = True, return_inverse: bool = False) -> Any:
-    made = rushlight.unique(x, sorted=True, return_inverse=True)
-    return made
-
-
-@kernel("_unique2")
-def unique2(x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    return rushlight.unique(x, sorted=True, return_inverse=True, return_counts=True)
-
-
-@kernel("unique_dim")
-def unique_dim(x: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    return rushlight.unique(x, sorted=True, return_inverse=True, return_counts=True, dim=dim)
-
-
 @kernel("_chunk_cat")
 def chunk_cat(tensors: Any, dim: int, chunks: int) -> Any:
     raise NotImplementedError("rushlight has no kernel for aten::_chunk_cat")

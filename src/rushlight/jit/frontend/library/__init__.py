@@ -17,25 +17,43 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend.errors import own_place
-from rushlight.jit.frontend.library.derived import Form, defaults, derived
+from rushlight.jit.frontend.library.derived import Flagged, Form, defaults, derived
 from rushlight.jit.frontend.syntax import syntax_of
 
-__all__ = ["form_of", "function_form", "method", "method_of"]
+__all__ = ["flagged_form", "form_of", "function_form", "method", "method_of"]
 
-_FUNCTIONS: dict[str, tuple[list[Form], bool]] = {}
+# (the forms, whether they stand behind the derived one) by the page, `torch` or `nn.functional`, and the name
+_FUNCTIONS: dict[tuple[str, str], tuple[Any, bool]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def function_form(name: str, kinds: dict[str, tuple[str, ...]] | None = None, behind: bool = False) -> Any:
-    """Note a form of a function of `nn.functional`; with `kinds` of arguments a form for each choice, `behind` that which
-    is derived.  Calls take the first that fits.
+def function_form(
+    name: str, kinds: dict[str, tuple[str, ...]] | None = None, behind: bool = False, page: str = "nn.functional"
+) -> Any:
+    """Note a form of a function of `nn.functional` or of another page; with `kinds` of arguments a form for each choice,
+    `behind` that which is derived.  Calls take the first that fits of all that were noted.
     """
 
     def note(function: Any) -> Any:
         kinds_ = kinds or {}
         forms = [_form(name, function, dict(zip(kinds_, c, strict=True))) for c in itertools.product(*kinds_.values())]
-        _FUNCTIONS[name] = (forms, behind)
+        noted, _ = _FUNCTIONS.get((page, name), ([], behind))
+        _FUNCTIONS[page, name] = [*noted, *forms], behind
         return function
+
+    return note
+
+
+def flagged_form(name: str, page: str, **flags: int) -> Callable[[Any], Any]:
+    """Note the forms of a function of a page whose flags, given with their places, choose what it returns: a
+    function from the flags' values to what is compiled.
+    """
+
+    def note(choose: Any) -> Any:
+        values = itertools.product((False, True), repeat=len(flags))
+        forms = {v: _form(name, choose(*v), {}) for v in values}
+        _FUNCTIONS[page, name] = Flagged(tuple(flags.items()), forms), False
+        return choose
 
     return note
 
@@ -60,24 +78,23 @@ def method(*names: str) -> Callable[[Any], Any]:
 
 
 @cache
-def _written() -> dict[Any, tuple[list[Form], bool]]:
+def _written() -> dict[Any, tuple[Any, bool]]:
     """The written forms by the functions of the package: each page notes its own."""
-    for page in ("functional", "layers"):
+    for page in ("functional", "layers", "tensors"):
         import_module(f"rushlight.jit.frontend.library.{page}")
-    space = rushlight.nn.functional
-    made = {getattr(space, n): f for n, f in _FUNCTIONS.items() if hasattr(space, n)}
-    return made | {getattr(rushlight, n): _FUNCTIONS[n] for n in ("_assert", "unique")}
+    pages = {"torch": rushlight, "nn.functional": rushlight.nn.functional}
+    return {getattr(pages[p], n): f for (p, n), f in _FUNCTIONS.items() if hasattr(pages[p], n)}
 
 
 @cache
 def form_of(function: Any) -> Any:
-    """What a call of a function of the package compiles: a list of forms, or those without and with indices by the place
-    of the argument that says so; None where the function needs none.
+    """What a call of a function of the package compiles: a list of forms, or those that flags choose from; None where the
+    function needs none.
     """
     written = _written().get(function)
     if written is None:
         made = derived(function)
-        return made if made is None or isinstance(made, dict) else [made]
+        return made if made is None or isinstance(made, Flagged) else [made]
     forms, behind = written
     return [derived(function, True), *forms] if behind else forms
 

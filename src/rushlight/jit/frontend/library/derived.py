@@ -19,7 +19,7 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.schemas import Argument, Schema, variants
 from rushlight.library.aten.calls import aten_name
 
-__all__ = ["Form", "defaults", "derived"]
+__all__ = ["Flagged", "Form", "defaults", "derived"]
 
 # Operators under another name than their function.
 _OPERATORS = {
@@ -40,6 +40,15 @@ class Form:
         self.name, self.node, self.source, self.defaults, self.names = name, node, source, defaults, names
 
 
+class Flagged(NamedTuple):
+    """A function whose number of results depends on flags: the names and the places of the flags, and a form, which does
+    not take them, for the values that they have.
+    """
+
+    flags: tuple[tuple[str, int], ...]
+    forms: dict[tuple[bool, ...], Form]
+
+
 class _Pair(NamedTuple):
     """An argument of a function and that of its operator; None where the operator has none."""
 
@@ -49,7 +58,7 @@ class _Pair(NamedTuple):
 
 @cache
 def derived(function: Any, always: bool = False) -> Any:
-    """The form of a function: one, or those without and with indices; None where a call of it is a call of its operator
+    """The form of a function: one, or those that a flag chooses from; None where a call of it is a call of its operator
     (unless `always`), or where it is more than that.
     """
     if own_place(function) != "rushlight.nn.functional":
@@ -66,7 +75,8 @@ def derived(function: Any, always: bool = False) -> Any:
         return _form(function, pairs, schema)
     both = _schema(f"{schema.name.partition('::')[2]}_with_indices") or schema
     place = next(i for i, p in enumerate(parameters) if p.name == "return_indices")
-    return {"without": _form(function, pairs, schema, first=True), "with": _form(function, pairs, both), "place": place}
+    forms = {(False,): _form(function, pairs, schema, first=True), (True,): _form(function, pairs, both)}
+    return Flagged((("return_indices", place),), forms)
 
 
 def _schema(name: str) -> Schema | None:

@@ -317,16 +317,3 @@ def reduced(loss: Tensor, kind: int) -> Tensor:
     if kind == 1:
         return loss.mean()
     return loss.sum() if kind == 2 else loss
-
-
-# ***** others *****
-
-
-@function_form("_assert")
-def _assert(condition: bool, message: str) -> None:
-    assert condition, message
-
-
-@function_form("unique")
-def unique(input: Tensor, sorted: bool = True) -> Tensor:
-    return torch.ops.aten._unique2(input, sorted, False, False)[0]

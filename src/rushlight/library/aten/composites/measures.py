@@ -5,6 +5,7 @@ Fourier transforms.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import rushlight
@@ -215,7 +216,18 @@ def unique(
         found = aten("_unique2")(input, sorted, return_inverse, return_counts)
     else:
         found = aten("unique_dim")(input, dim, sorted, return_inverse, return_counts)
-    wanted = [found[0], *([found[1]] if return_inverse else []), *([found[2]] if return_counts else [])]
+    return _asked(found, return_inverse, return_counts)
+
+
+@handles("unique_consecutive")
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    found = aten("unique_consecutive")(input, return_inverse, return_counts, dim)
+    return _asked(found, return_inverse, return_counts)
+
+
+def _asked(found: Sequence[Any], inverse: bool, counts: bool) -> Any:
+    """What the function gives of three results: values, inverse, counts."""
+    wanted = [found[0], *([found[1]] if inverse else []), *([found[2]] if counts else [])]
     return wanted[0] if len(wanted) == 1 else tuple(wanted)
 
 
