@@ -38,6 +38,7 @@ def test_small(wheel: Path) -> None:
 def test_complete(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight").rglob("*.py")}
+    sources |= {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight_loader").glob("*.py")}
     assert sources <= names
     stubs = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight-stubs").rglob("*") if p.is_file()}
     assert "rushlight-stubs/__init__.pyi" in stubs and stubs <= names

@@ -23,7 +23,7 @@ import numpy as np
 import rushlight as torch
 from rushlight._base.errors import PackageError
 from rushlight._packages.building import build
-from rushlight._packages.loading import load
+from rushlight_loader import load
 
 HEAD = struct.Struct("<8sII32s")
 

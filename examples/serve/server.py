@@ -23,7 +23,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from engine import Sequence, engine_of
-from rushlight._packages.loading import load
+from rushlight_loader import load
 
 
 class Prompt(BaseModel):

@@ -177,7 +177,7 @@ json.dump(answers, open({str(folder)!r} + "/answers.json", "w"))
 
 @pytest.mark.slow
 def test_packages_generate_what_the_whole_model_does(served):
-    from rushlight._packages.loading import load
+    from rushlight_loader import load
 
     folder, wanted = served
     engine = importlib.import_module("engine").engine_of(str(folder), load, pages=7)

@@ -11,6 +11,8 @@ import sys
 import warnings
 from typing import Any
 
+from rushlight_loader.errors import PackageError
+
 __all__ = [
     "AcceleratorError",
     "set_warn_always",
@@ -52,10 +54,6 @@ class MisfitError(ValueError):
 
 class MissingFeatureError(NotImplementedError):
     """A part of PyTorch that rushlight lacks; the text names it."""
-
-
-class PackageError(RuntimeError):
-    """A program cannot be packaged, or a file is no package that can be loaded; the text says why."""
 
 
 class MissingDeviceError(AssertionError, RuntimeError):

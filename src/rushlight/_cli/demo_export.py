@@ -110,7 +110,7 @@ import json, statistics, sys, time
 sys.modules["llvmlite"] = None  # importing it would be an error
 import numpy as np
 began = time.perf_counter()
-from rushlight._packages.loading import load
+from rushlight_loader import load
 package, images = load(sys.argv[1]), np.load(sys.argv[2])
 first = package(images[:1])
 taken, times = time.perf_counter() - began, []

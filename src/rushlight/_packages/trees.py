@@ -1,13 +1,12 @@
-"""How tensors stand among arguments and results, as plain data: a number is a tensor, ["tuple", items], ["list", items],
-["dict", [key, item] pairs] hold others, ["value", x] is the same in every call.
-"""
+"""Takes arguments and results apart into tensors and a tree of plain data, which `rushlight_loader.trees` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.errors import PackageError
+from rushlight_loader.trees import built, flattened
 
 __all__ = ["built", "flattened", "packed_tree"]
 
@@ -27,45 +26,3 @@ def packed_tree(x: Any, is_leaf: Callable[[Any], bool], leaves: list[Any]) -> An
     if x is None or type(x) in (bool, int, float, str):
         return ["value", x]
     raise PackageError(f"a packaged program takes and gives tensors in tuples, lists and dicts, not {type(x).__name__}")
-
-
-def flattened(tree: Any, x: Any, place: str, found: list[Any]) -> None:
-    """Put what stands at the tensors' places of `tree` in `x` into `found`, by their numbers.
-
-    TypeError, which names the place, for another structure; ValueError for another value.
-    """
-    if type(tree) is int:
-        found[tree] = x
-        return
-    kind, items = tree
-    if kind == "value":
-        if type(x) is not type(items) or x != items:
-            raise ValueError(f"{place} is {items!r} in this package, not {x!r}")
-        return
-    if kind == "dict":
-        keys = [key for key, _ in items]
-        if not isinstance(x, dict) or set(x) != set(keys):
-            raise TypeError(
-                f"{place} must be a dict of {keys}, not {list(x) if isinstance(x, dict) else type(x).__name__}"
-            )
-        for key, item in items:
-            flattened(item, x[key], f"{place}[{key!r}]", found)
-        return
-    if not isinstance(x, (tuple, list)) or len(x) != len(items):
-        what = f"{len(x)} items" if isinstance(x, (tuple, list)) else type(x).__name__
-        raise TypeError(f"{place} must have {len(items)} items, not {what}")
-    for k, item in enumerate(items):
-        flattened(item, x[k], f"{place}[{k}]", found)
-
-
-def built(tree: Any, leaves: Sequence[Any]) -> Any:
-    """What `tree` is with these tensors."""
-    if type(tree) is int:
-        return leaves[tree]
-    kind, items = tree
-    if kind == "value":
-        return items
-    if kind == "dict":
-        return {key: built(item, leaves) for key, item in items}
-    made = [built(item, leaves) for item in items]
-    return tuple(made) if kind == "tuple" else made
