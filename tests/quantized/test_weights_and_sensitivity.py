@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,24 @@ def test_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="groups of 32"):
         WeightOnlyLinear(48, 16, bits=4, group_size=32)
     assert quantize_weights(torch.nn.Sequential(torch.nn.Linear(48, 16)), 4, 32)[0].bits == 8
+
+
+def test_weights_of_four_bits_in_an_order_of_before_are_refused_by_name() -> None:
+    """Their shape told no order: bytes of a row one behind the other, and bytes of many rows side by side, were both [N, K / 2]."""
+    net = torch.nn.Sequential(WeightOnlyLinear.from_float(torch.nn.Linear(64, 48), bits=4, group_size=32))
+    assert net[0].weight.shape == (3, 32, 16)
+    state = dict(net.state_dict())
+    state["0.weight"] = state["0.weight"].view(48, 32)
+    with pytest.raises(
+        RuntimeError, match=r"0.weight: the weight of four bits \[48, 32\] does not lie in the order \[3, 32, 16\]"
+    ):
+        net.load_state_dict(state)
+    old = copy.deepcopy(net[0].__dict__)
+    old["_buffers"]["weight"] = state["0.weight"]
+    with pytest.raises(RuntimeError, match="an earlier version packed it"):
+        WeightOnlyLinear.__new__(WeightOnlyLinear).__setstate__(old)
+    again = copy.deepcopy(net)
+    assert torch.equal(again[0].weight, net[0].weight)
 
 
 def test_the_layer_that_loses_most_comes_first() -> None:

@@ -20,7 +20,7 @@ from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, UINT8, DType
 from rushlight._types.layout import broadcast_shapes
 
-__all__: list[str] = []
+__all__ = ["rows_together"]
 
 Ints = tuple[int, ...]
 
@@ -363,7 +363,7 @@ def _weight_int4pack_mm_for_cpu(x: Any, packed: Any, size: int, scales: Any) -> 
         )
         for i in range(2)
     )
-    rows = _rows_together(n)
+    rows = rows_together(n)
     packed = build.reshape(packed, (n // rows, packed.shape[1], rows))
     if x.shape[0] <= FEW:
         return _streamed_groups(x, packed, scale, zero)
@@ -373,7 +373,7 @@ def _weight_int4pack_mm_for_cpu(x: Any, packed: Any, size: int, scales: Any) -> 
     return build.dot(x, build.reshape((numbers - 8.0) * wide[0] + wide[1], (groups * size, n)))
 
 
-def _rows_together(rows: int) -> int:
+def rows_together(rows: int) -> int:
     """The rows of a packed weight whose bytes lie side by side: lanes of a kernel."""
     return next(n for n in (64, 32, 16) if rows % n == 0)
 
@@ -430,7 +430,7 @@ def _convert_weight_to_int4pack_for_cpu(weight: Any, inner: int) -> Any:
     n, k = weight.shape
     if k % 32 or n % 16:
         raise RuntimeError("_convert_weight_to_int4pack_for_cpu: expect N divisible by 16 and K by 32")
-    rows = _rows_together(n)
+    rows = rows_together(n)
     pairs = build.transpose(build.reshape(weight, (n // rows, rows, k // 2, 2)), (0, 2, 1, 3))
     low, high = (_picked(pairs, 3, i) for i in range(2))
     packed = prim.bitwise_or(low, prim.shift_left(high, build.full_like(high, 4)))

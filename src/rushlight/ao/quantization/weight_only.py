@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.quantized import rows_together
 
 __all__ = ["WeightOnlyLinear", "quantize_weights"]
 
@@ -13,12 +14,14 @@ __all__ = ["WeightOnlyLinear", "quantize_weights"]
 class WeightOnlyLinear(nn.Module):
     """A linear layer [N, K] of floats whose weight has `bits` 8 (a scale for each row) or 4 (scale and zero for each group).
 
-    Its state: `weight` (int8 [N, K], or two numbers a byte [N, K / 2]), `scales` ([N], or [K / group_size, N, 2]), `bias`.
+    Its state: `weight` (int8 [N, K], or two numbers a byte [N / R, K / 2, R], where the bytes of R rows lie side by side),
+    `scales` ([N], or [K / group_size, N, 2]), `bias`.  The shape tells the order of the bytes, so RuntimeError for
+    weights of four bits in another order, and for those of [N, K / 2] that do not tell.
 
     >>> import rushlight as torch
     >>> layer = WeightOnlyLinear.from_float(torch.nn.Linear(64, 32), bits=4, group_size=32)
     >>> layer.weight.shape, layer(torch.ones(1, 64)).shape
-    (torch.Size([32, 32]), torch.Size([1, 32]))
+    (torch.Size([1, 32, 32]), torch.Size([1, 32]))
     """
 
     weight: Any
@@ -37,13 +40,41 @@ class WeightOnlyLinear(nn.Module):
                 f"got group_size {group_size}, in_features {in_features}, out_features {out_features}"
             )
         self.in_features, self.out_features, self.bits, self.group_size = in_features, out_features, bits, group_size
-        held = (
-            (torch.int8, (out_features, in_features)) if bits == 8 else (torch.uint8, (out_features, in_features // 2))
-        )
-        scales = (out_features,) if bits == 8 else (in_features // group_size, out_features, 2)
-        self.register_buffer("weight", torch.zeros(held[1], dtype=held[0]))
+        dtype, scales = (torch.int8, (out_features,)) if bits == 8 else (torch.uint8, (in_features // group_size, out_features, 2))  # fmt: skip
+        self.register_buffer("weight", torch.zeros(self._weight_shape(), dtype=dtype))
         self.register_buffer("scales", torch.ones(scales))
         self.register_buffer("bias", torch.zeros(out_features) if bias else None)
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        if self.bits == 8:
+            return self.out_features, self.in_features
+        rows = rows_together(self.out_features)
+        return self.out_features // rows, self.in_features // 2, rows
+
+    def _misread(self, weight: Any) -> str:
+        """Why a weight cannot be read; empty where it can."""
+        if self.bits == 8 or tuple(weight.shape) == self._weight_shape():
+            return ""
+        return (
+            f"the weight of four bits {list(weight.shape)} does not lie in the order {list(self._weight_shape())} that is read here: an earlier "
+            "version packed it (pack the float layer anew: WeightOnlyLinear.from_float), or it is another layer's"
+        )
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    ) -> None:  # fmt: skip
+        given = state_dict.get(f"{prefix}weight")
+        why = self._misread(given) if isinstance(given, torch.Tensor) else ""
+        if why:
+            errors.append(f"{prefix}weight: {why}")
+        else:
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        why = self._misread(self.weight)
+        if why:
+            raise RuntimeError(why)
 
     def extra_repr(self) -> str:
         """Sizes and bits."""
@@ -56,7 +87,8 @@ class WeightOnlyLinear(nn.Module):
         if self.bits == 8:
             y = torch._weight_int8pack_mm(rows, self.weight, self.scales)
         else:
-            y = torch._weight_int4pack_mm_for_cpu(rows, self.weight, self.group_size, self.scales)
+            packed = self.weight.view(self.out_features, self.in_features // 2)
+            y = torch._weight_int4pack_mm_for_cpu(rows, packed, self.group_size, self.scales)
         y = y if self.bias is None else y + self.bias.to(y.dtype)
         return y.reshape(*input.shape[:-1], self.out_features)
 
@@ -74,7 +106,9 @@ class WeightOnlyLinear(nn.Module):
             low, high = groups.amin(2), groups.amax(2)
             scales = ((high - low) / 15).clamp(min=1e-12)
             ints = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15).to(torch.int32)
-            made.weight = torch._convert_weight_to_int4pack_for_cpu(ints.reshape(weight.shape), 1)
+            made.weight = torch._convert_weight_to_int4pack_for_cpu(ints.reshape(weight.shape), 1).view(
+                made.weight.shape
+            )
             made.scales = torch.stack([scales.t(), (low + 8 * scales).t()], -1).contiguous()
         made.bias = None if mod.bias is None else mod.bias.detach().clone()
         return made.train(mod.training)
