@@ -14,6 +14,7 @@ from rushlight._base.errors import PACKAGE
 from rushlight._capture.recording.device import RecordedDevice, recorded, with_backends
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.log import Call, Copy, Fill
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import from_owner
 from rushlight._graph.core import Graph
@@ -69,6 +70,7 @@ class RecordedExecutable:
         "graph",
         "in_layouts",
         "n_tensors",
+        "operator",
         "out_layouts",
     )
 
@@ -84,6 +86,7 @@ class RecordedExecutable:
         self._arguments = (graph, in_layouts, out_layouts, device.real, aliases, overlaps)
         self._device = device
         self._real: Any = None
+        self.operator = HOOKS.operator_name
         self.graph, self.in_layouts, self.out_layouts = graph, list(in_layouts), list(out_layouts)
         self.aliases = dict(aliases)
         order = {i: n for n, i in enumerate(i for i, layout in enumerate(in_layouts) if layout is not None)}

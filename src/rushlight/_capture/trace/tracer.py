@@ -46,6 +46,7 @@ from rushlight._capture.trace.reports.failures import TracerError, is_own
 from rushlight._capture.trace.reports.warned import Listening
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sharded import Sharded
+from rushlight._engine.core.hooks import HOOKS as ENGINE_HOOKS
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
@@ -133,6 +134,8 @@ class Tracer(Undocumented, Operations):
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into: it runs between two segments."""
+        if ENGINE_HOOKS.operators_compiled is not None:
+            ENGINE_HOOKS.operators_compiled((str(operator).replace(".", "::", 1),))
         raise Break(f"calls the operator {operator}", kind="opaque")
 
     def interpreter(self) -> Interpreter:

@@ -7,7 +7,7 @@ says who should.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from rushlight._base.errors import describe_code, user_code
@@ -39,7 +39,7 @@ class Hooks:
 
     __slots__ = (
         "accumulate", "asks", "below", "data_of", "dispatch_modes", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
-        "nonzero", "operator_name", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
+        "nonzero", "operator_name", "operators_compiled", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "walk", "whole_view",
     )  # fmt: skip
 
@@ -96,6 +96,8 @@ class Hooks:
     """Collects the runs of programs that are built from now on (`dispatch.watch.Recorder`); None where nobody does."""
     operator_name: str
     """The operator for which a plan is being made."""
+    operators_compiled: Callable[[Iterable[str]], None] | None
+    """Is told of the operators of each program that is recorded, as "aten::gelu": `_inductor.lowering`; None where nobody asks."""
 
     def __init__(self) -> None:
         for name, provider in (
@@ -119,7 +121,7 @@ class Hooks:
         self.user_code = user_code
         self.lazy_clones = self.asks = False
         self.dispatch_modes = 0
-        self.recorder, self.operator_name, self.walk = None, "", None
+        self.recorder, self.operator_name, self.walk, self.operators_compiled = None, "", None, None
 
 
 HOOKS = Hooks()

@@ -11,7 +11,7 @@ from rushlight._capture.recording.assemble import Assembler, Given, Restart, lai
 from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Branch, Draw, Loop
+from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
@@ -19,6 +19,7 @@ from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor, edge_of, was_changed
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition, readers_of
@@ -31,6 +32,8 @@ __all__ = ["compiled_program"]
 def compiled_program(recording: Any, outputs: Sequence[Any], options: Mapping[str, Any] | None) -> CompiledProgram:
     """See `Recording.finish`."""
     flattened: set[int] = set()
+    if HOOKS.operators_compiled is not None:
+        HOOKS.operators_compiled({f"aten::{each.exe.operator}" for each in recording.log if type(each) is Call})
     collects = gc.isenabled()
     gc.disable()  # the collector of cycles would walk all nodes many times while they are made
     try:
