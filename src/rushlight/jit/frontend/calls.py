@@ -269,8 +269,7 @@ class Calls(Expressions):
         """An attribute of an object."""
         self.graph.location = at
         value = self.graph.op("prim::GetAttr", [owner], kind.attributes[name], name=name)
-        if not name[0].isdigit():
-            value.set_name(name)
+        value.set_name(f"_{name}" if name[0].isdigit() else name)
         return Simple(value)
 
     def raw_attribute(self, owner: Value, kind: T.ClassType, name: str, at: Location) -> Sugared | None:

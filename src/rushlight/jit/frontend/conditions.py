@@ -62,7 +62,10 @@ class Conditions:
         if isinstance(node, ast.BoolOp):
             return self._logical(node, list(node.values))
         if isinstance(node, ast.Compare):
-            return self._comparison(node)
+            found = self.comparison(node)
+            if len(node.ops) == 1 and not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+                found.value = self.to_bool(found.value, at)
+            return found
         if isinstance(node, ast.Call):
             found = self._asking(node)
             if found is not None:
@@ -78,6 +81,7 @@ class Conditions:
     def to_bool(self, value: Value, at: Location) -> Value:
         """A value as bool."""
         self.graph.location = at
+        self.graph.skip_number()  # the zero of a cast
         if value.type == T.BOOL:
             return value
         kind = value.type
@@ -115,12 +119,15 @@ class Conditions:
         short, long = (made.add_block(), made.add_block())
         if not is_or:
             short, long = long, short
-        with self.inside(short):
-            self.graph.location = at
-            short.add_result(self.graph.constant(is_or, T.BOOL))
-        with self.inside(long), self.refined(first, not is_or):
-            rest = self.condition(second)
-            long.add_result(rest.value)
+        for block in made.blocks:  # in their order, which numbers of values follow
+            if block is short:
+                with self.inside(short):
+                    self.graph.location = at
+                    short.add_result(self.graph.constant(is_or, T.BOOL))
+            else:
+                with self.inside(long), self.refined(first, not is_or):
+                    rest = self.condition(second)
+                    long.add_result(rest.value)
         value = made.add_output(T.BOOL)
         static = is_or if rest.static is is_or else None
         if static is not None:
@@ -138,7 +145,8 @@ class Conditions:
 
     # ***** comparisons *****
 
-    def _comparison(self, node: ast.Compare) -> Condition:
+    def comparison(self, node: ast.Compare) -> Condition:
+        """The meaning of a comparison, or of several in a row."""
         at = self.at(node)
         if len(node.ops) > 1:
             parts: list[ast.expr] = []

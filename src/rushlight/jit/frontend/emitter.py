@@ -27,6 +27,11 @@ _AUGMENTED = {
 }  # fmt: skip
 
 
+def _is_meaningful(name: str) -> bool:
+    """Whether a variable gives its value a name: `_` and `_1` do not."""
+    return name[0] not in "$0123456789" and not (name[0] == "_" and name[1:].isdigit() or name == "_")
+
+
 class _Frame:
     """The variables that a block gave values: types of those that live in the graph, and things that do not."""
 
@@ -70,9 +75,11 @@ class Emitter(Calls):
         if owner is not None:
             listed.insert(0, Argument(names[0], owner))
         for argument in listed:
-            shown = "self" if owner is not None and argument is listed[0] else argument.name
-            value = self.graph.block.add_input(argument.type, shown)
-            self.set_variable(argument.name, Simple(value), self.at(node))
+            value = self.graph.block.add_input(argument.type, argument.name)
+            if owner is not None and argument is listed[0]:
+                self.frame.held[argument.name] = Simple(value)  # a module is no variable of the graph
+            else:
+                self.set_variable(argument.name, Simple(value), self.at(node))
         self.statements(node.body)
         result = self._finish(node)
         schema = Schema(node.name, "", listed, [Argument("", result)])
@@ -193,9 +200,7 @@ class Emitter(Calls):
             meaning = found[1]
             if isinstance(meaning, Sugared):
                 return meaning
-            node = self.graph.create("prim::Load", (), (meaning,))
-            node.attributes["name"] = name
-            return Simple(self.graph.insert(node).outputs[0])
+            return Simple(self.graph.insert(self.graph.load(name, meaning)).outputs[0])
         error = self._error_of(name)
         if error is not None:
             raise CompileError(error, at)
@@ -241,7 +246,11 @@ class Emitter(Calls):
             assert at is not None
             meaning = Simple(meaning.value(self, at))
         value = meaning.inner
+        if not value.name and _is_meaningful(name) and (value.node is None or value.node.block is self.frame.block):
+            value.set_name(name)
         outer = self._outer_type(name)
+        if isinstance(outer, Type):
+            self.graph.insert(self.graph.load(name, outer))  # as PyTorch looks at the type that it had
         if outer is not None and not refining:
             if isinstance(outer, Sugared):
                 raise CompileError(
@@ -270,8 +279,6 @@ class Emitter(Calls):
                 )
             if value.type != annotated:
                 value = self._widened(value, annotated)
-        if not value.name and not name[0].isdigit():
-            value.set_name(name)
         self._store(name, value)
 
     def _widened(self, value: Value, kind: Type) -> Value:
@@ -623,16 +630,17 @@ class Emitter(Calls):
         """`prim::Loop`: at most `count` times, while `test` holds."""
         self.graph.location = at
         if count is None:
-            count = self.graph.constant(2**63 - 1, T.INT)
-        start = self.graph.constant(True, T.BOOL)
-        node = self.graph.create("prim::Loop", [count, start], ())
+            count = self.graph.literal(2**63 - 1, T.INT)
+        always = self.graph.constant(True, T.BOOL) if test is None else None
+        node = self.graph.create(
+            "prim::Loop", [count, count], ()
+        )  # the second is the first condition, once it is known
         condition = Block(self.graph, node)
         node.attributes["condition"] = condition
         told = None
         with self.inside(condition):
             if test is None:
-                self.graph.location = at
-                condition.add_result(self.graph.constant(True, T.BOOL))
+                condition.add_result(always)
             else:
                 told = self.condition(test)
                 condition.add_result(told.value)

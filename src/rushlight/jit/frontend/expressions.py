@@ -62,6 +62,9 @@ class Expressions(Conditions):
             raise NotSupportedError("'...' is only supported as an index", self.at(node))
         if isinstance(value, bytes):
             raise NotSupportedError("bytes aren't supported", self.at(node))
+        kind = {int: T.INT, float: T.FLOAT, complex: T.COMPLEX}.get(type(value))
+        if kind is not None:
+            return Simple(self.graph.literal(value, kind))
         return Simple(default_constant(self.graph, value, T.ANY))
 
     def _expr_JoinedStr(self, node: ast.JoinedStr, hint: Type | None) -> Sugared:
@@ -223,6 +226,7 @@ class Expressions(Conditions):
         self.graph.location = at
         if isinstance(node.op, ast.USub):
             if is_constant(value) and type(constant_of(value)) in (int, float, complex):
+                self.graph.skip_number()  # `aten::neg`, which is computed at once
                 return Simple(default_constant(self.graph, -constant_of(value), T.ANY))
             if isinstance(value.type, T.ClassType):
                 return Simple(value).attr(self, at, "__neg__").call(self, at, [], {})
@@ -234,7 +238,7 @@ class Expressions(Conditions):
         raise NotSupportedError("unsupported unary operator: UAdd", at)
 
     def _expr_Compare(self, node: ast.Compare, hint: Type | None) -> Sugared:
-        return Simple(self.condition(node).value)
+        return Simple(self.comparison(node).value)
 
     def _expr_BoolOp(self, node: ast.BoolOp, hint: Type | None) -> Sugared:
         return Simple(self.condition(node).value)
@@ -336,10 +340,12 @@ class Expressions(Conditions):
         return builtin_call(self, at, "aten::__getitem__", [base, argument], {})
 
     def _slice_values(self, node: ast.Slice) -> list[Value]:
-        lower = self.expr(node.lower) if node.lower is not None else self.graph.constant(None, T.NONE)
-        upper = self.expr(node.upper) if node.upper is not None else self.graph.constant(None, T.NONE)
-        step = self.expr(node.step) if node.step is not None else self.graph.constant(1, T.INT)
-        return [lower, upper, step]
+        given = [None if part is None else self.expr(part) for part in (node.lower, node.upper, node.step)]
+        for place, value in enumerate((None, None, 1)):
+            if given[place] is None:
+                given[place] = self.graph.constant(value, T.NONE if value is None else T.INT)
+                given[place].node.location = None
+        return given
 
     def _tuple_index(self, base: Value, index: ast.expr, at: Location) -> Value:
         kinds = base.type.inner
@@ -391,11 +397,11 @@ class Expressions(Conditions):
                 dim, seen = -after, True
                 continue
             if isinstance(part, ast.Slice):
-                lower, upper, step = self._slice_values(part)
                 self.graph.location = at
-                base = builtin_call(
-                    self, at, "aten::slice", [base, self.graph.constant(dim, T.INT), lower, upper, step], {}
-                )
+                place = self.graph.constant(dim, T.INT)
+                values = [base, place, *self._slice_values(part)]
+                self.graph.location = at
+                base = builtin_call(self, at, "aten::slice", values, {})
                 dims.append(dim)
                 tensors.append(None)
                 dim += 1
@@ -467,7 +473,10 @@ class Expressions(Conditions):
     def _number_as_tensor(self, like: Value, value: Value, at: Location) -> Value:
         dtype = builtin_call(self, at, "prim::dtype", [like], {})
         device = builtin_call(self, at, "prim::device", [like], {})
-        return builtin_call(self, at, "aten::tensor", [value], {"dtype": dtype, "device": device})
+        made = builtin_call(self, at, "aten::tensor", [value], {"dtype": dtype, "device": device})
+        for each in (dtype, device, made):
+            each.node.location = None  # nothing of the source asked for it
+        return made
 
     # ***** comprehensions *****
 

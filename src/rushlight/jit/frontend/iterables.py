@@ -62,7 +62,7 @@ class Range(Iterable):
         self.step: Any = None
         self.start = e.graph.constant(0, T.INT) if self.plain else values[0]
         self.end = values[0] if self.plain else values[1]
-        self.step = values[2] if len(values) == 3 else e.graph.constant(1, T.INT) if not self.plain else None
+        self.step = values[2] if len(values) == 3 else e.graph.constant(1, T.INT)
 
     def length(self, e: Any, at: Location) -> Value:
         """The number of steps."""

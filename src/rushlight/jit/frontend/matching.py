@@ -161,8 +161,17 @@ def _constant_default(graph: Graph, argument: Argument) -> Value:
     listed = argument.type.inner[0] if argument.type.name == "Optional" else argument.type
     if isinstance(value, list) and listed.name == "List":
         parts = [graph.constant(v, listed.inner[0]) for v in value]
+        for each in parts:
+            _nowhere(each)
         return graph.op("prim::ListConstruct", parts, listed)
-    return default_constant(graph, value, argument.type)
+    return _nowhere(default_constant(graph, value, argument.type))
+
+
+def _nowhere(value: Value) -> Value:
+    """A value that stands at no place of the source."""
+    if value.node is not None:
+        value.node.location = None
+    return value
 
 
 def default_constant(graph: Graph, value: Any, wanted: Type) -> Value:
@@ -197,8 +206,7 @@ def match_schema(
         if used < len(args) and not argument.kwarg_only:
             value = args[used]
             if (
-                implicit
-                and _takes_rest(schema, place, argument)
+                _takes_rest(schema, place, argument)
                 and value.type.name != "List"
                 and not (value.type.name == "Tuple" and used == len(args) - 1)
             ):

@@ -270,6 +270,13 @@ class Block:
                 yield from block.all_nodes()
 
 
+# Nodes of scripted functions that stand at no place of the source.
+_UNPLACED = frozenset((
+    "prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct", "prim::TupleUnpack", "prim::ListUnpack", "prim::unchecked_cast",
+    "prim::GetAttr",
+))  # fmt: skip
+
+
 class Graph:
     """A graph: a block whose parameters are the inputs."""
 
@@ -281,6 +288,7 @@ class Graph:
         self.at: Block = self.block
         self.before: Node | None = None
         self.location: Location | None = None
+        self.literals: dict[tuple[type, object], Value] = {}
 
     # ***** names *****
 
@@ -311,6 +319,14 @@ class Graph:
         value.name = name
         self.names[name] = value
 
+    def load(self, name: str, kind: Type) -> Node:
+        """A node that reads a variable; its result takes the name, so that numbers behind names are PyTorch's."""
+        node = self.create("prim::Load", (), (kind,))
+        node.attributes["name"] = name
+        if _is_name(name) and not name.startswith("$"):
+            node.outputs[0].set_name(name)
+        return node
+
     def forget(self, value: Value) -> None:
         """Free the name of a value."""
         if value.name and self.names.get(value.name) is value:
@@ -321,7 +337,7 @@ class Graph:
 
     def insert(self, node: Node) -> Node:
         """Put a node where the graph is being built."""
-        if node.location is None:
+        if node.location is None and node.kind_ not in _UNPLACED:
             node.location = self.location
         if self.before is not None:
             node.insert_before(self.before)
@@ -345,6 +361,24 @@ class Graph:
         if kind != NONE or value is not None:
             node.attributes["value"] = value
         return self.insert(node).outputs[0]
+
+    def literal(self, value: int | float | complex, kind: Type) -> Value:
+        """The constant of a number in the source: one for all places, at the head of the graph as PyTorch has it."""
+        key = type(value), str(value)
+        found = self.literals.get(key)
+        if found is None:
+            node = self.create("prim::Constant", (), (kind,))
+            node.attributes["value"], node.location = value, self.location
+            if self.block.nodes:
+                node.insert_before(self.block.nodes[0])
+            else:
+                self.block.append(node)
+            found = self.literals[key] = node.outputs[0]
+        return found
+
+    def skip_number(self) -> None:
+        """Leave out one number of a value: PyTorch made a value here that nothing uses."""
+        self.next_unique += 1
 
     @property
     def inputs_list(self) -> list[Value]:

@@ -11,12 +11,12 @@ from rushlight.jit.frontend.python import UNIT, qualified_name
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.graph import Graph, Location, Value
-from rushlight.jit.ir.passes.constants import pool_constants, remove_dead
+from rushlight.jit.ir.passes.constants import remove_dead
 from rushlight.jit.ir.schemas import Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
 from rushlight.jit.runtime.constants import number_of
-from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step
+from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step, shape_text
 
 __all__ = ["Builder"]
 
@@ -135,7 +135,6 @@ class _Body:
         result = self._result(graph, self.recorder.result, values, owner, call)
         graph.block.add_result(result)
         remove_dead(graph)
-        pool_constants(graph)
         schema = Schema(name.rpartition(".")[2], "", arguments, [Argument("", result.type)])
         made = Function(name, schema=schema)
         made.graph, made.owner = graph, kind
@@ -214,7 +213,6 @@ class _Body:
         )
         body.block.add_result(result)
         remove_dead(body)
-        pool_constants(body)
         at = self.builder.counts.get(id(call.module), 0)
         self.builder.counts[id(call.module)] = at + 1
         name = f"forward{at or ''}"
@@ -278,6 +276,9 @@ class _Body:
         if isinstance(ref, Ref):
             values[ref.number] = value
             value.shaped = self.recorder.shapes.get(ref.number, "")
+            name = self.recorder.names.get(ref.number)
+            if name and value.node is not None:
+                value.set_name(name)
         elif isinstance(ref, (list, tuple)) and ref:
             kinds = value.type.inner * len(ref) if value.type.name == "List" else value.type.inner
             word = "List" if value.type.name == "List" else "Tuple"
@@ -314,9 +315,11 @@ class _Body:
                 raise RuntimeError("a parameter is used outside of its module")
             return self._attribute(graph, held, owner, call)
         if held is None:
-            return graph.constant(None, T.NONE)
+            made = graph.constant(None, T.NONE)
+            made.node.location = None  # type: ignore[union-attr]
+            return made
         if isinstance(held, rushlight.Tensor):
-            return graph.constant(held, T.TENSOR)
+            return _tensor_constant(graph, held)
         if isinstance(held, (list, tuple)):
             element = (kind.inner[0] if kind.name == "Optional" else kind).inner[0]
             parts = [self._value(graph, v, element, owner, values, call) for v in held]
@@ -338,7 +341,10 @@ class _Body:
             return self._value(graph, self.recorder.ref(held), T.TENSOR, owner, values, call)
         if isinstance(held, tuple):
             parts = [self._result(graph, v, values, owner, call) for v in held]
-            return graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
+            made = graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
+            if parts and all(p.shaped for p in parts):
+                made.shaped = f"({', '.join(p.shaped for p in parts)})"
+            return made
         if isinstance(held, (list, dict)):
             if self.recorder.strict:
                 what = "list" if isinstance(held, list) else "dict"
@@ -370,29 +376,28 @@ def _number(graph: Graph, held: Any, kind: Type) -> Value:
     if isinstance(held, int):
         if wanted == T.FLOAT:
             return graph.constant(float(held), T.FLOAT)
-        return _as_tensor(graph, graph.constant(int(held), T.INT), wanted)
+        return _number_constant(graph, int(held), T.INT, wanted)
     if isinstance(held, float):
-        return _as_tensor(graph, graph.constant(held, T.FLOAT), wanted)
+        return _number_constant(graph, held, T.FLOAT, wanted)
     if isinstance(held, complex):
-        return _as_tensor(graph, graph.constant(held, T.COMPLEX), wanted)
+        return _number_constant(graph, held, T.COMPLEX, wanted)
     if isinstance(held, str):
         return graph.constant(held, T.STR)
     raise RuntimeError(f"a value of type {type(held).__name__} cannot be recorded by torch.jit.trace")
 
 
-def _as_tensor(graph: Graph, value: Value, wanted: Type) -> Value:
-    """A number where the schema wants a tensor stands as a constant tensor without dims."""
+def _number_constant(graph: Graph, held: Any, kind: Type, wanted: Type) -> Value:
+    """A number; where the schema wants a tensor, a constant tensor without dims."""
     if wanted != T.TENSOR:
-        return value
-    held = value.node.attributes["value"]  # type: ignore[union-attr]
-    dtype = (
-        rushlight.int64
-        if isinstance(held, int)
-        else rushlight.float64
-        if isinstance(held, float)
-        else rushlight.complex128
-    )
-    return graph.constant(rushlight.scalar_tensor(held, dtype=dtype), T.TENSOR)
+        return graph.constant(held, kind)
+    dtype = {T.INT: rushlight.int64, T.FLOAT: rushlight.float64, T.COMPLEX: rushlight.complex128}[kind]
+    return _tensor_constant(graph, rushlight.scalar_tensor(held, dtype=dtype))
+
+
+def _tensor_constant(graph: Graph, held: Any) -> Value:
+    made = graph.constant(held, T.TENSOR)
+    made.shaped = shape_text(held)
+    return made
 
 
 def _collect(held: Any, into: dict[int, None]) -> None:

@@ -150,6 +150,7 @@ class Recorder:
         self.inputs: list[Any] = []
         self.result: Any = None
         self.shapes: dict[int, str] = {}
+        self.names: dict[int, str] = {}  # of values, by the variable that held one at its first use
         self.strict = True
         self.paused = 0
         self._attributes: dict[int, Attribute] = {}
@@ -243,6 +244,8 @@ class Recorder:
         if isinstance(value, rushlight.Tensor):
             found = self.numbers.get(id(value))
             if found is not None:
+                if found.number not in self.names:
+                    self.names[found.number] = _variable_of(value)
                 return found
             attribute = self._attributes.get(id(value))
             if attribute is not None:
@@ -363,6 +366,18 @@ def _user_place() -> Any:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
+
+
+def _variable_of(tensor: Any) -> str:
+    """The variable that holds a tensor where the user's program calls an operator; empty for none."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] != "rushlight" or name.startswith("rushlight.nn.modules."):
+            found = next((word for word, held in frame.f_locals.items() if held is tensor), "")
+            return "" if found == "self" else found
+        frame = frame.f_back
+    return ""
 
 
 class _Operators(TorchDispatchMode):

@@ -51,8 +51,9 @@ def _inline(graph: Graph, block: Block, depth: int) -> None:
         for old, new in zip(node.outputs, inline_graph(graph, callee, inputs, node), strict=True):
             name = old.name
             old.replace_all(new)
-            if name and new.node is not None and new.node.kind_ not in ("prim::Constant",) and new.graph is graph:
+            if name and new.node is not None and new.graph is graph:
                 graph.forget(old)
+                new.set_name(name)
         node.destroy()
         if function is not None and not function.uses and function.node is not None:
             function.node.destroy()
