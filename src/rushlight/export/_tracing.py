@@ -6,6 +6,7 @@ import contextlib
 import copy
 import linecache
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from rushlight.fx.passes.shape_prop import _extract_tensor_metadata
 from rushlight.fx.traceback import get_current_meta
 from rushlight.library.aten.calls import ABOVE
 from rushlight.nn.modules.module import Module
+from rushlight.utils._python_dispatch import _disable_current_modes
 from rushlight.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 __all__ = ["Traced", "hoist", "trace_module"]
@@ -148,18 +150,32 @@ class ExportMode(ControlFlowMode):
     def _lift(self, value: Tensor) -> Node:
         name = self.attributes.get(id(value))
         if name is None:
-            name = f"lifted_tensor_{self.lift_count}"
+            inside = next(reversed(self.stack.values()))[0] if self.stack else ""
+            name = f"{inside}.lifted_tensor_{self.lift_count}" if inside else f"lifted_tensor_{self.lift_count}"
             self.lift_count += 1
+        given, value = value, self._without_gradient(value, name)
         whole = self.frames[0].graph
         spot = whole.inserting_before(self.spot) if self.spot is not None else contextlib.nullcontext()
         with spot:
             node = whole.placeholder(f"c_{identifier(name)}")
         fake = self.fake_mode.from_tensor(value, static_shapes=True)
         node.meta["val"] = fake
-        self.constants[id(value)] = node  # type: ignore[assignment]
-        self.kept.append(value)
+        self.constants[id(given)] = node  # type: ignore[assignment]
+        self.kept.append(given)
         self.lifted.append(Input(node, "constant", name, value))
         return node
+
+    def _without_gradient(self, value: Tensor, name: str) -> Tensor:
+        """A tensor from outside is a constant: one that wants a gradient is detached, with a warning."""
+        if not value.requires_grad:
+            return value
+        warnings.warn(
+            f"A model attribute `{name}` requires gradient but it's not properly registered as a parameter. torch.export will detach it and "
+            "treat it as a constant tensor but please register it as parameter instead.",
+            stacklevel=2,
+        )
+        with _disable_current_modes():
+            return value.detach()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._opname == "contiguous" and isinstance(args[0], Tensor) and args[0].is_contiguous(**(kwargs or {})):
@@ -260,20 +276,60 @@ def state_of(module: Module) -> State:
     return State(parameters, buffers, persistent, attributes)
 
 
+# Attributes of `Module` itself.
+_OF_MODULES = frozenset(Module().__dict__)
+_ASSIGNED = (
+    " assigned during export. Such attributes must be registered as buffers using the `register_buffer` API "
+    "(https://pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer)."
+)
+
+
+class _Contents:
+    """What a list or dict that a module holds contains, and those in it: a trace may put its own tensors there, as a cache."""
+
+    def __init__(self, held: Any, path: str) -> None:
+        self.held, self.path = held, path
+        self.before = held.copy()
+        self.inner = [
+            _Contents(value, f"{path}[{key!r}]") for key, value in self._pairs(held) if isinstance(value, (list, dict))
+        ]
+
+    @staticmethod
+    def _pairs(held: Any) -> list[tuple[Any, Any]]:
+        return list(held.items() if isinstance(held, dict) else enumerate(held))
+
+    def restore(self) -> list[str]:
+        """Put back what was there; the paths of tensors that were new."""
+        known = {id(value) for _, value in self._pairs(self.before)}
+        now = self._pairs(self.held)
+        found = [f"{self.path}[{key!r}]" for key, value in now if isinstance(value, Tensor) and id(value) not in known]
+        if [(k, id(v)) for k, v in now] != [(k, id(v)) for k, v in self._pairs(self.before)]:
+            self.held.clear()
+            (self.held.update if isinstance(self.held, dict) else self.held.extend)(self.before)
+        return found + [name for each in self.inner for name in each.restore()]
+
+
 class _Swapped:
     """A context in which modules hold other tensors, and tell when they run; afterwards all is as it was."""
 
     def __init__(self, module: Module, values: dict[int, Any], mode: ExportMode) -> None:
         self.module, self.values, self.mode = module, values, mode
         self.before: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self.assigned: list[tuple[str, Any, Any]] = []  # attribute, before, after
+        self.contents: list[_Contents] = []
+        self.paths: dict[int, str] = {}  # of modules, by their attributes
 
     def __enter__(self) -> _Swapped:
         seen: set[int] = set()
-        for _prefix, inner in self.module.named_modules(remove_duplicate=False):
+        for prefix, inner in self.module.named_modules(remove_duplicate=False):
             if id(inner) in seen:
                 continue
             seen.add(id(inner))
+            path = f"self.{prefix}" if prefix else "self"
+            for name, held in inner.__dict__.items():
+                if name not in _OF_MODULES and isinstance(held, (list, dict)) and id(held) not in seen:
+                    seen.add(id(held))
+                    self.contents.append(_Contents(held, f"{path}.{name}"))
+            self.paths[id(inner.__dict__)] = path
             for table in (inner._parameters, inner._buffers):
                 self.before.append((table, dict(table)))
                 for name, value in table.items():
@@ -294,14 +350,21 @@ class _Swapped:
             inner = inner_of[key]
             inner.__dict__["forward"] = _telling(inner.forward, self.mode, prefixes, class_name(inner))
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: Any, *rest: object) -> None:
+        found: list[str] = []
         for table, values in reversed(self.before):
-            for name, value in values.items():
-                if table.get(name) is not value:
-                    self.assigned.append((name, value, table.get(name)))
-                table[name] = value
-            for name in [n for n in table if n not in values]:
-                del table[name]
+            path = self.paths.get(id(table))
+            for name, value in list(table.items()):
+                if path is not None and isinstance(value, Tensor) and values.get(name) is not value:
+                    found.append(f"{path}.{name}")
+                if name not in values:
+                    del table[name]
+            table.update(values)
+        found += [name for each in self.contents for name in each.restore()]
+        if found and kind is None:
+            what = "attribute" if len(found) == 1 else "attributes"
+            text = f"The tensor {what} {', '.join(found)} {'was' if len(found) == 1 else 'were'}{_ASSIGNED}"
+            warnings.warn(text, stacklevel=2)
 
 
 def _telling(forward: Callable[..., Any], mode: ExportMode, prefixes: list[str], name: str) -> Callable[..., Any]:
