@@ -1,6 +1,7 @@
-"""`torch._inductor.fx_passes.freezing_patterns`: patterns of users for graphs whose parameters are constants.
+"""`torch._inductor.fx_passes.freezing_patterns`: passes over graphs whose parameters are constants.
 
-The compiler here has passes of its own; these run where a program calls `freezing_passes`.
+Patterns of users, and kernels of bytes for products of dequantized numbers.  The compiler here has passes of its own; these run
+where a program calls `freezing_passes`, as `lower_pt2e_quantized_to_x86` of torchao does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._inductor.pattern_matcher import Match, PatternExpr, PatternMatcherPass, register_graph_pattern
+from rushlight.ao.quantization.exported import with_integer_products
 from rushlight.fx.graph_module import GraphModule
 
 __all__ = ["freezing_passes", "register_freezing_graph_pattern"]
@@ -26,9 +28,10 @@ def register_freezing_graph_pattern(
 
 
 def freezing_passes(gm: GraphModule, aot_example_inputs: Any) -> None:
-    """Run all passes over a graph module, in their order."""
+    """Run all passes over a graph module, in their order: those of users, then `exported.with_integer_products`."""
     changed = sum(each.apply(gm) for each in pass_patterns)
     if changed:
         gm.graph.eliminate_dead_code()
         gm.graph.lint()
         gm.recompile()
+    with_integer_products(gm)

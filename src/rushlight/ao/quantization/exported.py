@@ -7,7 +7,7 @@ rounded again.  `with_integer_products` puts kernels of bytes in the place of su
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import rushlight as torch
 from rushlight import nn
@@ -51,31 +51,85 @@ class IntegerProduct(nn.Module):
 def with_integer_products(module: GraphModule) -> GraphModule:
     """Compute linear layers and 2-d convolutions of bytes with kernels of bytes: the module, which is changed.
 
-    Those are replaced whose input and weight (int8, by output channel) are dequantized; a ReLU and a quantization behind
-    them go along.  Sums are exact; a result may be the next integer where the float product was rounded.
+    Those are replaced whose input and weight (int8, by output channel) are dequantized, as modules have them or as
+    decompositions leave them (`addmm` of a transposed weight, `convolution`); a ReLU and a quantization behind them go along.
+    Sums are exact; a result may be the next integer where the float product was rounded.
     """
     importlib.import_module("rushlight.ao.quantization.fx._decomposed")
     for node in list(module.graph.nodes):
-        if node.op == "call_function" and node.target in (torch.ops.aten.linear.default, torch.ops.aten.conv2d.default):
-            _replace(module, node)
+        found = _product_of(node) if node.op == "call_function" else None
+        if found is not None:
+            _replace(module, node, found)
     module.graph.eliminate_dead_code()
     module.delete_all_unused_submodules()
     module.recompile()
     return module
 
 
-def _replace(module: GraphModule, node: Node) -> None:
-    source, packed = _input_of(node.args[0]), _packed_of(module, node)
+class _Product(NamedTuple):
+    """What a node multiplies: `rest` are the geometry of a convolution, None for a linear layer."""
+
+    x: Any
+    weight: Any
+    bias: Any
+    rest: dict[str, Any] | None
+
+
+def _product_of(node: Node) -> _Product | None:
+    aten, args = torch.ops.aten, node.args
+    if node.kwargs:
+        return None
+    if node.target is aten.linear.default:
+        return _Product(args[0], args[1], args[2] if len(args) > 2 else None, None)
+    if node.target is aten.addmm.default:
+        return _Product(args[1], _transposed(args[2]), args[0], None)
+    if node.target is aten.mm.default:
+        return _Product(args[0], _transposed(args[1]), None, None)
+    if node.target is aten.conv2d.default:
+        names = ("stride", "padding", "dilation", "groups")
+        return _Product(args[0], args[1], args[2] if len(args) > 2 else None, dict(zip(names, args[3:], strict=False)))
+    if node.target is aten.convolution.default and not args[6] and len(args[3]) == 2:
+        names = ("stride", "padding", "dilation", "groups")
+        return _Product(args[0], args[1], args[2], dict(zip(names, (*args[3:6], args[8]), strict=True)))
+    return None
+
+
+def _transposed(node: Any) -> Any:
+    """The matrix of which a node is the transpose; None for another node."""
+    if isinstance(node, Node) and node.target is torch.ops.aten.permute.default and list(node.args[1]) == [1, 0]:
+        return node.args[0]
+    return node.args[0] if isinstance(node, Node) and node.target is torch.ops.aten.t.default else None
+
+
+def _replace(module: GraphModule, node: Node, product: _Product) -> None:
+    name = f"{node.name}_of_integers"
+    node, product = _over_rows(node, product)
+    source, packed = _input_of(product.x), _packed_of(module, product)
     if source is None or packed is None:
         return
     last, relu, result, target = _ending(node)
-    x = node.args[0].args[0]
-    name = f"{node.name}_of_integers"
+    x = product.x.args[0]
     module.add_submodule(name, IntegerProduct(packed, source, result, target, relu))
     with module.graph.inserting_before(last):
         made = module.graph.call_module(name, (x,))
     made.meta.update(last.meta)
     last.replace_all_uses_with(made)
+
+
+def _over_rows(node: Node, product: _Product) -> tuple[Node, _Product]:
+    """A matrix product between views of [..., K] and [..., N] is a linear layer over the last dim."""
+    views, given, user = (torch.ops.aten.view.default, torch.ops.aten.reshape.default), product.x, _only_user(node)
+    if product.rest is not None or not isinstance(given, Node) or given.target not in views:
+        return node, product
+    if user is None or user.target not in views:
+        return node, product
+    shapes = [getattr(each.meta.get("val"), "shape", None) for each in (given.args[0], given, node, user)]
+    if any(shape is None for shape in shapes):
+        return node, product
+    before, flat, made, after = map(tuple, shapes)
+    if before[-1:] == flat[-1:] and after == (*before[:-1], *made[-1:]):
+        return user, product._replace(x=given.args[0])
+    return node, product
 
 
 def _input_of(node: Any) -> _Source | None:
@@ -86,39 +140,30 @@ def _input_of(node: Any) -> _Source | None:
     return float(node.args[1]), int(node.args[2])
 
 
-def _packed_of(module: GraphModule, node: Node) -> Any:
+def _packed_of(module: GraphModule, product: _Product) -> Any:
     """The weight and the bias, packed; None where they are no constants, or the weight is not int8 by output channel."""
-    space, weight = torch.ops.quantized_decomposed, node.args[1]
+    space, weight = torch.ops.quantized_decomposed, product.weight
     if not isinstance(weight, Node) or weight.kwargs:
         return None
     if weight.target is space.dequantize_per_channel.default:
         ints, scales, zeros = (_constant(module, each) for each in weight.args[:3])
-        if (
-            not isinstance(ints, torch.Tensor)
-            or ints.dtype is not torch.int8
-            or weight.args[3] != 0
-            or scales is None
-            or zeros is None
-        ):
+        if weight.args[3] != 0 or scales is None or zeros is None:
             return None
         quantizer = Quantizer(torch.per_channel_affine, scales.double(), zeros.long(), 0)
     elif weight.target is space.dequantize_per_tensor.default:
         ints = _constant(module, weight.args[0])
-        if not isinstance(ints, torch.Tensor) or ints.dtype is not torch.int8:
-            return None
         quantizer = Quantizer(torch.per_tensor_affine, float(weight.args[1]), int(weight.args[2]))
     else:
         return None
-    rest = dict(zip(("bias", "stride", "padding", "dilation", "groups"), node.args[2:], strict=False))
-    bias = _constant(module, rest.pop("bias", None))
-    if bias is None and len(node.args) > 2 and node.args[2] is not None or node.kwargs:
+    bias = _constant(module, product.bias)
+    if (
+        not isinstance(ints, torch.Tensor)
+        or ints.dtype is not torch.int8
+        or (bias is None) is not (product.bias is None)
+    ):
         return None
     held = make_quantized(ints, torch.qint8, quantizer)
-    return (
-        LinearPackedParams(held, bias)
-        if node.target is torch.ops.aten.linear.default
-        else ConvPackedParams(held, bias, **rest)
-    )
+    return LinearPackedParams(held, bias) if product.rest is None else ConvPackedParams(held, bias, **product.rest)
 
 
 def _constant(module: GraphModule, node: Any) -> Any:
