@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rushlight_loader.errors import PackageError
+if TYPE_CHECKING:
+    from rushlight_loader.errors import PackageError as PackageError
 
 __all__ = [
     "AcceleratorError",
@@ -38,6 +39,15 @@ __all__ = [
 ]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def __getattr__(name: str) -> Any:
+    """`PackageError` is the loader's, a package beside this one, which `import rushlight` does not load."""
+    if name == "PackageError":
+        from rushlight_loader.errors import PackageError
+
+        return PackageError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class DTypeError(TypeError):

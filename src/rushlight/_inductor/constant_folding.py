@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import rushlight as torch
 from rushlight.fx.graph_module import GraphModule
@@ -44,7 +44,7 @@ def constant_fold(gm: GraphModule, constraint_fn: Callable[[Node], bool] | None 
         elif _foldable(node, known) and (constraint_fn is None or constraint_fn(node)):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: known[each])
             with torch.no_grad():
-                made = node.target(*args, **kwargs)
+                made = cast(Callable[..., Any], node.target)(*args, **kwargs)
             if isinstance(made, torch.Tensor):
                 known[node] = made
                 last.append(node)

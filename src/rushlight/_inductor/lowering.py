@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rushlight._base.errors import warn_once
-from rushlight._interface.base import absent_function
+from rushlight._interface.base import absent_function, warn_once
 from rushlight._interface.dispatch import HOOKS
 
 __all__ = ["lowerings", "register_lowering", "to_dtype"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rushlight._base.absent import absent_class, absent_function, refuse
-from rushlight._base.errors import MissingDeviceError, warn_user
+from rushlight._base.errors import MissingDeviceError, warn_once, warn_user
 from rushlight._base.forking import free_after_fork
 from rushlight._base.importing import import_whole
 from rushlight._base.lazy import LazyModule, lazy_files, lazy_names, numpy, require
@@ -28,6 +28,7 @@ __all__ = [
     # Errors and warnings.
     "MissingDeviceError",  # asked for a device that is not here
     "warn_user",  # warn at the user's line
+    "warn_once",  # the same, once in a program
     "shorten",  # leave our own frames out of a traceback
     # Pytrees.
     "NODES",  # type -> how to take it apart and build it again

@@ -126,7 +126,7 @@ def _over_rows(node: Node, product: _Product) -> tuple[Node, _Product]:
     shapes = [getattr(each.meta.get("val"), "shape", None) for each in (given.args[0], given, node, user)]
     if any(shape is None for shape in shapes):
         return node, product
-    before, flat, made, after = map(tuple, shapes)
+    before, flat, made, after = (tuple(shape or ()) for shape in shapes)
     if before[-1:] == flat[-1:] and after == (*before[:-1], *made[-1:]):
         return user, product._replace(x=given.args[0])
     return node, product

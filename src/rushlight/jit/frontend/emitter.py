@@ -631,7 +631,7 @@ class Emitter(Calls):
         self.graph.location = at
         if count is None:
             count = self.graph.literal(2**63 - 1, T.INT)
-        always = self.graph.constant(True, T.BOOL) if test is None else None
+        always = [self.graph.constant(True, T.BOOL)] if test is None else []
         node = self.graph.create(
             "prim::Loop", [count, count], ()
         )  # the second is the first condition, once it is known
@@ -640,7 +640,7 @@ class Emitter(Calls):
         told = None
         with self.inside(condition):
             if test is None:
-                condition.add_result(always)
+                condition.set_results(always)
             else:
                 told = self.condition(test)
                 condition.add_result(told.value)

@@ -341,11 +341,11 @@ class Expressions(Conditions):
 
     def _slice_values(self, node: ast.Slice) -> list[Value]:
         given = [None if part is None else self.expr(part) for part in (node.lower, node.upper, node.step)]
-        for place, value in enumerate((None, None, 1)):
-            if given[place] is None:
-                given[place] = self.graph.constant(value, T.NONE if value is None else T.INT)
-                given[place].node.location = None
-        return given
+        absent = (None, T.NONE), (None, T.NONE), (1, T.INT)
+        return [
+            self.graph.constant(*held).unplaced() if value is None else value
+            for value, held in zip(given, absent, strict=True)
+        ]
 
     def _tuple_index(self, base: Value, index: ast.expr, at: Location) -> Value:
         kinds = base.type.inner
@@ -475,7 +475,7 @@ class Expressions(Conditions):
         device = builtin_call(self, at, "prim::device", [like], {})
         made = builtin_call(self, at, "aten::tensor", [value], {"dtype": dtype, "device": device})
         for each in (dtype, device, made):
-            each.node.location = None  # nothing of the source asked for it
+            each.unplaced()  # nothing of the source asked for it
         return made
 
     # ***** comprehensions *****

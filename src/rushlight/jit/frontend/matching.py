@@ -160,18 +160,9 @@ def _constant_default(graph: Graph, argument: Argument) -> Value:
     value = argument.default
     listed = argument.type.inner[0] if argument.type.name == "Optional" else argument.type
     if isinstance(value, list) and listed.name == "List":
-        parts = [graph.constant(v, listed.inner[0]) for v in value]
-        for each in parts:
-            _nowhere(each)
+        parts = [graph.constant(v, listed.inner[0]).unplaced() for v in value]
         return graph.op("prim::ListConstruct", parts, listed)
-    return _nowhere(default_constant(graph, value, argument.type))
-
-
-def _nowhere(value: Value) -> Value:
-    """A value that stands at no place of the source."""
-    if value.node is not None:
-        value.node.location = None
-    return value
+    return default_constant(graph, value, argument.type).unplaced()
 
 
 def default_constant(graph: Graph, value: Any, wanted: Type) -> Value:

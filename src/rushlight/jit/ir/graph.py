@@ -50,6 +50,12 @@ class Value:
         self.graph.rename(self, name)
         return self
 
+    def unplaced(self) -> Value:
+        """Itself: what makes it stands at no place of the source."""
+        if self.node is not None:
+            self.node.location = None
+        return self
+
     def debugName(self) -> str:
         """The name, or the number where it has none."""
         return self.name or str(self.unique)

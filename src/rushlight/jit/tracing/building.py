@@ -315,9 +315,7 @@ class _Body:
                 raise RuntimeError("a parameter is used outside of its module")
             return self._attribute(graph, held, owner, call)
         if held is None:
-            made = graph.constant(None, T.NONE)
-            made.node.location = None  # type: ignore[union-attr]
-            return made
+            return graph.constant(None, T.NONE).unplaced()
         if isinstance(held, rushlight.Tensor):
             return _tensor_constant(graph, held)
         if isinstance(held, (list, tuple)):
