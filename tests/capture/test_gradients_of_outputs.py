@@ -406,3 +406,38 @@ def test_sums_of_gradients_of_several_programs_begin_with_the_same_strides() -> 
 
     v = torch.arange(12.0).reshape(3, 4).requires_grad_()
     assert torch.compile(function)(v).stride() == function(v).stride() == (1, 3)
+
+
+def _joined(u: Any, v: Any, w: Any) -> Any:
+    return [u * w + v.exp()]
+
+
+def _apart(u: Any, v: Any, w: Any) -> Any:
+    return [u * w, v * 2, (u.sin() * w).sum() * v]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("wanted", ["v", "w", "vw"])
+@pytest.mark.parametrize("chosen", [(0,), (1,), (0, 1), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("function", [_joined, _apart])
+def test_what_gradients_that_nobody_asks_for_need_may_change(
+    function: Any, chosen: tuple[int, ...], wanted: str, dynamic: bool | None
+) -> None:
+    """An eager program saved it in nodes that do not run."""
+    found: list[Any] = []
+    for run in (function, torch.compile(function, dynamic=dynamic)):
+        u, v, w = torch.arange(12.0).reshape(3, 4), torch.ones(3, 4).requires_grad_(), torch.ones(4).requires_grad_()
+        results = run(u, v, w)
+        u.clamp_(-1, 1)
+        results = [results[k] for k in chosen if k < len(results)]
+        if not results:
+            return
+        try:
+            grads = torch.autograd.grad(
+                [r.sum() for r in results], [{"v": v, "w": w}[name] for name in wanted], allow_unused=True
+            )
+            found.append([None if g is None else g.tolist() for g in grads])
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            found.append("changed")
+    assert found[1] == found[0]

@@ -18,19 +18,21 @@ from rushlight._engine.dispatch.lower import Backward
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 
-__all__ = ["NAME", "ProgramBackwardSpec", "Variant"]
+__all__ = ["NAME", "How", "ProgramBackwardSpec", "Variant"]
 
 NAME = "CompiledFunctionBackward"
 # The backward graph, the sources of its saved values, and the numbers of its results for each input: more than one where
 # they are not added up.
 Variant = tuple[Graph, list[tuple[str, int]], list[tuple[int, ...]]]
+# (whether what an input gets is not added up, outputs at which backward ends, the edges that are wanted: all if None).
+How = tuple[bool, tuple[int, ...], tuple[int, ...] | None]
 
 
 class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, (apart, points))` records it.  `several` are the edges to which an eager program gives more than one
+    `variant(mask, (apart, points, edges))` records it, for some edges alone if these are given.  `several` are the edges to which an eager program gives more than one
     gradient (see `ProgramNode`).  `inner` tells of outputs from which others are computed (see `StagedNode`), `joined`
     which outputs have what they saved in common: backward from one frees that of the others.
     """
@@ -43,7 +45,7 @@ class ProgramBackwardSpec(BackwardSpec):
         wrt: Sequence[int],
         mask: Sequence[bool],
         device: Device,
-        variant: Callable[[tuple[bool, ...], tuple[bool, tuple[int, ...]]], Variant],
+        variant: Callable[[tuple[bool, ...], How], Variant],
         several: Sequence[int] = (),
     ) -> None:
         super().__init__(NAME, backward, wrt, mask, device, GRAPH_CALLS)
@@ -53,8 +55,7 @@ class ProgramBackwardSpec(BackwardSpec):
         self.ends = False
         self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
-        if several or sum(mask) > 1:
-            self.cls = _node_of(ProgramNode)
+        self.cls = _node_of(ProgramNode if several or sum(mask) > 1 else WholeNode)
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
@@ -73,7 +74,7 @@ class ProgramBackwardSpec(BackwardSpec):
     def run_once(self) -> None:
         """Let nodes run but once where the graph is not retained, also if they save nothing."""
         self.ends = True
-        if not self.sources and self.cls is node_class(NAME):
+        if not self.sources and self.cls is _node_of(WholeNode):
             self.cls = _node_of(EndingNode)
 
     def wanted(self, grads: Sequence[Tensor | None]) -> tuple[bool, ...]:
@@ -92,14 +93,18 @@ class ProgramBackwardSpec(BackwardSpec):
         return [None if g is None else g[0] for g in self.of_variant(found, [saved[k] for k in found[1]], grads)]
 
     def variant(
-        self, mask: tuple[bool, ...], apart: bool = False, points: tuple[int, ...] = ()
+        self,
+        mask: tuple[bool, ...],
+        apart: bool = False,
+        points: tuple[int, ...] = (),
+        edges: tuple[int, ...] | None = None,
     ) -> tuple[Any, list[int], list[tuple[int, ...]]]:
         """(what to call, the saved values that it takes, the places of its results by edge, then by point)."""
-        key = mask, apart, points
+        key = mask, apart, points, edges
         with self._lock:  # a recording is continued by one thread at a time
             found = self._variants.get(key)
             if found is None:
-                graph, sources, outputs = self._variant(mask, (apart, points))
+                graph, sources, outputs = self._variant(mask, (apart, points, edges))
                 places = {source: k for k, source in enumerate(self.sources)}
                 found = GRAPH_CALLS.caller(graph, NAME), [places[s] for s in sources], outputs
                 self._variants[key] = found
@@ -117,7 +122,56 @@ class ProgramBackwardSpec(BackwardSpec):
         return [tuple([results[o] for o in each]) or None for each in outputs]
 
 
-class ProgramNode(OpNode):
+class WholeNode(OpNode):
+    """The backward of a program.
+
+    What a backward call that asks for some gradients does not need may have changed: to an eager program it is saved
+    by nodes that do not run then.
+    """
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        try:
+            return super().apply(grads)
+        except RuntimeError:
+            found = self._of_needed(grads)
+            if found is None:
+                raise
+            return found
+
+    def _of_needed(self, grads: list[Tensor | None]) -> list[Tensor | None] | None:
+        """The gradients of the edges that the running backward call needs; None where it needs all, and where these
+        cannot be had either.
+        """
+        task, info = STATE.task, self.info
+        if task is None or task.needed is None or self.saved is None or len(grads) != len(info.mask):
+            return None
+        nodes = [None if edge is None else split_edge(edge)[0] for edge in self._edges]
+        edges = tuple([k for k, n in enumerate(nodes) if n is not None and (n in task.needed or n in task.captures)])
+        if len(edges) == len(nodes):
+            return None
+        try:
+            found = self._of_some(info.wanted(grads), grads, False, (), edges)
+        except (NotImplementedError, RuntimeError):
+            return None
+        return [None if each is None else each[0] for each in found]
+
+    def _of_some(
+        self,
+        mask: tuple[bool, ...],
+        grads: Sequence[Tensor | None],
+        apart: bool,
+        points: tuple[int, ...] = (),
+        edges: tuple[int, ...] | None = None,
+    ) -> list[tuple[Tensor, ...] | None]:
+        found = self.info.variant(mask, apart, points, edges)
+        found_items = self._unpack(self.saved, True, found[1])
+        results: list[tuple[Tensor, ...] | None] = self.info.of_variant(found, found_items, grads)
+        return results
+
+
+class ProgramNode(WholeNode):
     """The backward of a program with several outputs, or one that uses an input several times.
 
     Eager nodes add each gradient to what has arrived for the input, one after another.  Where something has arrived
@@ -142,9 +196,18 @@ class ProgramNode(OpNode):
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradients of the edges; of several for an edge all but the last are added to its buffer."""
+        try:
+            return self._of_all(grads)
+        except RuntimeError:
+            found = self._of_needed(grads)
+            if found is None:
+                raise
+            return found
+
+    def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         task, edges, info = STATE.task, self._edges, self.info
         if self.saved is None or len(grads) != len(info.mask):  # saved values have gradients too
-            return super().apply(grads)
+            return OpNode.apply(self, grads)
         mask = self._ran = info.wanted(grads)
         if self._gone and any(flag and j in self._gone for j, flag in enumerate(mask)):
             self._refuse()
@@ -152,13 +215,13 @@ class ProgramNode(OpNode):
             try:
                 return self._passed_on(task, self._of_some(mask, grads, True))
             except NotImplementedError:  # parts that the sum does not need were not saved
-                return super().apply(grads)
+                return OpNode.apply(self, grads)
         if sum(mask) == sum(info.mask) or not any(mask):
-            return super().apply(grads)
+            return OpNode.apply(self, grads)
         try:
             return [None if g is None else g[0] for g in self._of_some(mask, grads, False)]
         except NotImplementedError:
-            return super().apply(grads)
+            return OpNode.apply(self, grads)
 
     def in_stages(self, task: Any, grads: list[Tensor | None]) -> bool:
         """Whether hooks were called and gradients kept: those of outputs without a gradient, whose eager nodes would not
@@ -186,14 +249,6 @@ class ProgramNode(OpNode):
         if task.needed is None:
             return (), True
         return task.captures.get(self, ()), self in task.needed
-
-    def _of_some(
-        self, mask: tuple[bool, ...], grads: Sequence[Tensor | None], apart: bool, points: tuple[int, ...] = ()
-    ) -> list[tuple[Tensor, ...] | None]:
-        found = self.info.variant(mask, apart, points)
-        found_items = self._unpack(self.saved, True, found[1])
-        results: list[tuple[Tensor, ...] | None] = self.info.of_variant(found, found_items, grads)
-        return results
 
     def _passed_on(self, task: Any, parts: Sequence[Sequence[Tensor] | None]) -> list[Tensor | None]:
         """The last gradient of each edge; those before it are added to its buffer."""

@@ -14,7 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from rushlight._capture.recording.backward import ProgramBackwardSpec, Variant
+from rushlight._capture.recording.backward import How, ProgramBackwardSpec, Variant
 from rushlight._capture.recording.dynamic.sized_links import SizedLinks
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram
@@ -143,14 +143,14 @@ class SizedProgram:
         if spec is not None and self._backward is not None:
             backward: Any = _BackwardAt(self._backward, sizes)
 
-            def variant(mask: tuple[bool, ...], how: tuple[bool, tuple[int, ...]]) -> Variant:
+            def variant(mask: tuple[bool, ...], how: How) -> Variant:
                 return self._variant(mask, how, sizes)
 
             made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, made.device, variant, spec.several)
             made._backward.take_histories(spec)
         return made
 
-    def _variant(self, mask: tuple[bool, ...], how: tuple[bool, tuple[int, ...]], sizes: Sequence[int]) -> Variant:
+    def _variant(self, mask: tuple[bool, ...], how: How, sizes: Sequence[int]) -> Variant:
         """See `ProgramBackwardSpec`: recorded once for all sizes."""
         with self._lock:
             if (mask, how) not in self._variants:

@@ -8,7 +8,7 @@ from itertools import count as count_from
 from typing import Any
 
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
-from rushlight._capture.recording.backward import Variant
+from rushlight._capture.recording.backward import How, Variant
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
@@ -344,27 +344,25 @@ class _Build:
         return tuple(map(part, found)) if type(found) is tuple else part(found)
 
     def _variant(
-        self,
-        assembler: Assembler,
-        logical: Graph,
-        mask: Sequence[bool],
-        how: tuple[bool, Sequence[int]],
-        sources: Sequence[Any],
+        self, assembler: Assembler, logical: Graph, mask: Sequence[bool], how: How, sources: Sequence[Any]
     ) -> Variant:
         """The backward where only some outputs have a gradient, from the values that are saved for all.
 
-        `how` is (apart, points): with `apart` what an input gets is not added up; backward ends at the outputs `points`,
-        whose gradients follow those of the inputs.
+        `how` is (apart, points, edges): with `apart` what an input gets is not added up; backward ends at the outputs
+        `points`, whose gradients follow those of the inputs; if `edges` are given, others get none.
         """
-        recording, before, (apart, points) = self.recording, len(self.recording.log), how
+        recording, before, (apart, points, edges) = self.recording, len(self.recording.log), how
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
             roots = {split_edge(edge_of(self.outputs[self.wanting[k]]))[0] for k in chosen}
             stops = {p: GradientEdge(*split_edge(edge_of(self.outputs[p]))) for p in points}
             stops = {p: edge for p, edge in stops.items() if edge.node not in roots}
             ends = {edge.node for edge in stops.values()}
-            found = self._gradients_of(chosen, [*self.edges, *stops.values()], apart, ends)
+            wanted = range(len(self.edges)) if edges is None else edges
+            some = self._gradients_of(chosen, [*[self.edges[k] for k in wanted], *stops.values()], apart, ends)
         count = len(self.edges)
+        reached = dict(zip(wanted, some, strict=False))
+        found = [*[reached.get(k) for k in range(count)], *some[len(wanted) :]]
         there = dict(zip(stops, found[count:], strict=True))
         found[count:] = [there.get(p) for p in points]
         parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
@@ -376,7 +374,9 @@ class _Build:
         cotangents = [self._cotangent(k, ends) for k in chosen]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
-        held = self._held_by([self.wanting[k] for k in chosen])
+        held = self._held_by(
+            [self.wanting[k] for k in chosen], None if edges is None else {self.edges[k].node for k in edges}
+        )
         inputs = [i for i in self._inputs_held(logical.inputs, assembler.given, held) if ("input", i) in sources]
         only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
         given = {i: assembler.given.get(v) for i, v in enumerate(logical.inputs)}
@@ -571,11 +571,13 @@ class _Build:
         """
         return self._held_by(self.wanting)
 
-    def _held_by(self, wanting: Sequence[int]) -> set[int] | None:
-        """The same for some of the outputs."""
+    def _held_by(self, wanting: Sequence[int], targets: Collection[Any] | None = None) -> set[int] | None:
+        """The same for some of the outputs, of nodes behind which one of `targets` lies if these are given."""
         found = set()
-        for node in _history([self.outputs[j] for j in wanting]):
-            if node in self._idle:
+        history = list(_history([self.outputs[j] for j in wanting]))
+        passed = set(history) if targets is None else _leading_to(history, targets)
+        for node in history:
+            if node in self._idle or node not in passed:
                 continue
             for item in getattr(node, "saved", None) or ():
                 if isinstance(item, Tensor):
@@ -726,6 +728,22 @@ def _history(tensors: Sequence[Any]) -> Iterator[Any]:
         seen.add(id(node))
         yield node
         todo += [edge[0] for edge in node.next_functions]
+
+
+def _leading_to(history: Sequence[Any], targets: Collection[Any]) -> set[Any]:
+    """Those of the nodes of a history from which backward comes to one of `targets`."""
+    before: dict[Any, list[Any]] = {}
+    for node in history:
+        for edge in node._edges:
+            if edge is not None:
+                before.setdefault(split_edge(edge)[0], []).append(node)
+    todo, found = list(targets), set[Any]()
+    while todo:
+        for node in before.get(todo.pop(), ()):
+            if node not in found:
+                found.add(node)
+                todo.append(node)
+    return found
 
 
 def _keeps(node: Any) -> bool:
