@@ -367,3 +367,46 @@ def test_breaks_inside_of_regions(name: str) -> None:
     made = compiled._compiled
     assert len(made.entry.segments) + sum(len(p.segments) for p in made.positions.values()) >= least
     assert not torch.is_autocast_enabled("cpu") and torch.ones(1) == 1
+
+
+RELAID: dict[str, Any] = {
+    "squeeze_": lambda x: x.squeeze_(0),
+    "unsqueeze_": lambda x: x.unsqueeze_(1),
+    "transpose_": lambda x: x.transpose_(1, 2),
+    "swapaxes_": lambda x: x.mul_(2).swapaxes_(0, 1),
+    "t_": lambda x: x.squeeze_().t_(),
+    "as_strided_": lambda x: x.as_strided_((2, 2), (1, 2), 1),
+    "resize_": lambda x: x.resize_(2, 3),
+    "resize_ to more": lambda x: x.resize_(4, 5).zero_(),
+    "set_": lambda x: x.set_(torch.ones(3)),
+    "out=": lambda x: torch.add(torch.ones(2), 1, out=x.resize_(0)),
+    "several out=": lambda x: torch.sort(torch.ones(2), out=(x.resize_(0), torch.ones(2).long()))[0],
+    "data": lambda x: setattr(x, "data", torch.ones(3)),
+    "detach_": lambda x: x.detach_(),
+    "swapped": lambda x: torch.utils.swap_tensors(x, torch.ones(3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*runs as it is")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", RELAID)
+def test_layouts_of_arguments_are_changed_in_place(name: str, dynamic: bool | None) -> None:
+    def function(x: Any) -> Any:
+        before = x[0]
+        RELAID[name](x)
+        return x.shape, before + 1, x * 2, x
+
+    compiled = torch.compile(function, dynamic=dynamic)
+    for rows in (3, 3, 4, 5):
+        seen = []
+        for run in (function, compiled):
+            base = torch.arange(4.0 * rows + 1)
+            x = base[1:].reshape(1, rows, 4)
+            try:
+                found = run(x)
+            except RuntimeError as error:
+                seen.append(str(error))
+                continue
+            assert found[-1] is x
+            seen.append(str((found, x.shape, x.stride(), x.storage_offset(), x._version, base)))
+        assert seen[0] == seen[1]

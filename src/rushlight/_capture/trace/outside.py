@@ -219,6 +219,7 @@ class Outside:
         self.values: dict[int, Any] = {}  # what the trace works on in the place of a real object
         self.shadows: dict[int, Shadow] = {}  # by the identity of the copy
         self.tensors: dict[int, tuple[Tensor, Source]] = {}  # by the identity of the stand-in
+        self.begun: dict[int, tuple[Tensor, Any, int, Any]] = {}  # stand-ins, how they lay in memory, and in which
         self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
         self.globals: dict[int, dict[str, Any]] = {}
         self.lazies: dict[int, Lazy] = {}
@@ -255,7 +256,7 @@ class Outside:
         for lazy in list(self.ending.values()):
             lazy.dropped = None
         for held in (
-            self.sources, self.values, self.shadows, self.tensors, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
+            self.sources, self.values, self.shadows, self.tensors, self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
         ):  # fmt: skip
             held.clear()
 
@@ -470,8 +471,29 @@ class Outside:
             made = wrappers.stand_in(self, value, source, facts, grad_condition(value))
         self.kept.append(made)
         self.tensors[id(made)] = (value, source)
+        self.begun[id(made)] = made, made._spec, made._ptr, made._storage
         self.hooks(value, made, source)
         return made
+
+    def is_changed(self, made: Tensor) -> bool:
+        """Whether a tensor from outside has another shape, other strides or other memory than it came in with."""
+        known = self.begun.get(id(made))
+        return known is not None and (made._spec is not known[1] or made._ptr != known[2])
+
+    def is_relaid(self, made: Tensor) -> bool:
+        """Whether a changed tensor is another view of the memory that it came in with, outside of any graph: the segment
+        can do the same.
+        """
+        real, _ = self.tensors[id(made)]
+        storage, numbers = made._storage, (*made._spec.shape, *made._spec.strides)
+        inside = storage is not None and storage.ptr <= made._ptr < storage.ptr + max(1, storage.nbytes)
+        return (
+            inside
+            and storage is self.begun[id(made)][3]
+            and not (made._rg or real._rg)
+            and all(type(n) is int for n in numbers)
+            and type(made) is type(real) is Tensor
+        )
 
     def part(self, value: Tensor, source: Source) -> Tensor:
         """What the trace works on in the place of a tensor inside of a wrapper, whose sizes are what they are."""

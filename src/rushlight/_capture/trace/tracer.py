@@ -195,6 +195,8 @@ class Tracer(Undocumented, Operations):
             raise Break("uses what a scheduler has changed in the same trace")
         if self.outside.opaque or self.outside.unread:
             self.check_read(args)
+        if getattr(function, "__name__", "") == "detach_":
+            self.check_no_view(getattr(function, "__self__", None), *args)
         listens = self.listening.go_on()
         before, STATE.follow = STATE.follow, self.follow
         try:
@@ -220,6 +222,13 @@ class Tracer(Undocumented, Operations):
             STATE.follow = before
             if listens:
                 self.listening.pause()
+
+    def check_no_view(self, *values: Any) -> None:
+        """Break where one of these is a tensor from outside that is a view: what the trace has in its place is none."""
+        for value in values:
+            real, _ = self.outside.tensors.get(id(value), (None, None))
+            if real is not None and real._autograd_meta is not None and real._autograd_meta.base is not None:
+                raise Break("detaches a view from outside in place")
 
     def check_read(self, values: Sequence[Any]) -> None:
         """Break where one of these, or an item of one, holds what native code would read and no guard tells of."""
@@ -247,7 +256,11 @@ class Tracer(Undocumented, Operations):
         if isinstance(made, Tensor):
             if made._rg and made._node is None and id(made) not in self.outside.tensors:
                 self.made_at.setdefault(id(made), self.place)
-        elif type(made) is tuple:
+            elif self.outside.is_changed(made) and (
+                self.settings.backend is not None or not self.outside.is_relaid(made)
+            ):
+                raise Break("changes the layout of a tensor from outside in place")
+        elif isinstance(made, tuple):
             for each in made:
                 self.noted(each)
         elif not is_plain(made) and type(made) not in CONTAINERS:

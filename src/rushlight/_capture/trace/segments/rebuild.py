@@ -64,6 +64,11 @@ def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -
     return made
 
 
+def relay(x: Tensor, spec: Any, step: int) -> None:
+    """Let a tensor show other elements of its memory, the first of them `step` bytes behind the one that it showed."""
+    x._spec, x._ptr = spec, x._ptr + step
+
+
 def _stays(value: Any) -> bool:
     """Whether a local that nobody reads any more has to live as long as its frame."""
     return type(value) is types.CellType or _reaches_end(value)
@@ -459,6 +464,16 @@ class Rebuild:
             entry = entry.tb_next
         return f", ({''.join(f'{{{row}}}, ' for row in rows)})" if any(rows) else ""
 
+    def layouts(self) -> None:
+        """Statements that give tensors from outside the layouts that the trace gave them in place."""
+        for made, _, place, _ in self.outside.begun.values():
+            if not self.outside.is_changed(made):
+                continue
+            if self.tracer.settings.backend is not None or not self.outside.is_relaid(made):
+                raise Unbuildable("a tensor from outside has its layout changed in place")
+            source = self.source(self.outside.tensors[id(made)][1])
+            self.lines.append(f"{self.constant(relay)}({source}, {self.constant(made._spec)}, {made._ptr - place})")
+
     # ***** effects *****
 
     def effects(self) -> None:
@@ -482,6 +497,7 @@ class Rebuild:
                     self.lines.append(f"{self.constant(space)}.pop({name!r}, None)")
                 else:
                     self.lines.append(f"{self.constant(space)}[{name!r}] = {self.value(value)}")
+        self.layouts()
         for function, args in self.tracer.last_effects:
             self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
 
