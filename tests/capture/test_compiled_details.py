@@ -410,3 +410,21 @@ def test_layouts_of_arguments_are_changed_in_place(name: str, dynamic: bool | No
             assert found[-1] is x
             seen.append(str((found, x.shape, x.stride(), x.storage_offset(), x._version, base)))
         assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x[1:].imag, lambda x: x.unbind(0), lambda x: x[:, 1:].real, lambda x: x.view_as(x)[1:, :0]]
+)
+def test_views_without_elements_may_begin_behind_their_memory(function: Any) -> None:
+    for shape in ((0, 3), (2, 0)):
+        x = torch.ones(shape, dtype=torch.complex64)
+        found = [run(x) for run in (function, torch.compile(lambda x: function(x), fullgraph=True))]
+        assert repr(found[0]) == repr(found[1])
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.amax, torch.std, torch.logsumexp, torch.count_nonzero])
+def test_dims_that_change_are_no_symbols(function: Any) -> None:
+    compiled = torch.compile(lambda x, dims: function(x, dims), fullgraph=True)
+    for dims in ((0, 1), (1, 2), (0, 3), (2, 3), (-1, 0)):
+        x = torch.arange(60.0).reshape(3, 5, 2, 2)
+        assert torch.equal(compiled(x, dims), function(x, dims))

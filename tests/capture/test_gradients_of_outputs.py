@@ -398,6 +398,21 @@ def test_gradients_lie_in_memory_as_those_of_views(
     assert [g.stride() for g in found] == strides
 
 
+@pytest.mark.parametrize(
+    "function",
+    [torch.sigmoid, lambda x: x.t(), lambda x: x.t().exp(), lambda x: (x.exp() * 2).t(), lambda x: x.t() * 1],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_follow_the_strides_of_what_they_come_from(function: Any, turned: bool) -> None:
+    found = []
+    for run in (function, torch.compile(lambda x: function(x))):
+        x = torch.arange(20.0).reshape(4, 5) / 20
+        x = (x.t() if turned else x).detach().requires_grad_()
+        y = run(x)
+        found.append([torch.autograd.grad(y, x, like)[0].stride() for like in (torch.empty_like(y).fill_(2),)])
+    assert found[1] == found[0]
+
+
 def test_sums_of_gradients_of_several_programs_begin_with_the_same_strides() -> None:
     def function(v: Any) -> Any:
         w = (v + 2) * 0.5

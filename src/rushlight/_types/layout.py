@@ -81,6 +81,8 @@ def numel(shape: Sequence[int]) -> int:
 
 def wrap_dim(dim: int, ndim: int) -> int:
     """Convert a possibly negative dim to 0..ndim-1 (a 0-dim tensor counts as 1-dim); IndexError outside."""
+    if type(dim) is not int and isinstance(dim, int):
+        dim = operator.index(dim)  # of a symbol: which dim it is decides what is computed
     bound = ndim or 1
     if not -bound <= dim < bound:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")

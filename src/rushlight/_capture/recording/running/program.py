@@ -12,7 +12,7 @@ from rushlight._capture.recording.backward import How, Variant
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
-from rushlight._capture.recording.memory import InputBackward
+from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.host_numbers import HostNumber
@@ -246,7 +246,8 @@ class _Build:
         with recording.continued():
             for j in self.wanting:
                 spec = self.outputs[j]._spec
-                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape)))
+                strides = spec.strides if is_dense(spec.shape, spec.strides) else None  # as most eager gradients lie
+                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape, strides)))
             wants = {i for i, flag in self.flags if flag}.union(self.wrapped)
             for i, x in enumerate(self.inputs):
                 edge = self._edge(i) if x._rg or i in wants else None
@@ -654,9 +655,13 @@ class _Build:
         spec = x._spec
         alike = all(held._spec.contiguous for held in self.standing if held._spec.shape == spec.shape)
         usual = alike and tuple(spec.strides) == contiguous_strides(spec.shape)
-        if value.node is None or usual or not is_dense(spec.shape, spec.strides):
+        if usual or not is_dense(spec.shape, spec.strides):
             return value
-        return laid_out(value, spec.strides)
+        base = value
+        while base.node is not None and base.node.prim.layout is not None and len(base.node.inputs) == 1:
+            base = base.node.inputs[0]
+        # Views of what comes in lie as that does.
+        return value if base.node is None or base.node.prim.name != "border" else laid_out(value, spec.strides)
 
     def _made(self, x: Tensor, assembler: Assembler) -> Made:
         """How an output is made at run time."""
@@ -674,15 +679,20 @@ class _Build:
         number = self.numbers.get(id(x))
         if number is not None:
             return Made("same", number, real, 0)
-        memory = self.recording.memory_at(x._ptr)
+        memory = self._memory_at(x)
         if memory.real is not None:
-            root = next(i for i, y in enumerate(self.standing) if self.recording.memory_at(y._ptr) is memory)
+            root = next(i for i, y in enumerate(self.standing) if self._memory_at(y) is memory)
             return Made("view", root, real, x._ptr - self.standing[root]._ptr)
         if not spec.numel:
             return Made("empty", 0, real, 0)
         stretch = assembler.stretch(x._ptr)
         assembler._hold(stretch, spec.dtype if stretch.dtype is None else stretch.dtype)
         return Made("storage", 0, real, x._ptr - memory.address, stretch)
+
+    def _memory_at(self, x: Tensor) -> Memory:
+        """The memory in which a tensor lies; a view without elements may begin behind it."""
+        empty = x._storage is not None and not x._spec.numel
+        return self.recording.memory_at(x._storage.ptr if empty else x._ptr)
 
     def _changed(self, assembler: Assembler) -> list[Changed]:
         """Inputs whose memory holds something else at the end."""
