@@ -47,7 +47,8 @@ def _float_to_int(x: Val, target: DType) -> Val:
         return _to_unsigned(x, 64, to_int64)
     if target.name == "uint32":
         return _to_unsigned(x, 32, to_int32)
-    if target.name in ("int64", "uint8"):
+    # x86 goes through 64 bits to uint8; floats of 32 bits that only those hold are multiples of 256, zeros either way
+    if target.name == "int64" or (target.name == "uint8" and x.type != "float"):
         return to_int64(x).to(reg_type(target))
     return to_int32(x).to(reg_type(target))
 
