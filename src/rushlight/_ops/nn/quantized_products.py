@@ -156,14 +156,23 @@ def quantized_linear_dynamic(
 # ***** convolution *****
 
 
+FEW_CHANNELS = 8  # of an image, below which its pixels do not fill vectors
+
+
 def _surrounded(x: Any, zero: Any, padding: Ints) -> Any:
     """Images [N, *S, C] with the zero point around them: bytes wrap, so it is taken off before and added after."""
     if not any(padding):
         return x
+    channels = x.shape[-1]
+    if channels < FEW_CHANNELS:  # rows of pixels instead of pixels, which are shorter than vectors
+        x, padding = build.reshape(x, (*x.shape[:-2], x.shape[-2] * channels)), (*padding[:-1], padding[-1] * channels)
     shift = build.broadcast_to(zero, x.shape)
-    around = (0, *padding, 0)
+    around = (0, *padding) if channels < FEW_CHANNELS else (0, *padding, 0)
     padded = build.pad(x - shift, around, around, (0,) * len(x.shape))
-    return padded + build.broadcast_to(zero, padded.shape)
+    padded = padded + build.broadcast_to(zero, padded.shape)
+    if channels < FEW_CHANNELS:
+        padded = build.reshape(padded, (*padded.shape[:-1], padded.shape[-1] // channels, channels))
+    return padded
 
 
 def _window_rows(x: Any, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Any, Ints]:
