@@ -10,6 +10,7 @@ from rushlight._backends.cpu.conv.conv import conv_call
 from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
+from rushlight._backends.cpu.gemm.byte_products import byte_product_call
 from rushlight._backends.cpu.gemm.product_choice import may_stay_packed, product_call, product_note
 from rushlight._backends.cpu.gemm.product_choice import tuned as search_pieces
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
@@ -165,7 +166,7 @@ def _allocate(step: ExternStep) -> list[Launch]:
 
 _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "dot": _dot, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
-    "conv_windows": _conv, "unpool": unpool_call,
+    "conv_windows": _conv, "window_dot": byte_product_call, "unpool": unpool_call,
     **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("weighted_gather", "weighted_scatter", "gather_weights"), weighted_gather_call),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished, fits_routine, position_step, takes_epilogue
 from rushlight._backends.cpu.epilogue.rectangle import Epilogue, Prologue, epilogue_of, prologue_of
+from rushlight._backends.cpu.gemm.byte_windows import windows_in_place
 from rushlight._backends.cpu.gemm.prepare import dot_rule, narrowed, takes_prologues
 from rushlight._backends.cpu.recurrent.prepare import spared, stepwise
 from rushlight._prims.nn.attention import FEW_QUERIES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
-__all__ = ["CPU_LIBRARY"]
+__all__ = ["CPU_LIBRARY", "CPU_LIBRARY_AVX2"]
 
 _MATRICES = ("lapack", "permutation")
 _FEW = 8  # rows or columns below which complex products are not made by our own tiles
@@ -34,6 +35,7 @@ _LAPACK = CallForm(strided=True, strided_results=True)
 _FORMS = {
     "dot": CallForm(strided=True),
     "conv_windows": CallForm(strided=True, placed=(0,)),
+    "window_dot": CallForm(),
     "attention": CallForm(strided=True, placed=(0,)),
     "attention_grad": CallForm(strided=True, dense=(4, 5), placed=(0, 1, 2)),
     "resample": CallForm(strided=True, dense=(1, 2, 3, 4), placed=(0,), keeps_layout=True),
@@ -44,7 +46,10 @@ _COMPLEX_DOT = CallForm(strided=True, conjugates=True)
 
 
 class _CpuLibrary(Library):
-    """The routines in the folders beside this file."""
+    """The routines in the folders beside this file.  `byte_windows`: products of bytes read windows in place."""
+
+    def __init__(self, byte_windows: bool = False) -> None:
+        self._byte_windows = byte_windows
 
     # ***** graphs *****
 
@@ -65,6 +70,8 @@ class _CpuLibrary(Library):
 
     def after(self, graph: Graph) -> Graph:
         graph = narrowed(graph)
+        if self._byte_windows:
+            graph = windows_in_place(graph)
         return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
     # ***** calls *****
@@ -104,6 +111,7 @@ class _CpuLibrary(Library):
 
 
 CPU_LIBRARY = _CpuLibrary()
+CPU_LIBRARY_AVX2 = _CpuLibrary(byte_windows=True)
 
 
 # ***** which nodes routines take *****
@@ -154,7 +162,7 @@ def _sums_of(node: Node) -> DType | None:
     """
     if node.prim.name == "conv_windows" and takes_epilogue(node):
         return node.outputs[0].dtype.wide
-    if node.prim.name != "dot":
+    if node.prim.name not in ("dot", "window_dot"):
         return None
     dtype = node.outputs[0].dtype
     if dtype.kind in "iu" and dtype.itemsize < 4:
