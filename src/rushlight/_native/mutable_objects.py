@@ -26,7 +26,7 @@ else:
 
 __all__ = [
     "BOUND_PLACES", "CELL_CONTENTS", "CLASS_ORDER", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
-    "DICTS_HAVE_VERSIONS", "VALUES_IN_OBJECTS", "dict_place", "member_offset", "supported", "word_at",
+    "DICTS_HAVE_VERSIONS", "VALUES_IN_OBJECTS", "dict_place", "member_offset", "own_attributes", "supported", "word_at",
 ]  # fmt: skip
 
 TRIED = ((3, 11), (3, 12), (3, 13), (3, 14))
@@ -52,6 +52,10 @@ BOUND_PLACES: dict[type, dict[str, int]] = {
 }  # fmt: skip
 """What bound methods hold as long as they live."""
 _MANAGED_DICT, _MANAGED_PLACE, _TYPE_DICT = 1 << 4, -24, 264
+_VALUES_PLACE = (
+    -32
+)  # the values of attributes while there is no dict; the second byte before them tells how many were set
+_VALUES_BEHIND = sys.version_info < (3, 12)
 _OBJECT_MEMBERS = (6, 16)  # T_OBJECT, T_OBJECT_EX
 
 
@@ -77,6 +81,19 @@ def dict_place(value: Any) -> int | None:
     if kind.__flags__ & _MANAGED_DICT:
         return _MANAGED_PLACE
     return kind.__dictoffset__ if kind.__dictoffset__ > 0 else None
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """The dict of an object, not to be changed.  One without attributes gets none: looks at its attributes take longer
+    where it has one.
+    """
+    if _VALUES_BEHIND and type(value).__flags__ & _MANAGED_DICT and supported():
+        values = word_at(id(value) + _VALUES_PLACE)
+        none_set = not values or not word_at(values - 8) >> 48 & 0xFF
+        if none_set and not word_at(id(value) + _MANAGED_PLACE):
+            return {}
+    found: dict[str, Any] = value.__dict__
+    return found
 
 
 def member_offset(kind: type, raw: Any) -> int | None:
@@ -185,6 +202,20 @@ def _instances_lie() -> bool:
     )
 
 
+def _values_lie() -> bool:
+    class Plain:
+        pass
+
+    one, other, third = Plain(), Plain(), Plain()
+    other.first = third.first = 1  # type: ignore[attr-defined]
+    del third.first  # type: ignore[attr-defined]
+
+    def counted(value: Any) -> int:
+        return word_at(word_at(id(value) + _VALUES_PLACE) - 8) >> 48 & 0xFF
+
+    return not _VALUES_BEHIND or (counted(one), counted(other)) == (0, 1) and counted(third) in (0, 1)
+
+
 def _functions_lie() -> bool:
     kept = object()
 
@@ -230,6 +261,7 @@ _LOOKS = (
     _versions_lie,
     _orders_lie,
     _instances_lie,
+    _values_lie,
     _functions_lie,
     _methods_lie,
     _orders_of_classes_lie,

@@ -40,6 +40,7 @@ from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
 from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
+from rushlight._native.mutable_objects import own_attributes
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import (
     BFLOAT16,
@@ -359,8 +360,9 @@ class Recording:
         made = make(storage, alike, address)
         if type(x) is not Tensor:
             made.__class__ = type(x)
-        if x.__dict__:
-            made.__dict__.update(x.__dict__)
+        held = own_attributes(x)
+        if held:
+            made.__dict__.update(held)
         self._measure(address, layout)
         self.inputs.append(x)
         self.specs.append(layout)

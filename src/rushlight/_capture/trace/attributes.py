@@ -18,6 +18,7 @@ from rushlight._capture.trace.package_code import PACKAGE, is_leaf, is_module_ge
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
+from rushlight._native.mutable_objects import own_attributes
 from rushlight._types.device import Device
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def tensor_attribute(tracer: Tracer, obj: Tensor, name: str) -> Any:
     known = tracer.outside.tensors.get(id(obj))
     if known is not None:
         real, source = known
-        held = getattr(real, "__dict__", {})
+        held = own_attributes(real) if hasattr(type(real), "__dict__") else {}
         if name in held and obj.__dict__.get(name, held[name]) is held[name]:
             return tracer.outside.wrap(held[name], tracer.reads.source(f"{{}}.__dict__[{name!r}]", source))
         if name == "grad":

@@ -23,6 +23,7 @@ from rushlight._capture.trace.segments.generated import functions
 from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.kinds.kinds import Kind
+from rushlight._native.mutable_objects import own_attributes
 from rushlight._types.shape_env import LEAST, ConstraintViolationError
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import SpecializationError
@@ -134,12 +135,12 @@ class Marked:
 
     def add(self, number: int, x: Tensor, place: str, d: int) -> None:
         """Note a dim of a tensor, if it is marked."""
-        if d not in x.__dict__.get("_dynamo_dynamic_indices", ()):
+        if d not in own_attributes(x).get("_dynamo_dynamic_indices", ()):
             return
         self._places.setdefault(number, (place, d))
         self._sizes.env.settled = self._note
         size = x._spec.shape[d]
-        for each in x.__dict__.get("_dynamo_dynamic_range", ()):
+        for each in own_attributes(x).get("_dynamo_dynamic_range", ()):
             if each.dim != d or each.min is None and each.max is None:
                 continue
             least, most = each.min or 0, MOST if each.max is None else each.max
@@ -267,7 +268,7 @@ class Tracing:
     def varies(self, x: Tensor, place: str, d: int) -> bool:
         """Whether a dim of a tensor is a symbol."""
         varying = self.varying
-        held = x.__dict__ if varying.marks else {}
+        held = own_attributes(x) if varying.marks else {}
         if (place, d) in varying.static or d in held.get("_dynamo_static_indices", ()):
             return False
         if (place, d) in varying.dims:
