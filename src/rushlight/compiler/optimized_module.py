@@ -6,7 +6,7 @@ from collections.abc import Callable, Sized
 from types import FunctionType
 from typing import Any
 
-from rushlight._interface.base import warn_user
+from rushlight._interface.base import shorten, warn_user
 from rushlight.nn.modules.hooks import (
     global_backward_hooks,
     global_backward_pre_hooks,
@@ -18,36 +18,52 @@ from rushlight.nn.modules.module import Module
 __all__ = ["OptimizedModule"]
 
 
-def _entry(module: Module, context: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """A compiled call of a module: of its `forward` alone while it has no hooks, of the whole call else."""
-    own_forward = getattr(type(module), "forward", None)
-    if type(module).__call__ is not Module.__call__ or not isinstance(own_forward, FunctionType):
-        return context(_whole(module))
-    users = type(module).__module__.partition(".")[0] != "rushlight"
-    kind, state, plain = (
-        type(module),
-        module.__dict__,
-        context(module.forward, {} if users else _names_in_call(own_forward)),
-    )
-    hooked: list[Callable[..., Any]] = []
+class _Entry:
+    """A compiled call of a module: of its `forward` alone while it has no hooks (`plain`), of the whole call else."""
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        if (
+    def __init__(self, module: Module, context: Callable[..., Callable[..., Any]], own_forward: FunctionType) -> None:
+        self.module, self.kind, self.state, self.own_forward = module, type(module), module.__dict__, own_forward
+        self._context, self._users = context, type(module).__module__.partition(".")[0] != "rushlight"
+        self.plain = context(module.forward, {} if self._users else _names_in_call(own_forward))
+        self._hooked: list[Callable[..., Any]] = []
+
+    def is_plain(self) -> bool:
+        """Whether a call of the module is one of its `forward` alone."""
+        state = self.state
+        return not (
             state["_forward_hooks"]
             or state["_forward_pre_hooks"]
             or state["_backward_hooks"]
             or state["_backward_pre_hooks"]
             or "forward" in state
             or "_compiled_call_impl" in state
-            or kind.forward is not own_forward
-        ):
-            if not hooked:
-                hooked.append(context(_whole(module), _names_in_forward(own_forward) if users else {}))
-            return hooked[0](*args, **kwargs)
-        return plain(*args, **kwargs)
+            or self.kind.forward is not self.own_forward
+        )
 
-    forward._compiled_parts = lambda: [plain, *hooked]  # type: ignore[attr-defined]
-    return forward
+    def hooked(self) -> Callable[..., Any]:
+        """The whole call, compiled."""
+        if not self._hooked:
+            names = _names_in_forward(self.own_forward) if self._users else {}
+            self._hooked.append(self._context(_whole(self.module), names))
+        return self._hooked[0]
+
+    def parts(self) -> list[Callable[..., Any]]:
+        """The compiled functions that there are."""
+        return [self.plain, *self._hooked]
+
+
+def _entry(module: Module, context: Callable[..., Callable[..., Any]]) -> tuple[Callable[..., Any], _Entry | None]:
+    """A compiled call of a module, and what it consists of where that may be its `forward` alone."""
+    own_forward = getattr(type(module), "forward", None)
+    if type(module).__call__ is not Module.__call__ or not isinstance(own_forward, FunctionType):
+        return context(_whole(module)), None
+    entry = _Entry(module, context, own_forward)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return (entry.plain if entry.is_plain() else entry.hooked())(*args, **kwargs)
+
+    forward._compiled_parts = entry.parts  # type: ignore[attr-defined]
+    return forward, entry
 
 
 def _whole(module: Module) -> Callable[..., Any]:
@@ -108,7 +124,9 @@ class OptimizedModule(Module):
         self._torchdynamo_wrapper_id = id(self)
 
     def _initialize(self) -> None:
-        self.forward = _entry(self._orig_mod, self.dynamo_ctx)
+        self.forward, entry = _entry(self._orig_mod, self.dynamo_ctx)
+        # What a call looks at: the entry, and the `forward` that stands for it.
+        self.__dict__["_direct"] = None if entry is None else (self.forward, entry.plain, entry.state, entry)
         if hasattr(self._orig_mod, "_initialize_hook"):
             self._forward = self.forward
             self.forward = self._call_lazy_check
@@ -120,6 +138,39 @@ class OptimizedModule(Module):
         return self._forward(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # The looks of `Module.__call__` and `_Entry.is_plain` at once: each call by itself costs as much as they do.
+        state = self.__dict__
+        direct = state["_direct"]
+        if direct is not None:
+            forward, plain, inner, entry = direct
+            if not (
+                global_forward_hooks
+                or global_forward_pre_hooks
+                or global_backward_hooks
+                or global_backward_pre_hooks
+                or state["_forward_hooks"]
+                or state["_forward_pre_hooks"]
+                or state["_backward_hooks"]
+                or state["_backward_pre_hooks"]
+                or inner["_forward_hooks"]
+                or inner["_forward_pre_hooks"]
+                or inner["_backward_hooks"]
+                or inner["_backward_pre_hooks"]
+                or "_compiled_call_impl" in state
+                or "forward" in inner
+                or "_compiled_call_impl" in inner
+                or state["forward"] is not forward
+                or entry.kind.forward is not entry.own_forward
+            ):
+                try:
+                    return plain(*args, **kwargs)
+                except BaseException as error:
+                    shorten(error)
+                    raise
+        return self._called(*args, **kwargs)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        """A call with hooks around it."""
         if global_forward_hooks or global_forward_pre_hooks or global_backward_hooks or global_backward_pre_hooks:
             warn_user(
                 "Using `torch.compile(module)` when there are global hooks on modules (e.g., from `register_module_forward_hook`); "
@@ -144,6 +195,7 @@ class OptimizedModule(Module):
         state = dict(self.__dict__)
         state.pop("forward", None)
         state.pop("_forward", None)
+        state.pop("_direct", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
