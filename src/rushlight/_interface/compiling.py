@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from rushlight._base.log import LOG
 from rushlight._capture.autograd import Walks
-from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
+from rushlight._capture.trace import (
+    COUNTERS,
+    EVENTS,
+    HOOKS,
+    CompileSettings,
+    compile_function,
+    look_again,
+    reset,
+    show_segments,
+)
 from rushlight._capture.trace.document import CallRecord, placeholder_name
 from rushlight._capture.trace.reports.reasons import readable
 from rushlight._engine.dispatch.explain import explain as explain_operators
@@ -18,6 +27,7 @@ __all__ = [
     "LOG",  # the knob of `RUSHLIGHT_LOG`
     "CompileSettings",  # what is asked of a compiled function
     "compile_function",  # a function that is traced when it is called
+    "look_again",  # let compiled functions that run as they are ask their conditions
     "reset",  # forget what was traced
     "show_segments",  # let compiled functions run what was traced, or as they are
     "HOOKS",  # what the tracer is told of functions

@@ -10,7 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import import_whole, tree_flatten, tree_map
-from rushlight._interface.compiling import HOOKS
+from rushlight._interface.compiling import HOOKS, look_again
 from rushlight.compiler import backends
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
 from rushlight.compiler.settings import settings
@@ -118,6 +118,11 @@ def _allowed(compiled: Any, again: bool, why: str) -> bool:
     return False
 
 
+def _settled() -> bool:
+    """Whether neither the stance nor the settings ask to be told of calls that no program fits."""
+    return current_stance().stance == "default" and not settings("torch._dynamo.config").get("error_on_recompile")
+
+
 def _settings_text() -> str:
     """The settings that have another value than PyTorch gives them."""
     pages = [settings(name) for name in ("torch._dynamo.config", "torch._inductor.config")]
@@ -145,7 +150,8 @@ def register(*compiling: Callable[[], bool]) -> None:
     """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
     HOOKS.document = _document
     HOOKS.opaque, HOOKS.fake, HOOKS.sized_by_elements = _opaque, _fake, _sized_by_elements
-    HOOKS.allowed = _allowed
+    HOOKS.allowed, HOOKS.settled = _allowed, _settled
+    settings("torch._dynamo.config").told["error_on_recompile"] = lambda value: look_again()
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic
     HOOKS.settings_text = _settings_text

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from rushlight._interface.compiling import reset, show_segments
+from rushlight._interface.compiling import look_again, reset, show_segments
 
 __all__ = ["Stance", "current_stance", "set_stance"]
 
@@ -38,6 +38,7 @@ _current = [Stance()]
 def _set(stance: Stance) -> None:
     """Change the stance; where everything runs eagerly, compiled functions do not find their programs."""
     before, _current[0] = _current[0], stance
+    look_again()
     if before.backend is not stance.backend:
         reset()
     if (before.stance == "force_eager") != (stance.stance == "force_eager"):

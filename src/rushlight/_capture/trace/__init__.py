@@ -15,13 +15,14 @@ __all__ = [
     "CompileSettings",
     "CompiledFunction",
     "compile_function",
+    "look_again",
     "reset",
     "show_segments",
 ]
 
 _PLACES = {
     "COUNTERS": "reports.events", "EVENTS": "reports.events", "HOOKS": "settings", "CompileSettings": "settings", "CompiledFunction": "segments.compiled",
-    "compile_function": "segments.compiled", "reset": "segments.compiled", "show_segments": "segments.compiled",
+    "compile_function": "segments.compiled", "look_again": "segments.fronts", "reset": "segments.compiled", "show_segments": "segments.compiled",
 }  # fmt: skip
 
 

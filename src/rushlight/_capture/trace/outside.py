@@ -441,6 +441,10 @@ class Outside:
     def _guard_function(self, value: types.FunctionType, source: Source) -> None:
         """A function is what its code is; its closure and its defaults are read when it is called."""
         constants = self.reads.constants
+        held = value.__dict__
+        if held.get("_torchdynamo_wrapper_id") == id(value) and "_torchdynamo_disable" not in held:
+            self.reads.check(source, f"{{}} is {constants.name(value)}")  # the code of compiled functions is not theirs
+            return
         self.reads.check(source, "type({}) is " + constants.name(types.FunctionType))
         self.reads.check(source, f"{{}}.__code__ is {constants.name(value.__code__)}")
         self.reads.check(source, f"{{}}.__globals__ is {constants.name(value.__globals__)}")

@@ -25,6 +25,7 @@ __all__ = [
     "inherit",
     "NOTING_PLANS",
     "OBSERVED",
+    "PLAN_LISTENERS",
     "RECORDING",
     "SAVED_HOOKS",
     "STATE",
@@ -199,6 +200,8 @@ class PlanTable(dict[Any, Any]):
 def count_plan() -> None:
     """Note that a plan is kept; where there are too many, tables are thinned out first."""
     global _made
+    for told in PLAN_LISTENERS[:]:
+        told()
     if _made >= MAX_PLANS:
         for table in list(_TABLES.values()):
             table.thin()
@@ -209,6 +212,8 @@ def count_plan() -> None:
     _made += 1
 
 
+# Who is told when there is work of a kind that was not there before.
+PLAN_LISTENERS: list[Callable[[], None]] = []
 # Plans made since the tables were last thinned out, and those left then; those that went away with their table are
 # counted too, so this errs on the safe side.
 _made = 0

@@ -22,7 +22,6 @@ from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.versions import COMPILED
 from rushlight._capture.trace.calls import note_closure
-from rushlight._capture.trace.guards.guards import native_find
 from rushlight._capture.trace.guards.varying import SizesNow, Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
@@ -31,7 +30,7 @@ from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable,
 from rushlight._capture.trace.reports.failures import TracerError, reproduction
 from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.reports.reducing import alike
-from rushlight._capture.trace.segments.generated import functions
+from rushlight._capture.trace.segments.fronts import Front
 from rushlight._capture.trace.segments.kept_segments import Shelf
 from rushlight._capture.trace.segments.rebuild import PLAIN
 from rushlight._capture.trace.segments.segment import (
@@ -244,12 +243,14 @@ class CompiledFunction:
         self.known: set[tuple[Any, int]] = set()  # code and instruction of those that have segments
         self.last_reason = ""
         self._told: set[str] = set()
-        self.caller = _caller(self)
+        self._front = Front(self)
+        self.caller = self._front.caller
         functools.update_wrapper(self, function, updated=())
         _ALL.add(self)
 
     def forget(self) -> None:
         """Drop all segments."""
+        self._front.search()
         self.entry.clear()
         self.positions, self.shelf = {}, None
         self.known.clear()
@@ -314,7 +315,7 @@ class CompiledFunction:
                 return None
             position.add(made)
             if position is self.entry:
-                self._found_natively()
+                self._front.search()
         found = self._shown(made)(state) if given is None else self._made_runs(made, state, given)
         if found is MISS:
             position.remove(made)
@@ -326,16 +327,6 @@ class CompiledFunction:
                 assert self.shelf is not None
                 self.shelf.put(made)
         return (found,)
-
-    def _found_natively(self) -> None:
-        """Let the caller search for segments in native code."""
-        caller = self.caller
-        if not isinstance(caller, types.FunctionType):
-            return
-        space = caller.__globals__
-        (name,) = (n for n in caller.__code__.co_names if n.startswith(_FIND))
-        if isinstance(space[name], types.FunctionType):
-            space[name] = native_find(space["runs"], space["MISS"], space["missed"])
 
     def _slowly(self, position: Position, state: Sequence[Any], asked: Asked) -> Any:
         """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
@@ -401,7 +392,7 @@ class CompiledFunction:
             if found is not MISS:
                 self.shelf.take(made)
                 self.entry.add(made)
-                self._found_natively()
+                self._front.search()
                 tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
                 return found
         return MISS
@@ -760,69 +751,6 @@ def _calling(function: Callable[..., Any]) -> types.FunctionType:
 # Bits of the dispatch state under which nothing is compiled.
 _ELSEWHERE = FUNCTION_MODE | VMAP | RECORDING | OBSERVED | ANOMALY | SAVED_HOOKS
 
-# `find` becomes native code with the first segment (see `_found_natively`).
-_CALLER = """def {find}(s):
-    for run in runs:
-        found = run(s)
-        if found is not MISS: return found
-    return missed(s)
-def caller({parameters}):
-    return {find}(({state}))"""
-_FIND = "find"
-
-
-def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
-    """A function with the signature of the one that is compiled, which looks for a segment."""
-    function, first = compiled.target, compiled.first
-    code = function.__code__
-    space: dict[str, Any] = {"runs": compiled.entry.runs, "missed": compiled.missed, "MISS": MISS}
-    space |= {f"_first{i}": x for i, x in enumerate(first)}
-    names = [f"p_{name}" for name in code.co_varnames]
-    count = code.co_argcount
-    defaults = function.__defaults__ or ()
-    parameters: list[str] = []
-    for i in range(len(first), count):
-        at = i - (count - len(defaults))
-        if at >= 0:
-            space[f"d{at}"] = defaults[at]
-        # Keywords have the names of the parameters, so these cannot be changed.
-        parameters.append(code.co_varnames[i] + (f"=d{at}" if at >= 0 else ""))
-        if i + 1 == code.co_posonlyargcount:
-            parameters.append("/")
-    state = [f"_first{i}" for i in range(min(len(first), count))] + list(code.co_varnames[len(first) : count])
-    more = [f"_first{i}" for i in range(count, len(first))]  # of a method that takes its object among `*args`
-    named = code.co_varnames[count : count + code.co_kwonlyargcount]
-    rest = list(code.co_varnames[count + code.co_kwonlyargcount :])
-    state += named
-    gathered = rest[0] if code.co_flags & 0x04 else ""
-    if gathered:
-        parameters.append(f"*{gathered}")
-        state.append(rest.pop(0))
-    elif more:
-        return functools.partial(function, *first)  # which says how many it takes
-    elif named:
-        parameters.append("*")
-    for name in named:
-        held = function.__kwdefaults__ or {}
-        if name in held:
-            space[f"k_{name}"] = held[name]
-        parameters.append(f"{name}=k_{name}" if name in held else name)
-    if code.co_flags & 0x08:
-        parameters.append(f"**{rest[0]}")
-        state.append(rest[0])
-    if not all(name.isidentifier() for name in state):  # a comprehension's `.0`
-        raise TypeError("a comprehension cannot be compiled by itself")
-    del names
-    values = [f"({', '.join(more)}, *{gathered})" if more and n == gathered else n for n in state]
-    find = next(name for name in (_FIND, *(f"{_FIND}_{i}" for i in range(1000))) if name not in (*state, *rest))
-    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in values), find=find)
-    functions(text, space, "caller of a compiled function")
-    caller: Any = space["caller"]
-    functools.update_wrapper(caller, function, updated=())
-    del caller.__wrapped__
-    caller._torchdynamo_orig_callable, caller._torchdynamo_wrapper_id = compiled.function, id(caller)
-    return caller
-
 
 def _plain_call(function: types.FunctionType, state: Sequence[Any]) -> Any:
     """Call a function with the values of its parameters."""
@@ -848,7 +776,9 @@ def _enter(function: types.FunctionType, interpreter: Interpreter, values: list[
     if function.__code__.co_flags & 0x0C:
         values = [tracer.real(x) for x in values]
     args, kwargs = _arguments(function.__code__, values)
-    tracer.outside.adopt(function, tracer.reads.constant(function))
+    source = tracer.reads.constant(function)
+    tracer.outside.adopt(function, source)
+    tracer.reads.check(source, f"{{}}.__code__ is {tracer.constants.name(function.__code__)}")
     note_closure(tracer, function)
     interpreter.push_call(function, tuple(args), kwargs)
 

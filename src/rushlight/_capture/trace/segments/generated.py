@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-__all__ = ["compiled_text", "defined", "functions"]
+__all__ = ["MISS", "compiled_text", "defined", "functions"]
+
+
+class _Miss:
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+"""What a segment gives whose conditions do not hold."""
 
 
 def functions(text: str, space: dict[str, Any], name: str) -> dict[str, Any]:

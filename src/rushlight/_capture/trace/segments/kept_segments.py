@@ -303,6 +303,7 @@ def _packed(segment: Segment, target: types.FunctionType) -> bytes:
         "entries": entries, "wanted": segment.guard.wanted, "inputs": segment.inputs, "reason": segment.reason,
         "numbers": [[place, type(value).__name__, repr(value)] for place, value in segment.numbers.items()],
         "program": None if program is None else packed_compiled(program), "calls": None, "plain": segment.plain,
+        "most_bytes": segment.most_bytes,
     }  # fmt: skip
     _checked(segment.body, {name: space[name] for name in used}, head["entries"], list(segment.numbers))
     if segment.only_calls is not None:
@@ -450,7 +451,7 @@ def _segment(
         raise RecordError("no number of inputs, or no reason")
     if head["calls"] is not None and type(head["calls"]) is not str:
         raise RecordError("a result without an expression")
-    if type(head["plain"]) is not bool:
+    if type(head["plain"]) is not bool or type(head["most_bytes"]) is not int:
         raise RecordError("no word of whether the function runs as it is")
     bare = {**space, "__builtins__": dict(_BUILTINS)}
     written = Written(text, reads, wanted, head["inputs"])
@@ -461,6 +462,8 @@ def _segment(
         written.only_calls = Ending(head["calls"], None, again)
     if head["plain"]:
         written.plain = called_with_state(target)
+    if program is not None and called_with_state(target) is not None:
+        written.most_bytes = head["most_bytes"]
     if program is not None and not _fits(program.specs, wanted, reads, space):
         raise RecordError("a program of inputs that no condition tells of")
     made = written.segment(bare, program)

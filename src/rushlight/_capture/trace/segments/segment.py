@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import traceback
 import types
 from collections import OrderedDict
@@ -32,7 +33,8 @@ from rushlight._capture.trace.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.reports.failures import TracerError
-from rushlight._capture.trace.segments.generated import compiled_text, defined
+from rushlight._capture.trace.segments.fronts import calls_methods_alone
+from rushlight._capture.trace.segments.generated import MISS, compiled_text, defined
 from rushlight._capture.trace.segments.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.tracer import Tracer
@@ -60,12 +62,6 @@ __all__ = [
 ]
 
 
-class _Miss:
-    def __repr__(self) -> str:
-        return "MISS"
-
-
-MISS = _Miss()
 _MAX_FRAMES = 900
 
 
@@ -123,6 +119,8 @@ class Segment:
         self.unkept = ""  # why it cannot be kept for other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
         self.plain = False  # whether native code calls the function as it is
+        self.alone = False  # whether the function may take its place, conditions and all
+        self.most_bytes = -1
 
     @property
     def text(self) -> str:
@@ -171,7 +169,7 @@ def trace(
     resume: Callable[[Stopped], Any] | None,
     again: Callable[[Any], Any],
     varying: Varying = NOTHING_VARIES,
-    plain: Callable[..., Any] | None = None,
+    plain: types.FunctionType | None = None,
 ) -> Segment | SizedSegment:
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
@@ -209,8 +207,8 @@ def trace(
                         reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
                     raise Retry(found[0], reason, "break", found[1], None) from None
                 sizes = tracer.outside.varying.read(tracer.reads, tracer.constants.space)
-                if sizes is None and steps <= _FEW_STEPS and _is_small(tracer, program):
-                    written.plain = plain
+                if plain is not None and steps <= _FEW_STEPS and _only_calls(tracer, program):
+                    _note_plain(tracer, written, plain, sizes is not None)
                 if sizes is not None:
                     return SizedSegment(written, tracer.constants.space, program, sizes)
         finally:
@@ -290,15 +288,35 @@ def called_with_state(function: types.FunctionType) -> types.FunctionType | None
     return None if code.co_flags & _MANY or code.co_kwonlyargcount else function
 
 
-def _is_small(tracer: Tracer, program: Any) -> bool:
-    """Whether a call costs less as it is than as a program, which fuses nothing: one operator that leaves a history or
-    changes its input, or views alone.
+def _only_calls(tracer: Tracer, program: Any) -> bool:
+    """Whether the function, as it is, does no more than to call what was recorded."""
+    if not isinstance(program, CompiledProgram) or program.checks:
+        return False
+    return not (tracer.differs or tracer.unkept or tracer.settings.options or tracer.last_effects)
+
+
+# On how many bytes one operator works in less time than a guard's is worth a thought, and how many operators that leave
+# a history do so on how many bytes: with a node of a program's, its call takes as long as several of theirs.
+_FEW_BYTES = 1 << 15
+_FEW_NODES, _FEW_BYTES_OF_NODES = 4, 1 << 12
+
+
+def _note_plain(tracer: Tracer, written: Written, plain: types.FunctionType, sized: bool) -> None:
+    """Note whether a call costs less as it is than as a program, which fuses nothing: one operator that leaves a history
+    or changes its input, or views alone.
+
+    Note, too, on how many bytes the function may work as it is with its conditions no longer asked.  Whatever it is
+    given, it has to call a few methods and no more, so that programs could do no better.
     """
-    if not isinstance(program, CompiledProgram) or program.checks or not (tracer.only_reads or tracer.recorded == 1):
-        return False
-    if tracer.differs or tracer.unkept or tracer.settings.options or tracer.last_effects:
-        return False
-    return tracer.only_reads or tracer.leaves_traces
+    fuses_nothing = tracer.only_reads or tracer.recorded == 1
+    if fuses_nothing and not sized and (tracer.only_reads or tracer.leaves_traces):
+        written.plain = plain
+    if tracer.settings.fullgraph or HOOKS.strict() or not calls_methods_alone(plain.__code__):
+        return
+    if fuses_nothing:
+        written.most_bytes = sys.maxsize if tracer.only_reads else _FEW_BYTES
+    elif tracer.wants_history and tracer.recorded <= _FEW_NODES:
+        written.most_bytes = _FEW_BYTES_OF_NODES
 
 
 def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> int:
@@ -438,8 +456,8 @@ def _note_size(tracer: Tracer, rec: Recording, left: Sequence[Any]) -> None:
     """Note what a trace wrote down and leaves behind."""
     tracer.recorded, tracer.only_reads = len(rec.log), all(type(entry) is Read for entry in rec.log)
     in_place = any(type(entry) is Call and not entry.fresh for entry in rec.log)
-    wants = any(isinstance(x, Tensor) and x._rg for x in left)
-    tracer.leaves_traces = in_place or bool(rec.changed()) or wants
+    tracer.wants_history = any(isinstance(x, Tensor) and x._rg for x in left)
+    tracer.leaves_traces = in_place or bool(rec.changed()) or tracer.wants_history
 
 
 def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source], program: Any) -> None:
@@ -681,6 +699,7 @@ class Written:
         self.unkept = ""  # why it is of no use to other processes
         self.only_calls: Ending | None = None  # set where it does nothing but to call its program
         self.plain: Callable[..., Any] | None = None  # the function itself, where it costs less than the program
+        self.most_bytes = -1  # on how many bytes that holds whatever the function is called with; -1: on none
         self._code = compiled_text(body, "compiled segment")
         self._known_code: Any = None
 
@@ -718,6 +737,9 @@ class Written:
         segment.finished, segment.graph_module, segment.inputs = self.finished, self.graph_module, self.inputs
         segment.native, segment.unkept, segment.known = native, self.unkept, space.get("known")
         segment.only_calls, segment.plain = self.only_calls, self.plain is not None and like is None
+        segment.most_bytes = self.most_bytes
+        if self.most_bytes >= 0:
+            segment.alone = sum([spec.nbytes for spec in program.specs]) <= self.most_bytes
         return segment
 
 
