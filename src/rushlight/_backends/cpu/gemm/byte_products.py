@@ -32,13 +32,14 @@ FEW = 32  # rows from which on weights are looked at
 ROOM = 16  # words of a panel for each that may be set apart
 _PANELS = Panels(4, 1, 8)
 _KERNEL: list[Callable[..., Any]] = []
+_KEPT: list[Any] = []  # loaded code that the kernel calls
 
 
 def _kernel() -> Callable[..., Any]:
     if not _KERNEL:
         imports = dict(_runtime.runtime().symbols)
-        for part, symbols in ((_PANELS, _PANELS.symbols), *((tile, tile.symbols) for tile in TILES)):
-            loaded = jit.load(compile_text(part.text), symbols)
+        for text, symbols in ((_PANELS.text, _PANELS.symbols), *((tile.text, tile.symbols) for tile in TILES)):
+            loaded = jit.load(compile_text(text), symbols)
             imports |= {name: loaded[name] for name in symbols}
             _KEPT.append(loaded)
         name = f"byte product {' '.join(tile.symbol for tile in TILES)}"
@@ -46,9 +47,6 @@ def _kernel() -> Callable[..., Any]:
         loaded = jit.load(data, ["rl_byte_product"], imports)
         _KERNEL.append(stubs.make_kernel_callable(loaded["rl_byte_product"], "rl_byte_product", loaded))
     return _KERNEL[0]
-
-
-_KEPT: list[Any] = []
 
 
 def byte_product_ints(
