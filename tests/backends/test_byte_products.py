@@ -10,7 +10,11 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.library import CPU_LIBRARY_AVX2
+from rushlight._backends.null import MACHINES, compile_graph
+from rushlight._graph.core import trace
 from rushlight._interface.operators import function_of
+from rushlight._prims import build, prim
+from rushlight._types.dtype import INT8, INT32, UINT8
 
 conv, linear = function_of("quantized_conv"), function_of("quantized_linear")
 in_place = pytest.mark.skipif(host().library is not CPU_LIBRARY_AVX2, reason="windows are not read in place")
@@ -105,3 +109,16 @@ def test_windows_are_not_written_out() -> None:
     x, w = drawn((1, 16, 12, 12), "low"), weights((32, 16, 3, 3), "normal")
     explained = str(torch.explain(lambda: convolved(x, w, 0, 1, 1, 1))())
     assert "call window_dot" in explained and " window(" not in explained
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_other_machines_multiply_matrices_of_windows(machine: str) -> None:
+    """Windows are read in place where there is AVX2 and no instruction for four products of bytes."""
+
+    def product(x: Any, w: Any) -> Any:
+        rows = prim.window(x, dims=(1, 2), size=(3, 16), stride=(1, 4), dilation=(1, 1))
+        return build.dot(build.reshape(rows, (56, 48)), build.transpose(w, (1, 0)), INT32)
+
+    graph = trace(product, [((1, 10, 40), UINT8), ((16, 48), INT8)])
+    steps = [getattr(step, "name", "kernel") for step in compile_graph(graph, machine=machine).program.steps]
+    assert steps == (["window_dot"] if machine == "x86-64-v3" else ["kernel", "dot"])
