@@ -126,7 +126,9 @@ class OptimizedModule(Module):
     def _initialize(self) -> None:
         self.forward, entry = _entry(self._orig_mod, self.dynamo_ctx)
         # What a call looks at: the entry, and the `forward` that stands for it.
-        self.__dict__["_direct"] = None if entry is None else (self.forward, entry.plain, entry.state, entry)
+        self.__dict__["_direct"] = (
+            None if entry is None else (self.forward, entry.plain, entry.state, entry.kind, entry.own_forward)
+        )
         if hasattr(self._orig_mod, "_initialize_hook"):
             self._forward = self.forward
             self.forward = self._call_lazy_check
@@ -142,7 +144,7 @@ class OptimizedModule(Module):
         state = self.__dict__
         direct = state["_direct"]
         if direct is not None:
-            forward, plain, inner, entry = direct
+            forward, plain, inner, kind, own_forward = direct
             if not (
                 global_forward_hooks
                 or global_forward_pre_hooks
@@ -160,10 +162,10 @@ class OptimizedModule(Module):
                 or "forward" in inner
                 or "_compiled_call_impl" in inner
                 or state["forward"] is not forward
-                or entry.kind.forward is not entry.own_forward
+                or kind.forward is not own_forward
             ):
                 try:
-                    return plain(*args, **kwargs)
+                    return plain(*args, **kwargs) if kwargs else plain(*args)
                 except BaseException as error:
                     shorten(error)
                     raise
