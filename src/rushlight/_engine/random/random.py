@@ -108,8 +108,26 @@ class Generator:
             found = self._kernels[name, kind] = backend_of(self._device).random_kernel(name, kind)
         return found
 
+    def _is_captured(self) -> bool:
+        """Whether work of the generator's device becomes a graph, whose replays go on from the state of that moment."""
+        if not self._counted:
+            return False
+        backend = backend_of(self._device)
+        return bool(backend.is_capturing(backend.current_stream(self._device)))
+
+    def _refuse_in_capture(self, what: str) -> None:
+        if self._is_captured():
+            raise RuntimeError(
+                f"{what}() of a random generator is not allowed while a graph is captured: each replay draws from the state "
+                "that the generator has then; graphsafe_get_state() and graphsafe_set_state() are allowed"
+            )
+
     def manual_seed(self, seed: int) -> Generator:
-        """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator."""
+        """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator.
+
+        RuntimeError while a graph is captured on the generator's device, unless it is the seed that it has: replays go on
+        from where the generator is, and seeding is no part of them.
+        """
         if type(seed) is not int and (isinstance(seed, (bool, float, str)) or not hasattr(seed, "__index__")):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if STATE.word & RECORDING:
@@ -117,24 +135,34 @@ class Generator:
         seed = int(seed)
         if not -(2**63) <= seed < 2**64:
             raise ValueError("Overflow when unpacking long long")
+        if self._is_captured():
+            if seed % 2**64 != self._longs[SEED]:
+                raise RuntimeError(
+                    "manual_seed() was called while a graph is captured, with another seed than the generator has: no replay "
+                    "would seed it"
+                )
+            return self
         with self._lock:
             self._reseed(seed % 2**64)
         return self
 
     def seed(self) -> int:
         """Start again from a seed that the operating system makes up, and return it."""
+        self._refuse_in_capture("seed")
         seed = fresh_seed()
         self.manual_seed(seed)
         return seed
 
     def initial_seed(self) -> int:
         """The seed from which the generator last started."""
+        self._refuse_in_capture("initial_seed")
         return self._longs[SEED]
 
     def get_offset(self) -> int:
         """How many words each subsequence has given; RuntimeError where streams have no offset."""
         if not self._counted:
             raise RuntimeError("CPU Generator does not use offset")
+        self._refuse_in_capture("get_offset")
         return self._longs[OFFSET]
 
     def set_offset(self, offset: int) -> None:
@@ -143,6 +171,7 @@ class Generator:
             raise RuntimeError("CPU Generator does not use offset")
         if offset < 0 or offset % 4:
             raise RuntimeError(f"offset must be a multiple of 4, got {offset}")
+        self._refuse_in_capture("set_offset")
         with self._lock:
             self._longs[OFFSET] = offset
 
@@ -188,6 +217,7 @@ class Generator:
         if STATE.word & RECORDING:
             recorded: Tensor = STATE.recording.stream_state(self)
             return recorded
+        self._refuse_in_capture("get_state")
         if self._counted:
             made = empty_spec(Spec.of(UINT8, CPU, (_COUNTED_SIZE,)))
             with self._lock:
@@ -208,6 +238,7 @@ class Generator:
         if STATE.word & RECORDING:
             STATE.recording.set_stream_state(self, new_state)
             return self
+        self._refuse_in_capture("set_state")
         spec = new_state._spec
         if spec.dtype is not UINT8 or not is_host_memory(spec):
             raise TypeError("RNG state must be a torch.ByteTensor")
