@@ -479,7 +479,7 @@ class Recording:
         """A tensor that stands for the gradient of an output."""
         size = hint(spec.nbytes)
         address = ADDRESSES.take(size)
-        memory = self._add(Memory(address, spec.nbytes, spec.device))
+        memory = self._add(Memory(address, spec.nbytes, recorded(spec.device)))
         storage = from_owner(address, size, Block(address, size, spec.device))
         return make(storage, spec, memory.address)
 
