@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,14 @@ from tests.cuda.emulated import outcomes_of
 
 import rushlight as torch
 from rushlight._backends.cuda.native.words_native import AT
+from rushlight._backends.cuda.program.assemble import compile_graph
+from rushlight._backends.cuda.program.executable import CudaExecutable
+from rushlight._backends.cuda.program.steps import Call, Launch, LibraryFunction, Memory
 from rushlight._backends.registry import backend_of
+from rushlight._graph.core import trace
+from rushlight._native import atomic_load, atomic_store, i64, jit, native, pause, static
+from rushlight._native.compiled import compile_native
+from rushlight._types.dtype import FLOAT32
 
 pytestmark = pytest.mark.cuda
 
@@ -331,14 +339,132 @@ MAPS = {
     "a product": """
 x, y = (torch.randint(-3, 4, (256, 128), device="cuda").bfloat16() for _ in range(2))
 expected = (x.cpu().float() @ y.cpu().float().t()).bfloat16()
+from rushlight._backends.cuda.tile_maps import TileMaps
+TileMaps.appended = None  # what Python would ask for
+kept = []
 for _ in range(3):
-    assert (x @ y.t()).cpu().equal(expected)
+    kept.append((x.clone(), x.clone() @ y.t()))
+    assert kept[-1][1].cpu().equal(expected)
 from rushlight.cuda.access import gpus
 assert any(k.maps for k in gpus().kernels(x.device).known.values()), "no kernel takes a tensor map"
-"""
+""",
+    "a graph": """
+from rushlight._backends.cuda.tile_maps import TileMaps
+TileMaps.appended = None
+y = torch.randint(-3, 4, (256, 128), device="cuda").bfloat16()
+function = lambda x: (x @ y.t()).float().cumsum(0)
+compiled, kept = torch.compile(function, mode="reduce-overhead"), []
+for _ in range(3):
+    x = torch.randint(-3, 4, (256, 128), device="cuda").bfloat16()
+    kept.append((compiled(x), function(x)))
+for found, expected in kept:
+    assert found.cpu().equal(expected.cpu())
+from rushlight.cuda.access import gpus
+assert any(k.maps for k in gpus().kernels(x.device).known.values()), "no kernel takes a tensor map"
+""",
 }
 
 
-def test_kernels_that_take_tensor_maps_are_launched_by_python() -> None:
+def test_kernels_that_take_tensor_maps_are_launched_without_python() -> None:
     found = outcomes_of("import rushlight as torch", MAPS, RUSHLIGHT_CUDA_PRODUCTS="wgmma")
     assert found == dict.fromkeys(MAPS, "")
+
+
+FLAGS = static("rl_test_launch_flags", 16)
+
+
+@native("ptr()")
+def launch_flags():
+    """Two words: whether a launch waits, and whether it may go on."""
+    return FLAGS
+
+
+@native("i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)")
+def waiting_launch(function, x, y, z, threads, rows, layers, shared, stream, parameters, extra):
+    """A `cuLaunchKernel` that finds its queue full, as C code finds it: whether the GIL is held is not its business."""
+    atomic_store(i64, FLAGS, 0, i64(1))
+    for _k in range(i64(1) << 28):
+        if atomic_load(i64, FLAGS, 1) != 0:
+            return 0
+        pause()
+    return 1
+
+
+def test_other_threads_run_while_a_launch_waits_for_room() -> None:
+    """With many launches behind it, the driver may wait until one of them ends."""
+    loaded = jit.load(compile_native((launch_flags, waiting_launch)), ["launch_flags", "waiting_launch"])
+    flags = (ctypes.c_int64 * 2).from_address(ctypes.CFUNCTYPE(ctypes.c_uint64)(loaded["launch_flags"])())
+    words, x = unit().words, torch.ones(50, device="cuda")
+    for _ in range(3):
+        made = x * 2
+
+    def elsewhere() -> None:
+        while not flags[0]:
+            time.sleep(0.001)
+        flags[1] = 1
+
+    helper = threading.Thread(target=elsewhere)
+    helper.start()
+    before, words[AT.launch_kernel] = words[AT.launch_kernel], loaded["waiting_launch"]
+    words[AT.waiting] = 1000
+    try:
+        made = x * 2
+    finally:
+        words[AT.launch_kernel] = before
+        torch.cuda.synchronize()
+    helper.join()
+    assert words[AT.waiting] == 0
+    del made
+
+
+def test_calls_of_a_library_are_made_by_native_code() -> None:
+    """Between two kernels, with the addresses of the call and its stream; a status that is not 0 is an error."""
+    given: list[tuple[int, ...]] = []
+    status = [0]
+    signature = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 16)
+
+    @signature
+    def multiply(*arguments: int) -> int:
+        given.append(arguments)
+        return status[0]
+
+    class Product:
+        native = LibraryFunction(
+            "multiply", ctypes.cast(multiply, ctypes.c_void_p).value or 0, list(range(16)), ((5,), (3, 9)), 15
+        )
+
+        def __call__(self, stream: int, a: int, b: int) -> None:
+            raise AssertionError("Python made the call")
+
+    device = torch.device("cuda", 0)
+    backend: Any = backend_of(device)
+    program = compile_graph(trace(lambda x: x * 2.0, [((100,), FLOAT32)]), [(1,)])
+    launches, result, scratch = list(program.steps), program.results[0], Memory(512, "scratch")
+    copied = Launch(
+        launches[0].kernel, launches[0].grid, [scratch if m is result else m for m in launches[0].arguments]
+    )
+    program.steps = [copied, Call("product", Product(), [scratch, program.inputs[0]]), *launches]
+    executable = CudaExecutable(program, backend, device, as_graph=True)
+    assert executable.native is not None and executable.native.graph is None
+    x, stream = torch.arange(100.0, device="cuda"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        made = executable(x.data_ptr())
+    torch.cuda.synchronize()
+    (words,) = given
+    assert words[3] == words[9] == x.data_ptr() and words[15] == stream.cuda_stream and words[5] != x.data_ptr()
+    assert [words[k] for k in range(15) if k not in (3, 5, 9)] == [k for k in range(15) if k not in (3, 5, 9)]
+    shown = torch.empty(100, device="cuda")
+    backend.copy(shown.data_ptr(), made.ptr, 400, device)
+    assert shown.cpu().tolist() == [2.0 * k for k in range(100)]
+    status[0] = 13
+    with pytest.raises(RuntimeError, match="status 13"):
+        executable(x.data_ptr())
+
+
+def test_many_launches_without_a_wait_compute_the_same() -> None:
+    x = torch.arange(10.0, device="cuda")
+    total = torch.zeros(10, device="cuda")
+    for k in range(700):
+        total.add_(x * float(k))
+    assert total.cpu().tolist() == [float(n * sum(range(700))) for n in range(10)]

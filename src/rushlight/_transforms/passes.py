@@ -48,7 +48,7 @@ PASSES = {
         Pass("memory_plan", "What lives between kernels lies in one block, and its memory is used again."),
         Pass("packed_weights", "Parameters that products read stay packed from call to call; memory for a copy of each.", asked=True),
         Pass("autotune", "Pieces of large products are searched for, and the fastest kept on disk.", asked=True),
-        Pass("launch_graph", "On GPUs a call that comes again with equal addresses is replayed as one launch.", asked=True),
+        Pass("launch_graph", "On GPUs the kernels of a program are launched as one CUDA graph, whose nodes follow the call.", asked=True),
         Pass("bucket_collectives", "Small all-reduces of one group become one; among more than two processes sums may change.", False, bucketed, asked=True),
         Pass("attention", "Attention written by hand becomes one routine that never stores the scores.", False, with_attention),
     )

@@ -169,10 +169,8 @@ class CudaBackend(ReferenceBackend):
             return StreamedReference(self, region, graph, in_layouts, out_layouts, device, aliases or {})
         compile_graph = require("rushlight._backends.cuda.program.assemble").compile_graph
         program = compile_graph(graph, in_layouts, out_layouts, aliases=aliases, overlaps=overlaps)
-        made = require("rushlight._backends.cuda.program.executable").CudaExecutable(program, self, device)
-        replayed = require("rushlight._backends.cuda.program.replayed")
-        wanted = (options or {}).get("launch_graph") and replayed.can_be_replayed(made)
-        return replayed.ReplayedExecutable(made) if wanted else made
+        executable = require("rushlight._backends.cuda.program.executable").CudaExecutable
+        return executable(program, self, device, bool((options or {}).get("launch_graph")))
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""
@@ -326,6 +324,7 @@ class CudaBackend(ReferenceBackend):
         """Wait for all work of a device."""
         self.devices.enter(device.index or 0)
         self.driver.cuCtxSynchronize()
+        self.plans[device.index or 0].nothing_waits()
 
     def stream(self, device: Device, priority: int = 0) -> StreamHandle:
         """A stream from the pool."""
@@ -359,8 +358,10 @@ class CudaBackend(ReferenceBackend):
 
     def is_capturing(self, stream: StreamHandle) -> bool:
         """Whether the work of a stream becomes a graph."""
+        if not stream.id:  # nothing makes a context for it
+            return False
         self.devices.enter(stream.device.index or 0)
-        return bool(stream.id) and self.driver.cuStreamGetCaptureInfo(stream.id)[0] != 0
+        return self.driver.cuStreamGetCaptureInfo(stream.id)[0] != 0
 
     def capturing(self, device: Device) -> CapturedGraph | None:
         """The graph that the work of the current stream becomes; RuntimeError where that is one of another library."""

@@ -99,7 +99,7 @@ class CompiledKernel(DeviceKernel):
             driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
         declare = getattr(driver, "declare_parameters", None)  # of the emulated driver, whose modules do not tell
         if declare is not None:
-            declare(self.function, len(kernel.params))
+            declare(self.function, len(kernel.params), len(image.maps))
 
     def launch(self, stream: int, grid: Grid, words: Any) -> None:
         maps = 0

@@ -8,13 +8,18 @@ from typing import Any
 
 from rushlight._codegen.threads.tile_maps import MAP_BYTES, TileMap
 
-__all__ = ["TileMaps"]
+__all__ = ["TileMaps", "kind_of"]
 
 # of the driver's enumerations: the types of elements, no interleaving, the swizzle of 128 bytes, lines of 256 bytes in L2, zeros outside
 KINDS = {"float16": 6, "float32": 7, "bfloat16": 9}
 _BYTES = 0
 _PLAIN, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
 _KEPT = 256
+
+
+def kind_of(tile: TileMap) -> int:
+    """The driver's number for the elements of a map."""
+    return KINDS.get(tile.dtype, _BYTES)
 
 
 class TileMaps:
@@ -40,7 +45,7 @@ class TileMaps:
         return (ctypes.c_int64 * count).from_buffer_copy(bytes(words) + made)
 
     def _encoded(self, tile: TileMap, address: int, sizes: list[int], strides: list[int]) -> bytes:
-        kind = KINDS.get(tile.dtype, _BYTES)
+        kind = kind_of(tile)
         ones = (1,) * len(sizes)
         raw: bytes = self.driver.cuTensorMapEncodeTiled(
             kind, address, sizes, strides, tile.box, ones, _PLAIN, _SWIZZLE_128, _L2_256, _ZEROS

@@ -351,6 +351,17 @@ class Driver:
         """Set what this thread may do while captures go on; returns the mode before."""
         self._lacks("cuThreadExchangeStreamCaptureMode")
 
+    def cuGraphCreate(self, flags: int = 0) -> int:
+        """A graph without nodes."""
+        self._lacks("cuGraphCreate")
+
+    def cuGraphAddKernelNode(
+        self, graph: int, after: Sequence[int], function: int, grid: Extent, block: Extent, shared_bytes: int, parameters: Any,
+        maps: int = 0,
+    ) -> int:  # fmt: skip
+        """A launch as a node of a graph, behind other nodes; `parameters` and `maps` as of `cuLaunchKernel`."""
+        self._lacks("cuGraphAddKernelNode")
+
     def cuGraphInstantiate(self, graph: int, flags: int = 0) -> int:
         """A graph that can be launched."""
         self._lacks("cuGraphInstantiate")

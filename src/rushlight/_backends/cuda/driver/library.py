@@ -52,7 +52,8 @@ _FUNCTIONS = {
     "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piuqppppiiii"), "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", "pi"),
     "cuStreamEndCapture": ("cuStreamEndCapture", "pp"), "cuStreamGetCaptureInfo": ("cuStreamGetCaptureInfo_v2", "pppppp"),
     "cuThreadExchangeStreamCaptureMode": ("cuThreadExchangeStreamCaptureMode", "p"),
-    "cuGraphInstantiate": ("cuGraphInstantiateWithFlags", "ppq"), "cuGraphGetNodes": ("cuGraphGetNodes", "ppp"),
+    "cuGraphCreate": ("cuGraphCreate", "pu"), "cuGraphAddKernelNode": ("cuGraphAddKernelNode", "pppzp"),
+    "cuGraphExecKernelNodeSetParams": ("cuGraphExecKernelNodeSetParams", "ppp"), "cuGraphInstantiate": ("cuGraphInstantiateWithFlags", "ppq"), "cuGraphGetNodes": ("cuGraphGetNodes", "ppp"),
     "cuGraphLaunch": ("cuGraphLaunch", "pp"), "cuGraphDestroy": ("cuGraphDestroy", "p"), "cuGraphExecDestroy": ("cuGraphExecDestroy", "p"),
     "cuGraphDebugDotPrint": ("cuGraphDebugDotPrint", "psu"), "cuProfilerStart": ("cuProfilerStart", ""), "cuProfilerStop": ("cuProfilerStop", ""),
 }  # fmt: skip
@@ -83,6 +84,19 @@ class _Config(ctypes.Structure):
         ("stream", _pointer),
         ("attributes", _pointer),
         ("count", _uint),
+    )
+
+
+class _Node(ctypes.Structure):
+    """A CUDA_KERNEL_NODE_PARAMS, of the first version."""
+
+    _fields_ = (
+        ("function", _pointer),
+        ("grid", _uint * 3),
+        ("block", _uint * 3),
+        ("shared", _uint),
+        ("parameters", _pointer),
+        ("extra", _pointer),
     )
 
 
@@ -430,6 +444,18 @@ class LibraryDriver(Driver):
         word = _int(mode)
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(word))
         return word.value
+
+    def cuGraphCreate(self, flags: int = 0) -> int:
+        return int(self._made("cuGraphCreate", _pointer, flags))
+
+    def cuGraphAddKernelNode(
+        self, graph: int, after: Sequence[int], function: int, grid: Extent, block: Extent, shared_bytes: int, parameters: Any,
+        maps: int = 0,
+    ) -> int:  # fmt: skip
+        pointers = _pointers(parameters, maps)
+        given = _Node(function, grid, block, shared_bytes, ctypes.addressof(pointers), None)
+        behind = (_pointer * max(len(after), 1))(*after)
+        return int(self._made("cuGraphAddKernelNode", _pointer, graph, behind, len(after), ctypes.byref(given)))
 
     def cuGraphInstantiate(self, graph: int, flags: int = 0) -> int:
         return int(self._made("cuGraphInstantiate", _pointer, graph, flags))

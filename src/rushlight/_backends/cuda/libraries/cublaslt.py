@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from rushlight._backends.cuda.program.steps import Operand
+from rushlight._backends.cuda.program.steps import LibraryFunction, Operand
 from rushlight._base.knobs import Knob
 from rushlight._types.layout import numel
 
@@ -190,6 +190,21 @@ class LtProduct:
         if count.value < 1:
             raise RuntimeError("cuBLASLt has no algorithm for this product")
         return found
+
+    @property
+    def native(self) -> LibraryFunction | None:
+        """The call as native code makes it; None where the library is no library of C."""
+        try:
+            address = ctypes.cast(self.library.library.cublasLtMatmul, ctypes.c_void_p).value or 0
+        except ctypes.ArgumentError:
+            return None
+        of_b, of_a, of_out = (layout.value or 0 for layout in self.layouts)
+        one, zero, algorithm = (ctypes.addressof(x) for x in (self.one, self.zero, self.algorithm))
+        words = [
+            self.library.handle.value or 0, self.description.value or 0, one, 0, of_b, 0, of_a, zero, 0, of_out, 0, of_out, algorithm, 0,
+            WORKSPACE, 0,
+        ]  # fmt: skip
+        return LibraryFunction("cublasLtMatmul", address, words, ((5,), (3,), (8, 10), (13,)), 15)
 
     def __call__(self, stream: int, a: int, b: int, out: int, workspace: int) -> None:
         of_b, of_a, of_out = self.layouts

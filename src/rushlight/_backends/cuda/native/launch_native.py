@@ -7,6 +7,14 @@ and inputs.  `program_stub` does the same for programs that Python calls with ad
 from __future__ import annotations
 
 from rushlight._backends.cuda.native.memory_native import allocate, release
+from rushlight._backends.cuda.native.parameters_native import (
+    fill_addresses,
+    fill_maps,
+    fill_numbers,
+    may_wait,
+    pass_parameters,
+)
+from rushlight._backends.cuda.native.records import CALL, LAUNCHED, LAUNCHED_BYTES, PROGRAM
 from rushlight._backends.cuda.native.words_native import AT, MOST_DEVICES, STATE, THREAD_WORDS, THREADS, stream_here
 from rushlight._host.arguments_native import H_FN, rl_count_error, word
 from rushlight._host.device_records import FRESH_SIZES, HEADER, LAUNCH
@@ -14,6 +22,8 @@ from rushlight._host.python_native import (
     Py_DecRef,
     Py_None,
     PyErr_NoMemory,
+    PyEval_RestoreThread,
+    PyEval_SaveThread,
     PyList_Append,
     PyList_New,
     PyLong_AsLongLong,
@@ -31,82 +41,18 @@ from rushlight._host.python_native import (
 )
 from rushlight._host.storage_native import S_OWNER, S_PTR, storage_new
 from rushlight._host.tensor_native import user_frame_code
-from rushlight._native import (
-    Record,
-    call_ptr,
-    f32,
-    f64,
-    i64,
-    listed,
-    native,
-    ptr,
-    pyobject,
-    stack,
-    u8,
-    u32,
-    u64,
-    unlikely,
-)
+from rushlight._native import call_ptr, i32, i64, native, ptr, stack, u8, u32, u64, unlikely
 
 __all__ = [
-    "ASK_PYTHON", "AS_DOUBLE", "AS_INTEGER", "AS_IS", "AS_SINGLE", "CALL", "INTEGER_AS_SINGLE", "LAUNCHED", "NOTES",
-    "PROGRAM", "fail", "launch", "no_launch", "program_stub", "py_note", "py_notes", "py_tell_thread", "py_thread",
+    "ASK_PYTHON", "LIBRARY_FAILED", "NOTES", "fail", "launch", "no_launch", "program_stub", "py_note", "py_notes", "py_tell_thread", "py_thread",
 ]  # fmt: skip
 
 NOTES = 64  # launches that are remembered
 ASK_PYTHON = -2  # the status of an emulated launch that Python is to do: it knows why
+ONE_BY_ONE = -3  # the status of a graph whose launches are given one after the other
+LIBRARY_FAILED = 1 << 20  # and the status that a function of a library returned
 RAISED = -1  # the status of a launch whose exception is set
 STACK_WORDS = 64
-
-# how a number of the call becomes the word of a parameter
-AS_IS, AS_SINGLE, AS_INTEGER, AS_DOUBLE, INTEGER_AS_SINGLE = range(5)
-ADDRESS = Record(
-    "address",
-    ("word", i64, "the parameter"),
-    ("buffer", i64, "which of the addresses of a call"),
-    ("offset", i64, "bytes from there"),
-    ("mask", i64, "bits that an aligned address has not"),
-)
-NUMBER = Record(
-    "number",
-    ("word", i64, "the parameter"),
-    ("buffer", i64, "which of the words of a call"),
-    ("form", i64, "see AS_IS"),
-)
-LAUNCHED = Record(
-    "launch of a program",
-    ("function", ptr, "the kernel"),
-    ("x", i64, "the grid"),
-    ("y", i64, "the grid"),
-    ("z", i64, "the grid"),
-    ("threads", i64, "of a block"),
-    ("shared", i64, "bytes of shared memory"),
-    ("words", ptr, "the parameters, 8 bytes each"),
-    ("pointers", ptr, "an address for each of them"),
-    ("n_addresses", i64, "addresses among them"),
-    ("addresses", listed(ADDRESS), "they"),
-    ("n_numbers", i64, "numbers among them"),
-    ("numbers", listed(NUMBER), "they"),
-    ("other", ptr, "the kernel for addresses that are aligned to elements alone; null: Python is asked for it"),
-    ("other_threads", i64, "of its blocks"),
-    ("other_shared", i64, "its shared memory"),
-)
-PROGRAM = Record(
-    "program",
-    ("name", pyobject, "of the program"),
-    ("run", pyobject, "a function (address of the addresses, number of the first launch) that does the same in Python"),
-    ("n_launches", i64, "kernels"),
-    ("launches", listed(LAUNCHED), "they"),
-)
-CALL = Record(
-    "call",
-    ("program", ptr, "PROGRAM"),
-    ("constants", ptr, "its LAUNCH"),
-    ("n_words", i64, "arguments of a call"),
-    ("n_results", i64, "storages that a call returns, the first ones that are made"),
-    ("owner", pyobject, "of the storages"),
-)
-LAUNCHED_BYTES, ADDRESS_BYTES, NUMBER_BYTES = 8 * len(LAUNCHED), 8 * len(ADDRESS), 8 * len(NUMBER)
 
 
 # ***** threads, and who started what *****
@@ -185,63 +131,40 @@ def py_notes(unused, args, count):
 # ***** launches *****
 
 
-@native("i64(ptr, ptr)", inline=True)
-def fill_addresses(item, bufs):
-    """Put the addresses of a call among the parameters; not 0 where one is not aligned as the kernel counts on."""
-    words, row = item[LAUNCHED.words], item[LAUNCHED.addresses]
-    unaligned = i64(0)
-    for _k in range(item[LAUNCHED.n_addresses]):
-        at = bufs.i64[row[ADDRESS.buffer]] + row[ADDRESS.offset]
-        words.i64[row[ADDRESS.word]] = at
-        unaligned = unaligned | (at & row[ADDRESS.mask])
-        row += ADDRESS_BYTES
-    return unaligned
+@native("i32(ptr, ptr)")
+def call_library(item, stream):
+    """Call a function of a library; 0, or LIBRARY_FAILED with its status."""
+    words = item[LAUNCHED.words]
+    words.ptr[item[LAUNCHED.stream]] = stream
+    status = call_ptr(
+        "i32(i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)",
+        item[LAUNCHED.function],
+        words.i64[0], words.i64[1], words.i64[2], words.i64[3], words.i64[4], words.i64[5], words.i64[6], words.i64[7],
+        words.i64[8], words.i64[9], words.i64[10], words.i64[11], words.i64[12], words.i64[13], words.i64[14], words.i64[15],
+    )  # fmt: skip
+    if unlikely(status != 0):
+        return LIBRARY_FAILED + status
+    return i32(0)
 
 
-@native("void(ptr, ptr)")
-def fill_numbers(item, bufs):
-    """Put the numbers of a call among the parameters."""
-    words, row = item[LAUNCHED.words], item[LAUNCHED.numbers]
-    for _k in range(item[LAUNCHED.n_numbers]):
-        to, given, form = words + 8 * row[NUMBER.word], bufs + 8 * row[NUMBER.buffer], row[NUMBER.form]
-        if form == AS_SINGLE:
-            to.f32[0] = f32(given.f64[0])
-        elif form == INTEGER_AS_SINGLE:
-            to.f32[0] = f32(given.i64[0])
-        elif form == AS_DOUBLE:
-            to.f64[0] = f64(given.i64[0])
-        elif form == AS_INTEGER:
-            to.i64[0] = i64(given.f64[0])
-        else:
-            to.i64[0] = given.i64[0]
-        row += NUMBER_BYTES
-
-
-@native("i32(ptr, ptr, ptr)")
-def start(item, bufs, stream):
+@native("i32(ptr, ptr, ptr, ptr)")
+def start(program, item, bufs, stream):
     """Give one kernel to a stream; the driver's status, or ASK_PYTHON."""
     function, threads, shared = item[LAUNCHED.function], item[LAUNCHED.threads], item[LAUNCHED.shared]
+    if item[LAUNCHED.stream] >= 0:
+        fill_addresses(item, bufs)
+        return call_library(item, stream)
     if unlikely(fill_addresses(item, bufs) != 0):
         function, threads, shared = item[LAUNCHED.other], item[LAUNCHED.other_threads], item[LAUNCHED.other_shared]
         if function is None:
             return ASK_PYTHON
     if item[LAUNCHED.n_numbers] != 0:
         fill_numbers(item, bufs)
-    return call_ptr(
-        "i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)",
-        STATE.ptr[AT.launch_kernel],
-        function,
-        u32(item[LAUNCHED.x]),
-        u32(item[LAUNCHED.y]),
-        u32(item[LAUNCHED.z]),
-        u32(threads),
-        u32(1),
-        u32(1),
-        u32(shared),
-        stream,
-        item[LAUNCHED.pointers],
-        None,
-    )
+    if item[LAUNCHED.n_maps] != 0:
+        status = fill_maps(item)
+        if unlikely(status != 0):
+            return status
+    return pass_parameters(program, item, function, threads, shared, stream)
 
 
 @native("i32(ptr, ptr)")
@@ -269,6 +192,56 @@ def launch_slow(program, bufs, first):
 
 
 @native("i32(ptr, ptr, ptr)")
+def launch_graph(program, bufs, stream):
+    """Give a program's graph to a stream: nodes whose parameters differ from those of the last call are given them first.
+
+    ONE_BY_ONE, with nothing given, where an address is not aligned as kernels count on.
+    """
+    item, unaligned = program[PROGRAM.launches], i64(0)
+    for _k in range(program[PROGRAM.n_launches]):
+        unaligned = unaligned | fill_addresses(item, bufs)
+        fill_numbers(item, bufs)
+        item += LAUNCHED_BYTES
+    if unlikely(unaligned != 0):
+        return ONE_BY_ONE
+    item = program[PROGRAM.launches]
+    for _k in range(program[PROGRAM.n_launches]):
+        if item[LAUNCHED.given] == 0:
+            status = fill_maps(item)
+            if status == 0:
+                status = give_node(program[PROGRAM.executable], item)
+            if unlikely(status != 0):
+                return status
+            item[LAUNCHED.given] = 1
+        item += LAUNCHED_BYTES
+    if unlikely(may_wait(stream) != 0):
+        held = kept(program[PROGRAM.run])
+        thread = PyEval_SaveThread()
+        status = call_ptr("i32(ptr, ptr)", STATE.ptr[AT.launch_graph], program[PROGRAM.executable], stream)
+        PyEval_RestoreThread(thread)
+        Py_DecRef(held)
+        return status
+    return call_ptr("i32(ptr, ptr)", STATE.ptr[AT.launch_graph], program[PROGRAM.executable], stream)
+
+
+@native("i32(ptr, ptr)")
+def give_node(executable, item):
+    """Give the node of a launch its parameters: a CUDA_KERNEL_NODE_PARAMS of the first version."""
+    given = stack(56)
+    given.ptr[0] = item[LAUNCHED.function]
+    given.u32[2] = u32(item[LAUNCHED.x])
+    given.u32[3] = u32(item[LAUNCHED.y])
+    given.u32[4] = u32(item[LAUNCHED.z])
+    given.u32[5] = u32(item[LAUNCHED.threads])
+    given.u32[6] = u32(1)
+    given.u32[7] = u32(1)
+    given.u32[8] = u32(item[LAUNCHED.shared])
+    given.ptr[5] = item[LAUNCHED.pointers]
+    given.ptr[6] = None
+    return call_ptr("i32(ptr, ptr, ptr)", STATE.ptr[AT.set_node], executable, item[LAUNCHED.node], given)
+
+
+@native("i32(ptr, ptr, ptr)")
 def launch(program, bufs, constants):
     """`DEVICE.launch`: a program's kernels on the calling thread's stream.  `bufs` has the addresses of what was made
     for the call, then its inputs.
@@ -277,9 +250,15 @@ def launch(program, bufs, constants):
     if unlikely(STATE.i64[AT.slow] != 0 or stream_here(stream) == 0):
         return launch_slow(program, bufs, 0)
     note(program[PROGRAM.name])
+    if program[PROGRAM.executable] is not None:
+        status = launch_graph(program, bufs, stream.ptr[0])
+        if status == ASK_PYTHON:
+            return launch_slow(program, bufs, 0)
+        if status != ONE_BY_ONE:
+            return status
     item = program[PROGRAM.launches]
     for k in range(program[PROGRAM.n_launches]):
-        status = start(item, bufs, stream.ptr[0])
+        status = start(program, item, bufs, stream.ptr[0])
         if unlikely(status != 0):
             if status == ASK_PYTHON:
                 return launch_slow(program, bufs, k)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rushlight._backends.cuda.native.launch_native import LIBRARY_FAILED
 from rushlight._backends.cuda.native.unit import MOST_DEVICES, GpuPlans
 from rushlight._backends.cuda.native.words_native import AT
 from rushlight._backends.current_streams import tell
@@ -62,6 +63,10 @@ class DevicePlans:
         try:
             words[AT.launch_kernel] = driver.function_address("cuLaunchKernel")
             words[AT.memset] = driver.function_address("cuMemsetD8Async")
+            words[AT.query] = driver.function_address("cuStreamQuery")
+            words[AT.encode_map] = driver.function_address("cuTensorMapEncodeTiled")
+            words[AT.launch_graph] = driver.function_address("cuGraphLaunch")
+            words[AT.set_node] = driver.function_address("cuGraphExecKernelNodeSetParams")
         except (NotImplementedError, AttributeError):
             return False
         if driver.emulated:
@@ -78,6 +83,10 @@ class DevicePlans:
         """Nothing runs natively in a process that was forked from one with a context: Python says why."""
         for allocator in self.backend.memory.allocators:
             allocator.held_up = True
+
+    def nothing_waits(self) -> None:
+        """The device was waited for: its queues have room."""
+        self.unit.words[AT.waiting] = self.unit.words[AT.several_streams] = 0
 
     @contextmanager
     def without_driver(self) -> Iterator[None]:
@@ -100,4 +109,6 @@ class DevicePlans:
         self.backend.driver.cuMemsetD8Async(address, 0, nbytes, self.backend.enter(self.device))
 
     def _fail(self, code: int) -> None:
+        if code >= LIBRARY_FAILED:
+            raise RuntimeError(f"a call of a library failed with status {code - LIBRARY_FAILED}")
         raise self.backend.driver.error_of(code, "cuLaunchKernel")

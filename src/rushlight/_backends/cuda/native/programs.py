@@ -5,12 +5,13 @@ and numbers.
 from __future__ import annotations
 
 import ctypes
+import sys
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.kernels import CompiledKernel
-from rushlight._backends.cuda.native.launch_native import (
+from rushlight._backends.cuda.native.records import (
     AS_DOUBLE,
     AS_INTEGER,
     AS_IS,
@@ -20,6 +21,8 @@ from rushlight._backends.cuda.native.launch_native import (
     LAUNCHED,
     PROGRAM,
 )
+from rushlight._backends.cuda.native.tensor_maps import KeptMaps, depend_on_addresses_alone
+from rushlight._backends.cuda.program.steps import LibraryFunction
 from rushlight._host.plan_records import list_place, packed
 
 if TYPE_CHECKING:
@@ -27,6 +30,38 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = ["NativeProgram", "laid_out"]
+
+
+_MOST_ARGUMENTS = 16  # of a library's function
+LAUNCHED_FIELDS = list(LAUNCHED.by_name)
+
+
+class LaunchGraph:
+    """The launches of an executable as one CUDA graph, one behind the other; their parameters come with each call."""
+
+    def __init__(self, executable: CudaExecutable) -> None:
+        driver = self.driver = executable.backend.driver
+        self.devices = executable.backend.devices
+        self.devices.enter(executable.device.index or 0)
+        self.executable, self.nodes = 0, list[int]()
+        graph = driver.cuGraphCreate()
+        try:
+            for step in executable.prepared:
+                kernel: Any = step.kernel
+                maps = 0 if kernel.maps is None else len(kernel.maps.maps)
+                words = (ctypes.c_int64 * (len(step.words) + 16 * maps))(*step.words)
+                behind = self.nodes[-1:]
+                made = driver.cuGraphAddKernelNode(
+                    graph, behind, kernel.function, step.grid, kernel.threads, kernel.shared, words, maps
+                )
+                self.nodes.append(made)
+            self.executable = driver.cuGraphInstantiate(graph)
+        finally:
+            driver.cuGraphDestroy(graph)
+
+    def __del__(self) -> None:
+        if self.executable and not self.devices.forked and not sys.is_finalizing():
+            self.driver.cuGraphExecDestroy(self.executable)
 
 
 class NativeProgram:
@@ -40,8 +75,16 @@ class NativeProgram:
         self.made = [*executable.sizes, *([executable.arena_bytes] if executable.arena_bytes else [])]
         self.n_inputs = len(executable.program.inputs) + executable.program.numbers
         self._keep: list[Any] = []
+        self.graph: LaunchGraph | None = None
         rows = [self._row(step) for step in executable.prepared]
-        values = {"name": executable.name, "run": self._run, "n_launches": len(rows), "launches": rows}
+        if executable.as_graph and len(rows) > 1 and all(step.call is None for step in executable.prepared):
+            self.graph = LaunchGraph(executable)
+            for row, node in zip(rows, self.graph.nodes, strict=True):
+                row[LAUNCHED_FIELDS.index("node")] = node
+        values = {
+            "name": executable.name, "run": self._run, "n_launches": len(rows), "launches": rows,
+            "executable": 0 if self.graph is None else self.graph.executable,
+        }  # fmt: skip
         self._table, objects = packed(PROGRAM, values)
         self._keep.append(objects)
         self._constants = array("q", [1, 0, len(self.made), *self.made])
@@ -65,6 +108,8 @@ class NativeProgram:
 
     def _row(self, step: Prepared) -> list[Any]:
         """The values of a record LAUNCHED."""
+        if step.call is not None:
+            return self._library_row(step)
         kernel = step.kernel
         assert isinstance(kernel, CompiledKernel)
         words = type(step.words).from_buffer_copy(step.words)
@@ -77,11 +122,29 @@ class NativeProgram:
                 addresses.append((slot, self._buffer(number), offset, by - 1))
         for slot, place, element in step.number_slots:
             numbers.append((slot, self._buffer(place), self._form(place, element)))
-        pointers = array("q", [first + 8 * k for k in range(len(words))] or [0])
-        self._keep += [words, pointers]
+        maps = KeptMaps(kernel.maps.maps if kernel.maps is not None else (), words)
+        pointers = array("q", [*[first + 8 * k for k in range(len(words))], *maps.addresses] or [0])
+        self._keep += [words, pointers, maps]
         return [
-            kernel.function, *step.grid, kernel.threads[0], kernel.shared, first, pointers.buffer_info()[0],
-            len(addresses), addresses, len(numbers), numbers, 0, 0, 0,
+            kernel.function, -1, *step.grid, kernel.threads[0], kernel.shared, first, pointers.buffer_info()[0],
+            len(addresses), addresses, len(numbers), numbers, 0, 0, 0, len(words), len(maps.rows), maps.rows, 0, 0,
+        ]  # fmt: skip
+
+    def _library_row(self, step: Prepared) -> list[Any]:
+        """The values of a record LAUNCHED, for a function of a library."""
+        function: LibraryFunction = step.call.native  # type: ignore[union-attr]
+        words = (ctypes.c_int64 * _MOST_ARGUMENTS)(*function.words)
+        constants, addresses = self.n_inputs + len(self.executable.sizes) + 1, list[Any]()
+        for slot, number, offset, _ in step.address_slots:
+            for word in function.places[slot]:
+                if number >= constants:
+                    words[word] = self.executable.constant_addresses[number - constants] + offset
+                else:
+                    addresses.append((word, self._buffer(number), offset, 0))
+        self._keep += [words, function, step.call]
+        first = ctypes.addressof(words)
+        return [
+            function.address, function.stream, 0, 0, 0, 0, 0, first, 0, len(addresses), addresses, 0, [], 0, 0, 0, 0, 0, [], 0, 0,
         ]  # fmt: skip
 
     def _form(self, place: int, element: Any) -> int:
@@ -109,21 +172,28 @@ class NativeProgram:
         """Native code learns the kernels that are for addresses which are not aligned."""
         at = list_place(self._table, PROGRAM.launches.place)
         for k, step in enumerate(self.executable.prepared):
-            if isinstance(step.other, CompiledKernel) and step.other.maps is None:
+            if isinstance(step.other, CompiledKernel) and step.kernel.maps is None and step.other.maps is None:  # type: ignore[union-attr]
                 row = at + k * len(LAUNCHED)
                 self._table[row + LAUNCHED.other_threads.place] = step.other.threads[0]
                 self._table[row + LAUNCHED.other_shared.place] = step.other.shared
                 self._table[row + LAUNCHED.other.place] = step.other.function
 
 
+def _is_native(step: Prepared) -> bool:
+    """Whether native code gives a step to a stream."""
+    if step.call is not None:
+        return getattr(step.call, "native", None) is not None and not step.number_slots
+    return isinstance(step.kernel, CompiledKernel) and depend_on_addresses_alone(step)
+
+
 def laid_out(executable: CudaExecutable) -> NativeProgram | None:
-    """The tables of an executable; None for one with calls of the host or with kernels that take tensor maps, which are
-    made for the addresses of each call, and where kernels are interpreted.
+    """The tables of an executable; None for one with calls of the host that are no calls of a library, or with kernels that take tensor maps of sizes
+    which each call tells, and where kernels are interpreted.
     """
     steps = executable.prepared
     if not executable.plans.can_launch or not steps or len(executable.sizes) > 60:
         return None
-    if not all(isinstance(step.kernel, CompiledKernel) and step.kernel.maps is None for step in steps):
+    if not all(_is_native(step) for step in steps):
         return None
     if any(by & (by - 1) for step in steps for _, _, _, by in step.address_slots):
         return None

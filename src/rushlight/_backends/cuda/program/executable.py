@@ -28,10 +28,12 @@ __all__ = ["CudaExecutable"]
 
 
 class CudaExecutable:
-    """One program on one device; see `Executable`."""
+    """One program on one device; see `Executable`.  With `as_graph` its launches are one CUDA graph, where it has several
+    and native code launches them.
+    """
 
-    def __init__(self, program: Program, backend: CudaBackend, device: Device) -> None:
-        self.program, self.backend, self.device = program, backend, device
+    def __init__(self, program: Program, backend: CudaBackend, device: Device, as_graph: bool = False) -> None:
+        self.program, self.backend, self.device, self.as_graph = program, backend, device, as_graph
         self.kernels = backend.kernels(device)
         held = [*program.inputs, *program.results]
         constants = [m for m in touched(program) if isinstance(m, Constant)]
@@ -131,8 +133,11 @@ class CudaExecutable:
 
     @property
     def notes(self) -> list[str]:
-        """What was fused, and why."""
-        return self.program.notes
+        """What was fused, and why, and whether a graph launches it."""
+        graph = None if self.native is None else self.native.graph
+        if graph is None:
+            return self.program.notes
+        return [*self.program.notes, f"launch_graph: {len(graph.nodes)} kernels are launched as one graph"]
 
     def steps(self) -> list[Step]:
         """Kernels and library calls, in order."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rushlight._codegen.blocks import Kernel
 from rushlight._types.dtype import DType
 
-__all__ = ["Call", "Constant", "Launch", "Memory", "Operand", "Step", "Word"]
+__all__ = ["Call", "Constant", "Launch", "LibraryFunction", "Memory", "Operand", "Step", "Word"]
 
 
 class Memory:
@@ -96,8 +96,23 @@ class Launch:
         return self.kernel.name
 
 
+class LibraryFunction(NamedTuple):
+    """A C function of `words` (pointers and numbers of 8 bytes, at most 16) that returns a status, so that native code
+    calls it: `places` are the words that are argument k's address, `stream` is the word that is the stream.
+    """
+
+    name: str
+    address: int
+    words: Sequence[int]
+    places: Sequence[Sequence[int]]
+    stream: int
+
+
 class Call:
-    """A call of `function(stream, *arguments)`, with addresses in the places of memory, that gives work to a stream."""
+    """A call of `function(stream, *arguments)`, with addresses in the places of memory, that gives work to a stream.
+
+    A function that is one call of a library tells it by `function.native`, a `LibraryFunction`, or None.
+    """
 
     __slots__ = ("arguments", "function", "name", "reads", "writes")
 

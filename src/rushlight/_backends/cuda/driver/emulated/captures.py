@@ -5,7 +5,7 @@ edges allow.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -17,19 +17,33 @@ _NUMBERS = count(1)
 
 
 class Node(NamedTuple):
-    """A piece of work of a graph: what runs, after which other nodes, and the addresses that it is given."""
+    """A piece of work of a graph: what runs, after which other nodes, and the addresses that it is given; whether `run`
+    is told who launched the graph.
+    """
 
     name: str
-    run: Callable[[], None]
+    run: Callable[..., None]
     after: frozenset[int]
     addresses: tuple[int, ...]
+    told: bool = False
 
 
 class Graph:
-    """Nodes with edges."""
+    """Nodes with edges; `handles` are those of nodes that were added one by one."""
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: list[Node], handles: Sequence[int] = ()) -> None:
+        self.nodes, self.handles = list(nodes), list(handles)
+
+    def add(self, node: Node, after: Sequence[int], handle: int) -> int:
+        """Add a node behind others."""
+        self.nodes.append(node._replace(after=frozenset(map(self.handles.index, after))))
+        self.handles.append(handle)
+        return handle
+
+    def replace(self, handle: int, node: Node) -> None:
+        """Let a node do other work from the next launch on."""
+        place = self.handles.index(handle)
+        self.nodes[place] = node._replace(after=self.nodes[place].after)
 
     def order(self, draw: random.Random) -> list[Node]:
         """The nodes in an order that the edges allow."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rushlight._backends.cuda.driver.api import Extent
 from rushlight._backends.cuda.driver.attributes import DEVICE, FUNCTION, LAUNCH, POINTER
+from rushlight._backends.cuda.driver.emulated.captures import Graph, Node
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
 from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded
@@ -255,9 +257,11 @@ class EmulatedDriver(EmulatedWork):
                 self._lacks(f"launch attribute {attribute}")
         self._launch(function, grid, block, shared_bytes, stream, parameters)
 
-    def declare_parameters(self, function: int, count: int) -> None:
-        """How many parameters a kernel has, which a twin does not say: C callers give addresses of them alone."""
-        self._of_kind(function, Function, "declare_parameters").record[1] = count
+    def declare_parameters(self, function: int, count: int, maps: int) -> None:
+        """How many parameters and tensor maps a kernel has, which a twin does not say: C callers give addresses of them
+        alone.
+        """
+        self._of_kind(function, Function, "declare_parameters").record[1:3] = (count, maps)
 
     def _launch(
         self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, parameters: Any
@@ -271,6 +275,28 @@ class EmulatedDriver(EmulatedWork):
         target = address + self.region.delta
         self._submit_on(device, stream, call, lambda: ctypes.memset(target, value, count), (address,))
 
+    def cuGraphAddKernelNode(
+        self, graph: int, after: Sequence[int], function: int, grid: Extent, block: Extent, shared_bytes: int, parameters: Any,
+        maps: int = 0,
+    ) -> int:  # fmt: skip
+        call = "cuGraphAddKernelNode"
+        words = (ctypes.c_int64 * len(parameters))(*parameters)
+        found = self._of_kind(graph, Graph, call)
+        return found.add(
+            self._kernel_node(call, function, grid, block, shared_bytes, words), after, next(self._numbers)
+        )
+
+    def node_row(self, row: list[int]) -> None:
+        call, words = "cuGraphExecKernelNodeSetParams", (ctypes.c_int64 * row[12])(*row[13:])
+        node = self._kernel_node(call, row[4], (row[5], row[6], row[7]), (row[8], row[9], row[10]), row[11], words)
+        self._of_kind(row[2], Graph, call).replace(row[3], node)
+
+    def _kernel_node(
+        self, call: str, function: int, grid: Extent, block: Extent, shared_bytes: int, words: Any
+    ) -> Node:  # fmt: skip
+        kernel, run, addresses = self._kernel_work(call, function, grid, block, shared_bytes, words)
+        return Node(kernel.name, run, frozenset(), addresses, True)
+
     def launch_row(self, device: int, row: list[int]) -> None:
         grid, block = (row[5], row[6], row[7]), (row[8], row[9], row[10])
         words = (ctypes.c_int64 * row[13])(*row[14:])
@@ -280,7 +306,13 @@ class EmulatedDriver(EmulatedWork):
         self, device: int, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, words: Any,
         note: Any,
     ) -> None:  # fmt: skip
-        call = "cuLaunchKernel"
+        kernel, run, addresses = self._kernel_work("cuLaunchKernel", function, grid, block, shared_bytes, words)
+        self._submit_on(device, stream, kernel.name, partial(run, note), addresses)
+
+    def _kernel_work(
+        self, call: str, function: int, grid: Extent, block: Extent, shared_bytes: int, words: Any
+    ) -> tuple[Function, Callable[[Any], None], tuple[int, ...]]:
+        """A kernel, what runs it for somebody who launched it, and the addresses that it is given."""
         kernel: Function = self._of_kind(function, Function, call)
         _check_extents(grid, block)
         if shared_bytes > kernel.attributes[FUNCTION["max_dynamic_shared_bytes"]]:
@@ -291,7 +323,7 @@ class EmulatedDriver(EmulatedWork):
             )
         region, scheduler, programs = self.region, self.scheduler, grid[0] * grid[1] * grid[2]
 
-        def run() -> None:
+        def run(note: Any) -> None:
             shared = ctypes.create_string_buffer(max(shared_bytes, 1))
             context = Context(
                 region.delta, grid, 0, ctypes.addressof(shared), shared_bytes, None, region.base, region.total, None
@@ -302,8 +334,7 @@ class EmulatedDriver(EmulatedWork):
                 error.launch = note
                 raise
 
-        addresses = tuple(word for word in words if region.base <= word < region.base + region.total)
-        self._submit_on(device, stream, kernel.name, run, addresses)
+        return kernel, run, tuple(word for word in words if region.base <= word < region.base + region.total)
 
 
 def _check_extents(grid: Extent, block: Extent) -> None:

@@ -51,7 +51,9 @@ class Function:
     def __init__(self, module: Module, name: str, address: int) -> None:
         self.module, self.name, self.address = module, name, address
         self.call = _CALL(address)
-        self.record = (ctypes.c_int64 * 2)(address, -1)  # code, and how many parameters there are, where that was said
+        self.record = (ctypes.c_int64 * 3)(
+            address, -1, 0
+        )  # code, how many parameters there are, where that was said, and maps
         self.handle = ctypes.addressof(self.record)
         self.attributes = dict.fromkeys(FUNCTION.values(), 0)
         self.attributes[FUNCTION["max_threads_per_block"]] = 1024

@@ -13,11 +13,13 @@ from rushlight._backends.cuda.driver.emulated.queue_native import (
     EAGER,
     FAILED,
     LAUNCH,
+    LAUNCH_GRAPH,
     LEND,
     MEMSET,
     NOTED,
     QUEUE,
     QUEUE_WORDS,
+    SET_NODE,
     TAKE_BACK,
 )
 from rushlight._host.dispatch_words import HOST
@@ -26,7 +28,7 @@ from rushlight._host.runtime import runtime as host_runtime
 from rushlight._native import jit, native
 from rushlight._native.compiled import compile_native
 
-__all__ = ["LAUNCH", "LEND", "MEMSET", "TAKE_BACK", "Queue"]
+__all__ = ["LAUNCH", "LAUNCH_GRAPH", "LEND", "MEMSET", "SET_NODE", "TAKE_BACK", "Queue"]
 
 
 @native("ptr()")
@@ -38,6 +40,10 @@ def queue_table():
 _ROOTS = (
     queue_table,
     queue_native.emulated_launch,
+    queue_native.emulated_launch_graph,
+    queue_native.emulated_set_node,
+    queue_native.emulated_query,
+    queue_native.emulated_encode_map,
     queue_native.emulated_lend,
     queue_native.emulated_memset,
     queue_native.emulated_take_back,
@@ -64,7 +70,9 @@ class Queue(Unit):
         self.words[NOTED] = ctypes.addressof(self._zero)
         self.functions = {
             "cuLaunchKernel": self.address("emulated_launch"), "cuMemsetD8Async": self.address("emulated_memset"), "lend": self.address("emulated_lend"),
-            "take_back": self.address("emulated_take_back"),
+            "take_back": self.address("emulated_take_back"), "cuGraphLaunch": self.address("emulated_launch_graph"),
+            "cuGraphExecKernelNodeSetParams": self.address("emulated_set_node"), "cuStreamQuery": self.address("emulated_query"),
+            "cuTensorMapEncodeTiled": self.address("emulated_encode_map"),
         }  # fmt: skip
 
     def count_notes(self, address: int) -> None:

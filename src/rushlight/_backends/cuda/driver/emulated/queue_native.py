@@ -1,9 +1,11 @@
 """C functions of the emulated driver: what native code gives it is written down, in order, until Python asks for it.
 
 A row of words is [kind, words of the row, ...]: a launch (the number of the thread, how many launches had been noted,
-then what `cuLaunchKernel` is given, parameters by value), a fill (the number of the thread, address, byte, bytes,
+then what `cuLaunchKernel` is given, parameters by value), the parameters of a node (executable, node, and the same), a
+launch of a graph (the number of the thread, how many launches had been noted, executable, stream), a fill (the number of the thread, address, byte, bytes,
 stream), memory that the allocator lends (address, bytes), and memory
-that it takes back (address).  Everything here runs with the GIL held.
+that it takes back (address).  `cuLaunchKernel` and `cuStreamQuery` may be called without the GIL, and take it; all others
+are called with it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from rushlight._host.python_native import (
     PyErr_Clear,
     PyErr_Fetch,
     PyErr_Restore,
+    PyGILState_Ensure,
+    PyGILState_Release,
     PyList_Append,
     PyList_New,
     PyLong_FromLongLong,
@@ -23,14 +27,14 @@ from rushlight._host.python_native import (
     PyThreadState_GetID,
     kept,
 )
-from rushlight._native import i64, native, stack, static, u64, unlikely
+from rushlight._native import i64, native, stack, static, u32, u64, unlikely
 
 __all__ = [
-    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LEND", "MEMSET", "NOTED", "QUEUE", "QUEUE_WORDS", "TAKE_BACK", "emulated_launch", "emulated_lend", "emulated_memset",
+    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LAUNCH_GRAPH", "LEND", "MEMSET", "NOTED", "QUEUE", "QUEUE_WORDS", "SET_NODE", "TAKE_BACK", "emulated_encode_map", "emulated_launch", "emulated_launch_graph", "emulated_query", "emulated_set_node", "emulated_lend", "emulated_memset",
     "emulated_take_back", "py_rows", "py_thread",
 ]  # fmt: skip
 
-LAUNCH, LEND, TAKE_BACK, MEMSET = 1, 2, 3, 4
+LAUNCH, LEND, TAKE_BACK, MEMSET, SET_NODE, LAUNCH_GRAPH = 1, 2, 3, 4, 5, 6
 ROOM, MOST_LAUNCHES = 1 << 14, 32  # words; launches, of which the notes are known
 QUEUE_WORDS = 8
 QUEUE = static("rl_emulated_queue", 8 * QUEUE_WORDS)
@@ -38,7 +42,9 @@ ROWS = static("rl_emulated_rows", 8 * (ROOM + 4096))
 # words of QUEUE: words in use, launches among the rows, whether a device has failed, the address of the count of notes, a
 # function in Python that takes the rows, one that raises what went wrong with them, whether every launch calls that
 USED, LAUNCHES, FAILED, NOTED, DRAIN, CATCH_UP, EAGER = range(7)
-MOST_PARAMETERS = 2048
+MOST_PARAMETERS, MAP_WORDS, MOST_DIMS = 2048, 16, 5
+INVALID, NOT_READY, SWIZZLE_128 = 1, 600, 3  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY
+ITEM_BYTES = 0x4442842884421  # of each kind of element of a tensor map: 4 bits a kind, the first kind last
 ASK_PYTHON, RAISED = -2, -1  # see `launch_native`
 
 
@@ -69,11 +75,35 @@ def looked_at():
 
 @native("i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr, ptr)")
 def emulated_launch(function, x, y, z, threads, rows, layers, shared, stream, parameters, extra):
-    """`cuLaunchKernel`.  A function's handle is where two words lie: its code, and how many parameters it has."""
-    count = function.i64[1]
-    if unlikely(QUEUE.i64[FAILED] != 0 or count < 0 or count > MOST_PARAMETERS):
+    """`cuLaunchKernel`.  A function's handle is where three words lie: its code, and how many parameters and tensor maps it
+    has.
+    """
+    held = PyGILState_Ensure()
+    status = written_launch(function, x, y, z, threads, rows, layers, shared, stream, parameters)
+    PyGILState_Release(held)
+    return status
+
+
+@native("i64(ptr, ptr, ptr)")
+def parameters_to(at, function, parameters):
+    """Write parameters down by value; how many words."""
+    count, maps = function.i64[1], function.i64[2]
+    for k in range(count):
+        at.i64[k] = parameters.ptr[k].i64[0]
+    for m in range(maps):
+        source = parameters.ptr[count + m]
+        for k in range(i64(MAP_WORDS)):
+            at.i64[count + MAP_WORDS * m + k] = source.i64[k]
+    return count + MAP_WORDS * maps
+
+
+@native("i32(ptr, u32, u32, u32, u32, u32, u32, u32, ptr, ptr)")
+def written_launch(function, x, y, z, threads, rows, layers, shared, stream, parameters):
+    """A launch as a row."""
+    if unlikely(QUEUE.i64[FAILED] != 0 or function.i64[1] < 0 or function.i64[1] > MOST_PARAMETERS):
         return ASK_PYTHON
     at = ROWS + 8 * QUEUE.i64[USED]
+    count = parameters_to(at + 8 * 14, function, parameters)
     at.i64[0] = LAUNCH
     at.i64[1] = 14 + count
     at.u64[2] = PyThreadState_GetID(PyThreadState_Get())
@@ -88,11 +118,92 @@ def emulated_launch(function, x, y, z, threads, rows, layers, shared, stream, pa
     at.i64[11] = i64(shared)
     at.ptr[12] = stream
     at.i64[13] = count
-    for k in range(count):
-        at.i64[14 + k] = parameters.ptr[k].i64[0]
     QUEUE.i64[USED] += 14 + count
     QUEUE.i64[LAUNCHES] += 1
     return looked_at()
+
+
+@native("i32(ptr, ptr, ptr)")
+def emulated_set_node(executable, node, given):
+    """`cuGraphExecKernelNodeSetParams`, of the first version."""
+    function = given.ptr[0]
+    if unlikely(QUEUE.i64[FAILED] != 0 or function.i64[1] < 0 or function.i64[1] > MOST_PARAMETERS):
+        return ASK_PYTHON
+    at = ROWS + 8 * QUEUE.i64[USED]
+    count = parameters_to(at + 8 * 13, function, given.ptr[5])
+    at.i64[0] = SET_NODE
+    at.i64[1] = 13 + count
+    at.ptr[2] = executable
+    at.ptr[3] = node
+    at.ptr[4] = function
+    for k in range(7):
+        at.i64[5 + k] = i64(given.u32[2 + k])
+    at.i64[12] = count
+    QUEUE.i64[USED] += 13 + count
+    if QUEUE.i64[USED] > ROOM:
+        drained()
+    return 0
+
+
+@native("i32(ptr, ptr)")
+def emulated_launch_graph(executable, stream):
+    """`cuGraphLaunch`."""
+    held = PyGILState_Ensure()
+    status = written_graph(executable, stream)
+    PyGILState_Release(held)
+    return status
+
+
+@native("i32(ptr, ptr)")
+def written_graph(executable, stream):
+    """A launch of a graph as a row."""
+    if unlikely(QUEUE.i64[FAILED] != 0):
+        return ASK_PYTHON
+    at = ROWS + 8 * QUEUE.i64[USED]
+    at.i64[0] = LAUNCH_GRAPH
+    at.i64[1] = 6
+    at.u64[2] = PyThreadState_GetID(PyThreadState_Get())
+    at.i64[3] = QUEUE.ptr[NOTED].i64[0]
+    at.ptr[4] = executable
+    at.ptr[5] = stream
+    QUEUE.i64[USED] += 6
+    QUEUE.i64[LAUNCHES] += 1
+    return looked_at()
+
+
+@native("i32(ptr)")
+def emulated_query(stream):
+    """`cuStreamQuery`: there is always something left, since nothing runs before somebody waits."""
+    return NOT_READY
+
+
+@native("i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, i32, i32, i32, i32)")
+def emulated_encode_map(out, kind, dims, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill):
+    """`cuTensorMapEncodeTiled`: the record that twins read (see `_codegen.threads.tile_maps`)."""
+    item = (i64(ITEM_BYTES) >> (4 * i64(kind))) & 15
+    if dims < u32(1) or dims > u32(MOST_DIMS) or address % 16 != 0 or swizzle != SWIZZLE_128:
+        return INVALID
+    n = i64(dims)
+    wide = i64(box.u32[0]) * item
+    if wide <= 0 or wide > 128 or wide % 16 != 0:
+        return INVALID
+    out.i64[0] = address
+    for k in range(i64(MOST_DIMS)):
+        size, stride, part = i64(1), i64(0), i64(1)
+        if k < n:
+            size, part = sizes.i64[k], i64(box.u32[k])
+            if size <= 0 or size > 1 << 32 or part <= 0 or part > 256 or steps.u32[k] != u32(1):
+                return INVALID
+        if k < n - 1:
+            stride = strides.i64[k]
+            if stride <= 0 or stride % 16 != 0 or stride >= 1 << 40:
+                return INVALID
+        out.i64[1 + k] = size
+        if k < MOST_DIMS - 1:
+            out.i64[6 + k] = stride
+        out.i64[10 + k] = part
+    out.i64[15] = item
+    return 0
 
 
 @native("i32(ptr, u8, i64, ptr)")

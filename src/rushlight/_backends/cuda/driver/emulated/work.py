@@ -7,7 +7,7 @@ import random
 import struct
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION
 from rushlight._backends.cuda.driver.emulated.memory import Region
 from rushlight._backends.cuda.driver.emulated.ordering import MemoryOrder, merge
-from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LEND, MEMSET, Queue
+from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LAUNCH_GRAPH, LEND, MEMSET, SET_NODE, Queue
 from rushlight._backends.cuda.driver.emulated.streams import Mark, Scheduler, Stream, Work
 from rushlight._backends.cuda.driver.errors import fail
 from rushlight._base.forking import free_after_fork
@@ -137,6 +137,12 @@ class EmulatedWork(Driver):
             device = self._native_contexts.get(row[2], 0) - _CONTEXT
             if device not in self.scheduler.errors:
                 self.launch_row(device, row)
+        elif row[0] == LAUNCH_GRAPH:
+            device = self._native_contexts.get(row[2], 0) - _CONTEXT
+            if device not in self.scheduler.errors:
+                self._launch_graph(device, row[4], row[5], self.note_of(row[3]))
+        elif row[0] == SET_NODE:
+            self.node_row(row)
         elif row[0] == MEMSET:
             device = self._native_contexts.get(row[2], 0) - _CONTEXT
             if device not in self.scheduler.errors:
@@ -148,6 +154,10 @@ class EmulatedWork(Driver):
 
     def memset_row(self, device: int, row: list[int]) -> None:
         """A fill by native code."""
+        raise NotImplementedError
+
+    def node_row(self, row: list[int]) -> None:
+        """Parameters of a node by native code."""
         raise NotImplementedError
 
     def launch_row(self, device: int, row: list[int]) -> None:
@@ -534,8 +544,15 @@ class EmulatedWork(Driver):
         self._thread.mode = mode
         return before
 
+    def cuGraphCreate(self, flags: int = 0) -> int:
+        self._current("cuGraphCreate")
+        handle = next(self._numbers)
+        self._handles[handle] = Graph([])
+        return handle
+
     def cuGraphInstantiate(self, graph: int, flags: int = 0) -> int:
-        made = Graph(self._of_kind(graph, Graph, "cuGraphInstantiate").nodes)
+        found = self._of_kind(graph, Graph, "cuGraphInstantiate")
+        made = Graph(found.nodes, found.handles)
         handle = next(self._numbers)
         self._handles[handle] = made
         return handle
@@ -544,12 +561,15 @@ class EmulatedWork(Driver):
         return len(self._of_kind(graph, Graph, "cuGraphGetNodes").nodes)
 
     def cuGraphLaunch(self, executable: int, stream: int) -> None:
+        self._launch_graph(self._current("cuGraphLaunch"), executable, stream, self.launch)
+
+    def _launch_graph(self, device: int, executable: int, stream: int, note: Any) -> None:
         graph = self._of_kind(executable, Graph, "cuGraphLaunch")
-        found = self._stream(stream, self._current("cuGraphLaunch"), "cuGraphLaunch")
+        found = self._stream(stream, device, "cuGraphLaunch")
         if self._capture_of(found) is not None:
             self._lacks("cuGraphLaunch in a capture")
         for node in graph.order(self._random):
-            self._give(found, node.name, node.run, node.addresses)
+            self._give(found, node.name, partial(node.run, note) if node.told else node.run, node.addresses)
 
     def cuGraphDestroy(self, graph: int) -> None:
         self._of_kind(graph, Graph, "cuGraphDestroy")
