@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,3 +136,31 @@ def test_native_iterators_over_ones_in_python_go_on_behind_a_break(name: str) ->
     torch._dynamo.utils.counters.clear()
     assert repr(torch.compile(function)(torch.ones(2))) == repr(function(torch.ones(2)))
     assert not torch._dynamo.utils.counters["failures"]
+
+
+def shifted(x: torch.Tensor, *more: int, scale: int = 2, **named: int) -> Iterator[torch.Tensor]:
+    def scaled() -> torch.Tensor:  # so `x` and `scale` are cells
+        return x * scale
+
+    for number in range(3):
+        yield scaled() + number + sum(more) + len(named)
+
+
+def in_parts(x: torch.Tensor, left: list[Any]) -> Any:
+    y = x + 1
+    left.append(shifted(y, 1, scale=3, other=1))
+    return (y * number for number in range(2)), shifted(x)
+
+
+def test_generators_that_leave_a_function_are_those_of_cpython() -> None:
+    """Their bodies run eagerly, as in PyTorch: no interpreter in Python goes on with them."""
+    x = torch.ones(2)
+    found, expected = torch.compile(shifted)(x, 4), shifted(x, 4)
+    assert type(found) is types.GeneratorType and repr([*found]) == repr([*expected])
+    sides: list[list[Any]] = []
+    for run in (in_parts, torch.compile(in_parts)):
+        left: list[Any] = []
+        made = [*run(x, left), *left]
+        assert all(type(each) is types.GeneratorType for each in made)
+        sides.append([[each.__qualname__, [*each]] for each in made])
+    assert repr(sides[0]) == repr(sides[1])

@@ -136,6 +136,7 @@ class Rebuild:
         self.places: dict[int, str] = {}
         self.kept: list[Any] = []
         self.count = 0
+        self.leaves = False  # whether the function ends with the segment
 
     def constant(self, value: Any) -> str:
         """An object that is the same at every call."""
@@ -382,11 +383,28 @@ class Rebuild:
         if value.frame is None or value.running:
             raise Unbuildable("a generator that is running, or has ended, is still in use")
         frame = value.frame
+        if self.leaves and not value.started and type(frame.function) is types.FunctionType:
+            return self.variable(self.call_of(frame), value)
         template = frame.template()
         places, stack = self.frame_values(frame)
         return self.variable(
             f"{self.constant(begun)}({self.constant(template)}, {places}, {stack}, {value.started})", value
         )
+
+    def call_of(self, frame: Frame) -> str:
+        """The call that makes a generator at its beginning: outside of the function CPython goes on with it."""
+        code = frame.code
+        values = [x.cell_contents if type(x) is types.CellType else x for x in frame.locals[: len(code.co_varnames)]]
+        count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+        texts = [self.value(x) for x in values[:count]]
+        rest = iter(values[named:])
+        if code.co_flags & inspect.CO_VARARGS:
+            texts.append(f"*{self.value(next(rest))}")
+        words = [f"{word!r}: {self.value(values[k])}" for k, word in enumerate(code.co_varnames[count:named], count)]
+        texts += [f"**{{{', '.join(words)}}}"] if words else []
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            texts.append(f"**{self.value(next(rest))}")
+        return f"{self.value(frame.function)}({', '.join(texts)})"
 
     def check_generators(self) -> None:
         """Unbuildable where a generator waits that nothing leads to which is made anew: it would never be closed."""

@@ -383,6 +383,7 @@ def _finish(
 ) -> tuple[Written, Any]:
     rebuild = Rebuild(tracer)
     tracer.sharded.check_closed()
+    rebuild.leaves = interpreter.finished
     if interpreter.finished:
         result = rebuild.value(interpreter.result)
     else:
