@@ -32,9 +32,10 @@ class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, (apart, points, edges))` records it, for some edges alone if these are given.  `several` are the edges to which an eager program gives more than one
-    gradient (see `ProgramNode`).  `inner` tells of outputs from which others are computed (see `StagedNode`), `joined`
-    which outputs have what they saved in common: backward from one frees that of the others.
+    `variant(mask, (apart, points, edges))` records it, for some edges alone if these are given. `several` are the
+    edges to which an eager program gives more than one gradient (see `ProgramNode`). `inner` tells of outputs from
+    which others are computed (see `StagedNode`), `joined` which outputs have what they saved in common: backward from
+    one frees that of the others.
     """
 
     __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "several")

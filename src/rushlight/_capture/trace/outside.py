@@ -256,7 +256,8 @@ class Outside:
         for lazy in list(self.ending.values()):
             lazy.dropped = None
         for held in (
-            self.sources, self.values, self.shadows, self.tensors, self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
+            self.sources, self.values, self.shadows, self.tensors,
+            self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
         ):  # fmt: skip
             held.clear()
 
