@@ -5,13 +5,15 @@ Scales and zero points are arguments, so that an exported graph of quantized val
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight as torch
 from rushlight.ao.quantization.utils import determine_qparams, validate_qmin_qmax
 from rushlight.library import Library
+from rushlight.library.schema import parse
 
 __all__: list[str] = []
 
@@ -26,96 +28,130 @@ _QUANTIZE = "int quant_min, int quant_max, ScalarType dtype"
 _TYPED = f"{_QUANTIZE}, *, ScalarType? out_dtype=None"
 
 
-def _operator(schema: str, meta: Callable[..., Any], key: str = "CompositeExplicitAutograd") -> Callable[[Any], Any]:
-    """Define an operator; the decorated function is what it computes, `meta` what it gives for tensors without data."""
-    name = schema.partition("(")[0]
+def _operator(
+    schema: str,
+    *checks: Callable[[dict[str, Any]], Any],
+    dtype: Any = "dtype",
+    data: Sequence[Callable[[dict[str, Any]], Any]] = (),
+    meta: Any = (),
+) -> Callable[[Any], Any]:
+    """Define an operator by the decorated function; a tensor without data gives one like the first argument.
+
+    `checks` are of the arguments by name, and run before either; those of `data` and `meta` before one of them.  `dtype` names the
+    argument that tells the result's dtype, or is one; `meta` may be a function in the place of all that.
+    """
+    name, parsed = schema.partition("(")[0], parse(f"quantized_decomposed::{schema}")
+    arguments = parsed.arguments
     quantized_decomposed_lib.define(schema)
 
+    def named(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        defaults = {a.name: a.default for a in arguments if a.has_default}
+        return {**defaults, **dict(zip([a.name for a in arguments], args, strict=False)), **kwargs}
+
+    def without_data(*args: Any, **kwargs: Any) -> Any:
+        given = named(args, kwargs)
+        for check in (*checks, *meta):
+            check(given)
+        found = given[dtype] if isinstance(dtype, str) else dtype
+        return torch.empty_like(given["input"], dtype=torch.float32 if found is None else found)
+
     def registered(function: Callable[..., Any]) -> Callable[..., Any]:
-        quantized_decomposed_lib.impl(name, function, key)
-        quantized_decomposed_lib.impl(name, meta, "Meta")
-        return function
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            given = named(args, kwargs)
+            for check in (*checks, *data):
+                check(given)
+            return function(*args, **kwargs)
+
+        quantized_decomposed_lib.impl(name, checked, "CompositeExplicitAutograd")
+        quantized_decomposed_lib.impl(name, meta if callable(meta) else without_data, "Meta")
+        return checked
 
     return registered
 
 
-# ***** checks *****
+# ***** checks: of arguments by their names *****
 
 
-def _check_bounds(quant_min: int, quant_max: int, dtype: Any) -> None:
-    if dtype not in _BOUNDS:
-        raise ValueError(f"Unsupported dtype: {dtype}")
-    low, high = _BOUNDS[dtype]
-    if quant_min < low:
-        raise AssertionError(f"quant_min out of bounds for dtype, quant_min_lower_bound: {low} quant_min: {quant_min}")
-    if quant_max > high:
-        raise AssertionError(f"quant_max out of bounds for dtype, quant_max_upper_bound: {high} quant_max: {quant_max}")
+def _bounds(given: dict[str, Any]) -> None:
+    if given["dtype"] not in _BOUNDS:
+        raise ValueError(f"Unsupported dtype: {given['dtype']}")
+    low, high = _BOUNDS[given["dtype"]]
+    least, most = given["quant_min"], given["quant_max"]
+    if least < low:
+        raise AssertionError(f"quant_min out of bounds for dtype, quant_min_lower_bound: {low} quant_min: {least}")
+    if most > high:
+        raise AssertionError(f"quant_max out of bounds for dtype, quant_max_upper_bound: {high} quant_max: {most}")
 
 
-def _as_float(input: Any) -> Any:
-    """The input in float32; AssertionError unless it is a float of at most 32 bits."""
-    if input.dtype not in _FLOATS:
-        raise AssertionError(f"Expecting input to have dtype torch.float32, but got dtype: {input.dtype}")
-    return input.to(torch.float32)
+def _floats(given: dict[str, Any]) -> None:
+    if given["input"].dtype not in _FLOATS:
+        raise AssertionError(f"Expecting input to have dtype torch.float32, but got dtype: {given['input'].dtype}")
 
 
-def _check_stored(input: Any, dtype: Any) -> None:
-    if input.dtype != dtype:
-        raise AssertionError(f"Expecting input to have dtype: {dtype}, but got {input.dtype}")
+def _stored(given: dict[str, Any]) -> None:
+    if given["input"].dtype != given["dtype"]:
+        raise AssertionError(f"Expecting input to have dtype: {given['dtype']}, but got {given['input'].dtype}")
 
 
-def _check_single(**tensors: Any) -> None:
-    for name, tensor in tensors.items():
-        if tensor.numel() != 1:
-            raise AssertionError(f"Expecting {name} tensor to be one element, but received : {tensor.numel()}")
+def _quantized(given: dict[str, Any]) -> None:
+    if given["dtype"] not in _BOUNDS:
+        raise ValueError(f"Unsupported dtype in dequantize_per_tensor: {given['dtype']}")
 
 
-def _by_channel(values: Any, input: Any, axis: int) -> Any:
-    """A value for each channel in a shape that spreads over the input; AssertionError for an axis it does not have."""
-    if axis >= input.dim():
-        raise AssertionError(f"Expecting axis to be < {input.dim()}")
-    return values.view([-1 if place == axis % input.dim() else 1 for place in range(input.dim())])
+def _single(given: dict[str, Any]) -> None:
+    for name in ("zero_point", "scale"):
+        if given[name].numel() != 1:
+            raise AssertionError(f"Expecting {name} tensor to be one element, but received : {given[name].numel()}")
 
 
-def _stored_like(input: Any, dtype: Any) -> Any:
-    return torch.empty_like(input, dtype=dtype)
+def _axis(given: dict[str, Any]) -> None:
+    if given["axis"] >= given["input"].dim():
+        raise AssertionError(f"Expecting axis to be < {given['input'].dim()}")
+
+
+def _rows(given: dict[str, Any]) -> None:
+    rows = math.prod(given["input"].shape[:-1])
+    for name in ("scales", "zero_points"):
+        if rows != given[name].numel():
+            raise AssertionError(f"num_tokens: {rows} {name}: {given[name].size()}")
+
+
+def _groups(given: dict[str, Any]) -> None:
+    _group_of(given["input"], given["scales"], given["group_size"])
 
 
 # ***** one scale for a tensor *****
 
 
-def _quantized_meta(input: Any, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: Any) -> Any:
-    _as_float(input)
-    if isinstance(scale, torch.Tensor):
-        _check_single(zero_point=zero_point, scale=scale)
-    return _stored_like(input, dtype)
-
-
-@_operator(f"quantize_per_tensor(Tensor input, float scale, int zero_point, {_QUANTIZE}) -> Tensor", _quantized_meta)
+@_operator(
+    f"quantize_per_tensor(Tensor input, float scale, int zero_point, {_QUANTIZE}) -> Tensor", _floats, data=[_bounds]
+)
 def quantize_per_tensor(input: Any, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any) -> Any:
     """`clamp(round(input / scale) + zero_point, quant_min, quant_max)` in `dtype`, of a float tensor of any shape.
 
     AssertionError for inputs that are no floats and for bounds outside of the dtype; ValueError for other dtypes.
     """
-    values = _as_float(input)
-    _check_bounds(quant_min, quant_max, dtype)
+    values = input.to(torch.float32)
     return torch.clamp(torch.round(values * (1.0 / scale)) + zero_point, quant_min, quant_max).to(dtype)
 
 
 @_operator(
-    f"quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, {_QUANTIZE}) -> Tensor", _quantized_meta
+    f"quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, {_QUANTIZE}) -> Tensor",
+    _single,
+    _floats,
 )
 def quantize_per_tensor_tensor(
     input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, dtype: Any
 ) -> Any:
     """As `quantize_per_tensor`, with scale and zero point in tensors of one element."""
-    _check_single(zero_point=zero_point, scale=scale)
     return quantize_per_tensor(input, scale.item(), zero_point.item(), quant_min, quant_max, dtype)
 
 
 @_operator(
     "quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max, ScalarType dtype) -> Tensor",
-    _quantized_meta,
+    _single,
+    _floats,
 )
 def quantize_per_tensor_tensor2(
     input: Any, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: Any
@@ -124,16 +160,12 @@ def quantize_per_tensor_tensor2(
     return quantize_per_tensor_tensor(input, scale, zero_point, quant_min.item(), quant_max.item(), dtype)
 
 
-def _dequantized_meta(
-    input: Any, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: Any, *, out_dtype: Any = None
-) -> Any:
-    _check_stored(input, dtype)
-    if isinstance(scale, torch.Tensor):
-        _check_single(zero_point=zero_point, scale=scale)
-    return _stored_like(input, out_dtype or torch.float32)
-
-
-@_operator(f"dequantize_per_tensor(Tensor input, float scale, int zero_point, {_TYPED}) -> Tensor", _dequantized_meta)
+@_operator(
+    f"dequantize_per_tensor(Tensor input, float scale, int zero_point, {_TYPED}) -> Tensor",
+    _stored,
+    dtype="out_dtype",
+    data=[_quantized],
+)
 def dequantize_per_tensor(
     input: Any, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any, *, out_dtype: Any = None
 ) -> Any:
@@ -141,21 +173,19 @@ def dequantize_per_tensor(
 
     AssertionError for a tensor of another dtype, ValueError for a dtype that nothing is quantized to.
     """
-    _check_stored(input, dtype)
-    if dtype not in _BOUNDS:
-        raise ValueError(f"Unsupported dtype in dequantize_per_tensor: {dtype}")
     return (input.to(out_dtype or torch.float32) - zero_point) * scale
 
 
 @_operator(
     f"dequantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, {_TYPED}) -> Tensor",
-    _dequantized_meta,
+    _single,
+    _stored,
+    dtype="out_dtype",
 )
 def dequantize_per_tensor_tensor(
     input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, dtype: Any, *, out_dtype: Any = None
 ) -> Any:
     """As `dequantize_per_tensor`, with scale and zero point in tensors of one element."""
-    _check_single(zero_point=zero_point, scale=scale)
     return dequantize_per_tensor(
         input, scale.item(), zero_point.item(), quant_min, quant_max, dtype, out_dtype=out_dtype
     )
@@ -164,7 +194,9 @@ def dequantize_per_tensor_tensor(
 @_operator(
     "dequantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max, ScalarType dtype, *, "
     "ScalarType? out_dtype=None) -> Tensor",
-    _dequantized_meta,
+    _single,
+    _stored,
+    dtype="out_dtype",
 )
 def dequantize_per_tensor_tensor2(
     input: Any, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: Any, *, out_dtype: Any = None
@@ -201,7 +233,7 @@ def _chosen(input: Any, quant_min: int, quant_max: int, eps: float, dtype: Any, 
 
 @_operator(
     "choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
-    _chosen_meta,
+    meta=_chosen_meta,
 )
 def choose_qparams_tensor(input: Any, quant_min: int, quant_max: int, eps: float, dtype: Any) -> tuple[Any, Any]:
     """Scale (float64 of shape [1]) and zero point (int64 of shape [1]) for all values of a float tensor."""
@@ -210,7 +242,7 @@ def choose_qparams_tensor(input: Any, quant_min: int, quant_max: int, eps: float
 
 @_operator(
     "choose_qparams_symmetric.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
-    _chosen_meta,
+    meta=_chosen_meta,
 )
 def choose_qparams_symmetric_tensor(
     input: Any, quant_min: int, quant_max: int, eps: float, dtype: Any
@@ -222,48 +254,37 @@ def choose_qparams_symmetric_tensor(
 # ***** a scale for each channel *****
 
 
-def _quantized_channels_meta(
-    input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: Any
-) -> Any:
-    _as_float(input)
-    _by_channel(scales, input, axis)
-    _check_bounds(quant_min, quant_max, dtype)
-    return _stored_like(input, dtype)
+def _by_channel(values: Any, input: Any, axis: int) -> Any:
+    """A value for each channel, in a shape that spreads over the input."""
+    return values.view([-1 if place == axis % input.dim() else 1 for place in range(input.dim())])
 
 
 @_operator(
     f"quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, {_QUANTIZE}) -> Tensor",
-    _quantized_channels_meta,
+    _floats,
+    _bounds,
+    _axis,
 )
 def quantize_per_channel(
     input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: Any
 ) -> Any:
     """As `quantize_per_tensor`, with a scale and a zero point for each place of the dimension `axis`."""
-    values = _as_float(input)
-    _check_bounds(quant_min, quant_max, dtype)
     scale, zero = _by_channel(scales, input, axis), _by_channel(zero_points, input, axis)
-    return torch.clamp(torch.round(values * (1.0 / scale)) + zero, quant_min, quant_max).to(dtype)
-
-
-def _dequantized_channels_meta(
-    input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: Any, *, out_dtype: Any = None
-) -> Any:  # fmt: skip
-    _check_stored(input, dtype)
-    _by_channel(scales, input, axis)
-    _check_bounds(quant_min, quant_max, dtype)
-    return _stored_like(input, out_dtype or torch.float32)
+    values = torch.round(input.to(torch.float32) * (1.0 / scale)) + zero
+    return torch.clamp(values, quant_min, quant_max).to(dtype)
 
 
 @_operator(
     f"dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, {_TYPED}) -> Tensor",
-    _dequantized_channels_meta,
+    _stored,
+    _bounds,
+    _axis,
+    dtype="out_dtype",
 )
 def dequantize_per_channel(
     input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: Any, *, out_dtype: Any = None
 ) -> Any:  # fmt: skip
     """As `dequantize_per_tensor`, with a scale and (unless None) a zero point for each place of the dimension `axis`."""
-    _check_stored(input, dtype)
-    _check_bounds(quant_min, quant_max, dtype)
     scale = _by_channel(scales, input, axis)
     values = input if zero_points is None else input - _by_channel(zero_points, input, axis)
     return (values * scale).to(out_dtype or torch.float32)
@@ -278,7 +299,7 @@ def _chosen_rows_meta(input: Any, dtype: Any) -> tuple[Any, Any]:
     return made, torch.empty(size, dtype=torch.int64, device=input.device)
 
 
-@_operator("choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", _chosen_rows_meta)
+@_operator("choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", meta=_chosen_rows_meta)
 def choose_qparams_per_token(input: Any, dtype: Any) -> tuple[Any, Any]:
     """A scale for each row (of shape [..., 1]) by its largest magnitude, and zeros; only int8."""
     if dtype != torch.int8:
@@ -289,7 +310,9 @@ def choose_qparams_per_token(input: Any, dtype: Any) -> tuple[Any, Any]:
     return scales, torch.zeros_like(scales)
 
 
-@_operator("choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", _chosen_rows_meta)
+@_operator(
+    "choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", meta=_chosen_rows_meta
+)
 def choose_qparams_per_token_asymmetric(input: Any, dtype: Any) -> tuple[Any, Any]:
     """Scale (float64) and zero point (int64) for each row of shape [..., 1], for integers from -128 to 127."""
     low, high = -128, 127
@@ -300,38 +323,18 @@ def choose_qparams_per_token_asymmetric(input: Any, dtype: Any) -> tuple[Any, An
     return scale.to(torch.float64), torch.clamp(zero, low, high).round().to(torch.int64)
 
 
-def _check_rows(input: Any, scales: Any, zero_points: Any) -> None:
-    rows = math.prod(input.shape[:-1])
-    for name, tensor in (("scales", scales), ("zero_points", zero_points)):
-        if rows != tensor.numel():
-            raise AssertionError(f"num_tokens: {rows} {name}: {tensor.size()}")
-
-
-def _quantized_rows_meta(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any) -> Any:
-    _check_bounds(quant_min, quant_max, dtype)
-    return _stored_like(input, dtype)
-
-
 @_operator(
-    f"quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, {_QUANTIZE}) -> Tensor", _quantized_rows_meta
+    f"quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, {_QUANTIZE}) -> Tensor", _bounds, data=[_rows]
 )
 def quantize_per_token(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any) -> Any:
     """Integers of a tensor with a scale and a zero point for each row."""
-    _check_bounds(quant_min, quant_max, dtype)
-    _check_rows(input, scales, zero_points)
     return input.mul(1.0 / scales).add(zero_points).round().clamp(quant_min, quant_max).to(dtype)
-
-
-def _dequantized_rows_meta(
-    input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, output_dtype: Any
-) -> Any:
-    _check_bounds(quant_min, quant_max, dtype)
-    return _stored_like(input, output_dtype)
 
 
 @_operator(
     f"dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, {_QUANTIZE}, ScalarType output_dtype) -> Tensor",
-    _dequantized_rows_meta,
+    dtype="output_dtype",
+    meta=[_bounds],
 )
 def dequantize_per_token(
     input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, output_dtype: Any
@@ -356,16 +359,9 @@ def _group_of(input: Any, scales: Any, group_size: int) -> int:
     return group_size
 
 
-def _quantized_groups_meta(
-    input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, group_size: int = 128
-) -> Any:
-    _group_of(input, scales, group_size)
-    return _stored_like(input, dtype)
-
-
 @_operator(
     f"quantize_per_channel_group(Tensor input, Tensor scales, Tensor zero_points, {_QUANTIZE}, int group_size) -> Tensor",
-    _quantized_groups_meta,
+    _groups,
 )
 def quantize_per_channel_group(
     input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, group_size: int = 128
@@ -378,16 +374,10 @@ def quantize_per_channel_group(
     return values.mul(1.0 / scale).add(zero).round().clamp(quant_min, quant_max).to(dtype).reshape_as(input)
 
 
-def _dequantized_groups_meta(
-    w_int8: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, group_size: int = 128, output_dtype: Any = torch.float32
-) -> Any:  # fmt: skip
-    _group_of(w_int8, scales, group_size)
-    return _stored_like(w_int8, output_dtype)
-
-
 @_operator(
     f"dequantize_per_channel_group(Tensor input, Tensor scales, Tensor? zero_points, {_QUANTIZE}, int group_size, ScalarType output_dtype) -> Tensor",
-    _dequantized_groups_meta,
+    _groups,
+    dtype="output_dtype",
 )
 def dequantize_per_channel_group(
     w_int8: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: Any, group_size: int = 128, output_dtype: Any = torch.float32
@@ -401,7 +391,7 @@ def dequantize_per_channel_group(
 # ***** dtypes *****
 
 
-@_operator("convert_element_type.no_fuse(Tensor input, ScalarType dtype) -> Tensor", _stored_like)
+@_operator("convert_element_type.no_fuse(Tensor input, ScalarType dtype) -> Tensor")
 def convert_element_type(input: Any, dtype: Any) -> Any:
     """The tensor in another dtype: an operator of its own, which no pass takes together with the next one."""
     return input.to(dtype)
