@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,3 +83,91 @@ def test_programs_keep_the_operators() -> None:
     names = [node.name for node in program.graph.nodes if node.op == "call_function"]
     assert names == ["quantize_per_tensor", "dequantize_per_tensor", "mul"]
     assert torch.equal(program.module()(x), Net()(x)) and torch.equal(torch.compile(Net())(x), Net()(x))
+
+
+def _everything(T: Any) -> list[tuple[str, str, Any]]:
+    """(call, device, dtypes and shapes and sums of the results, or the class of the error) of right and wrong calls."""
+    importlib.import_module(f"{T.__name__}.ao.quantization.fx._decomposed")
+    o, found = T.ops.quantized_decomposed, []
+
+    def run(name: str, operator: Any, *args: Any, **kwargs: Any) -> None:
+        for device in ("cpu", "meta"):
+            given = [a.to(device) if isinstance(a, T.Tensor) else a for a in args]
+            try:
+                made = operator(*given, **kwargs)
+                said = [
+                    (str(y.dtype), list(y.shape), y.double().sum().item() if device == "cpu" else 0)
+                    for y in (made if isinstance(made, tuple) else (made,))
+                ]
+            except Exception as error:
+                said = type(error).__name__
+            found.append((name, device, said))
+
+    x, q, ints = T.arange(12.0).reshape(3, 4) - 5, T.arange(12, dtype=T.int8).reshape(3, 4), T.int32
+    one, two, zero = T.tensor([0.5]), T.tensor([0.5, 1.0]), T.tensor([1])
+    ranges = (-128, 127, T.int8), (0, 255, T.uint8), (-129, 127, T.int8), (0, 256, T.uint8), (0, 3, T.int64)
+    for given, (low, high, dtype) in itertools.product((x, x.half(), x.double(), q), ranges):
+        at, name = (low, high, dtype), f"{given.dtype} {low} {high} {dtype}"
+        run(f"quantize {name}", o.quantize_per_tensor, given, 0.5, 1, *at)
+        for scale in (one, two):
+            run(f"quantize tensor {name}", o.quantize_per_tensor.tensor, given, scale, zero, *at)
+            run(f"dequantize tensor {name}", o.dequantize_per_tensor.tensor, given, scale, zero, *at)
+        run(
+            f"quantize tensor2 {name}",
+            o.quantize_per_tensor.tensor2,
+            given,
+            one,
+            zero,
+            T.tensor(low),
+            T.tensor(high),
+            dtype,
+        )
+        for wanted in (None, T.float16):
+            run(f"dequantize {name}", o.dequantize_per_tensor, given, 0.5, 1, *at, out_dtype=wanted)
+        for axis in (0, 1, 5):
+            scales = T.ones(given.shape[axis] if axis < 2 else 3)
+            zeros = T.zeros(len(scales), dtype=ints)
+            run(f"quantize channel {axis} {name}", o.quantize_per_channel, given, scales, zeros, axis, *at)
+            for held in (zeros, None):
+                run(f"dequantize channel {axis} {name}", o.dequantize_per_channel, given, scales, held, axis, *at)
+        for rows in (3, 2):
+            run(
+                f"quantize token {name}",
+                o.quantize_per_token,
+                given,
+                T.ones(rows, 1),
+                T.zeros(rows, 1, dtype=ints),
+                *at,
+            )
+        run(
+            f"dequantize token {name}",
+            o.dequantize_per_token,
+            given,
+            T.ones(3, 1),
+            T.zeros(3, 1, dtype=ints),
+            *at,
+            T.float32,
+        )
+        for size in (2, 3, 1, 8):
+            scales = T.ones(3, 2 if size != 8 else 1)
+            zeros = T.zeros_like(scales, dtype=ints)
+            run(f"quantize group {size} {name}", o.quantize_per_channel_group, given, scales, zeros, *at, size)
+            run(
+                f"dequantize group {size} {name}",
+                o.dequantize_per_channel_group,
+                given,
+                scales,
+                zeros,
+                *at,
+                size,
+                T.half,
+            )
+        run(f"choose {name}", o.choose_qparams.tensor, given, low, high, 1e-5, dtype)
+        run(f"choose token {name}", o.choose_qparams_per_token, given, dtype)
+    return found
+
+
+@pytest.mark.oracle
+def test_right_and_wrong_calls_end_as_in_pytorch() -> None:
+    for ours, theirs in zip(_everything(torch), _everything(pytest.importorskip("torch")), strict=True):
+        assert ours == theirs

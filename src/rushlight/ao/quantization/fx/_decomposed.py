@@ -162,9 +162,8 @@ def quantize_per_tensor_tensor2(
 
 @_operator(
     f"dequantize_per_tensor(Tensor input, float scale, int zero_point, {_TYPED}) -> Tensor",
-    _stored,
     dtype="out_dtype",
-    data=[_quantized],
+    data=[_stored, _quantized],
 )
 def dequantize_per_tensor(
     input: Any, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any, *, out_dtype: Any = None
@@ -262,8 +261,8 @@ def _by_channel(values: Any, input: Any, axis: int) -> Any:
 @_operator(
     f"quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, {_QUANTIZE}) -> Tensor",
     _floats,
-    _bounds,
     _axis,
+    _bounds,
 )
 def quantize_per_channel(
     input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: Any
@@ -277,8 +276,8 @@ def quantize_per_channel(
 @_operator(
     f"dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, {_TYPED}) -> Tensor",
     _stored,
-    _bounds,
     _axis,
+    _bounds,
     dtype="out_dtype",
 )
 def dequantize_per_channel(
