@@ -109,3 +109,27 @@ def test_a_compiled_capturable_step_has_the_bits_of_eager() -> None:
         found.append(trained(OPTIMIZERS["adam"], steps, capturable=True))
     assert found[0] == found[1]
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_a_compiled_step_that_the_host_counts_is_not_captured() -> None:
+    def steps(optimizer: Any, give: Callable[[int], None]) -> None:
+        step = torch.compile(optimizer.step)
+        step()
+        with pytest.raises(RuntimeError, match="capturable"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            step()
+
+    trained(OPTIMIZERS["adam"], steps)
+
+
+def test_a_compiled_capturable_step_is_captured() -> None:
+    def steps(optimizer: Any, give: Callable[[int], None]) -> None:
+        step, graph = torch.compile(optimizer.step), torch.cuda.CUDAGraph()
+        give(2)
+        step()
+        with torch.cuda.graph(graph):
+            step()
+        for turn in range(3, 8):
+            give(turn)
+            graph.replay()
+
+    assert trained(OPTIMIZERS["adam"], steps, capturable=True) == trained(OPTIMIZERS["adam"], eager, capturable=True)

@@ -150,3 +150,23 @@ def test_numbers_of_the_host_reach_the_nodes_of_each_call(counted: Counted) -> N
                 assert 0 < launched["nodes"] <= 4  # of each parameter's step
         found.append((losses, [p.detach().cpu().tolist() for p in model.parameters()]))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"capturable": True}, {"capturable": True, "fused": True}])
+def test_a_step_over_many_parameters_is_one_launch(options: dict[str, bool], counted: Counted) -> None:
+    found = []
+    for mode in (None, "reduce-overhead"):
+        torch.manual_seed(0)
+        params = [nn.Parameter(torch.randn(*shape, device="cuda")) for shape in ((64, 32), (64,), (5, 7))]
+        for p in params:
+            p.grad = torch.randn_like(p)
+        optimizer = torch.optim.AdamW(params, lr=0.1, **options)
+        optimizer.step()
+        step = optimizer.step if mode is None else torch.compile(optimizer.step, mode=mode)
+        for turn in range(3):
+            _, launched = counted.during(step)
+            if mode is not None and turn:
+                assert launched["graphs"] == 1 and launched["kernels"] == 0
+                assert launched["nodes"] <= (0 if options.get("capturable") else 3)  # numbers of the host
+        found.append([p.detach().cpu().tolist() for p in params])
+    assert found[0] == found[1]

@@ -56,7 +56,7 @@ class HostPart:
         count = len(results)
         aliases = {count + k: known[id(c.given)] for k, c in enumerate(changed)}
         self._written = [c.given.content for c in changed]
-        self._count = count
+        self._count, self._device = count, build.recording.host
         self.graph = without_device(build, Graph(inputs, nodes, outputs), given)
         strides = [*[s.layout.strides for s in results], *[c.given.layout.strides for c in changed]]
         layouts = [None if given[v].kind == "number" else given[v].layout.strides for v in inputs]
@@ -70,6 +70,12 @@ class HostPart:
 
     def __call__(self, inputs: Sequence[Tensor], numbers: Sequence[Any]) -> Sequence[Any]:
         """The storages of the results; inputs are written."""
+        backend = backend_of(self._device)
+        if self._written and backend.is_capturing(backend.current_stream(self._device)):
+            raise RuntimeError(
+                "a graph captures a compiled function that changes tensors of the host, which no replay would change: "
+                "optimizers count on the device with capturable=True"
+            )
         if self._exe is None:
             self._exe = backend_of(CPU).compile(*self._arguments)
         if HOOKS.lazy_clones:
