@@ -18,9 +18,10 @@ from rushlight._types.dtype import BOOL, DType
 
 from . import twin_group, twin_loops
 from .form import WARP, Body, Instruction, ThreadKernel, Value
+from .twin_lines import constant_text
 from .twin_matrix import mma_helper
 from .twin_plan import Step, plan
-from .twin_runtime import RUNTIME, constant_text, copy_helpers
+from .twin_runtime import RUNTIME, copy_helpers
 
 __all__ = ["Place", "TwinPrinter", "twin_text"]
 

@@ -15,7 +15,8 @@ from rushlight._codegen.scalar import Val
 from .form import Body, Instruction, Value
 from .group_products import GROUP, Side
 from .tile_maps import MAP_BYTES
-from .twin_group_runtime import ENTRY_BYTES, declare_group, wgmma_helper
+from .twin_group_products import wgmma_helper
+from .twin_group_runtime import ENTRY_BYTES, declare_group
 from .twin_plan import Step
 
 if TYPE_CHECKING:

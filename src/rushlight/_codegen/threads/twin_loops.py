@@ -11,8 +11,9 @@ from rushlight._codegen.scalar.writer import BITS, lane_mask
 from rushlight._types.dtype import BOOL, DType
 
 from .form import WARP, Instruction, Value, print_format
+from .twin_lines import constant_text
 from .twin_plan import Step
-from .twin_runtime import atomic_helper, cas_helper, constant_text, group_helper, load_helper, store_helper
+from .twin_runtime import atomic_helper, cas_helper, group_helper, load_helper, store_helper
 
 if TYPE_CHECKING:
     from .twin import TwinPrinter

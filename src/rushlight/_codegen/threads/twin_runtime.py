@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
-__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "constant_text", "copy_helpers", "load_helper", "space_check", "store_helper"]  # fmt: skip
+from .twin_lines import expanded, messages
+
+__all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "copy_helpers", "load_helper", "space_check", "store_helper"]  # fmt: skip
 
 # results of a twin: the numbers of the CUDA driver's errors
 ILLEGAL, ASSERT, MISALIGNED, RACE = 700, 710, 716, 719
 
-_FUNCTIONS = """declare i32 @snprintf(ptr, i64, ptr, ...)
+_FUNCTIONS = expanded("""declare i32 @snprintf(ptr, i64, ptr, ...)
 declare ptr @aligned_alloc(i64, i64)
 declare ptr @calloc(i64, i64)
 declare void @free(ptr)
 declare i32 @llvm.cttz.i32(i32, i1)
 
 define internal void @rl.fail(ptr %ctx, i32 %code, ptr %text, ptr %where, i64 %a, i64 %b, i64 %c) noinline cold nounwind {
-  %cell = getelementptr i8, ptr %ctx, i64 20
-  %old = load i32, ptr %cell
+  !context %old 20 cell i32
   %first = icmp eq i32 %old, 0
   br i1 %first, label %note, label %done
 note:
   store i32 %code, ptr %cell
-  %at = getelementptr i8, ptr %ctx, i64 64
-  %report = load ptr, ptr %at
+  !context %report 64 at ptr
   %none = icmp eq ptr %report, null
   br i1 %none, label %done, label %say
 say:
@@ -89,13 +89,11 @@ read:
   store i32 %many, ptr %rtp
   br label %next
 next:
-  %k1 = add i64 %k, 1
-  %more = icmp ult i64 %k1, %size
-  br i1 %more, label %loop, label %done
+  !turn k more %size loop done
 done:
   ret void
 }
-"""
+""")
 
 _MESSAGES = {
     "outside": "%s: %lld bytes at 0x%llx, which is outside of the memory of the device",
@@ -108,25 +106,16 @@ _MESSAGES = {
 }
 
 
-def constant_text(name: str, text: str) -> str:
-    """A constant of LLVM with the bytes of a text, and 0."""
-    data = text.encode() + b"\0"
-    return f'{name} = private constant [{len(data)} x i8] c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
+RUNTIME = _FUNCTIONS + "".join(text + "\n" for text in messages(_MESSAGES).values())
 
-
-RUNTIME = _FUNCTIONS + "".join(constant_text(f"@rl.{key}.text", text) + "\n" for key, text in _MESSAGES.items())
-
-_CHECK = """define internal i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 %size, ptr %where) noinline nounwind {{
+_CHECK = expanded("""define internal i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 %size, ptr %where) noinline nounwind {{
 entry:
   %bp = getelementptr i8, ptr %ctx, i64 {base}
   %base = {load_base}
-  %np = getelementptr i8, ptr %ctx, i64 {bytes}
-  %bytes = load i64, ptr %np
+  !context %bytes {bytes} np i64
   %last = sub i64 %bytes, %size
-  %b0 = insertelement <32 x i64> poison, i64 %base, i64 0
-  %bv = shufflevector <32 x i64> %b0, <32 x i64> poison, <32 x i32> zeroinitializer
-  %l0 = insertelement <32 x i64> poison, i64 %last, i64 0
-  %lv = shufflevector <32 x i64> %l0, <32 x i64> poison, <32 x i32> zeroinitializer
+  !splat %bv b0 <32 x i64> i64 %base
+  !splat %lv l0 <32 x i64> i64 %last
   %off = sub <32 x i64> %addr, %bv
   %in = icmp ule <32 x i64> %off, %lv
   %inbits0 = bitcast <32 x i1> %in to i32
@@ -145,7 +134,7 @@ fine:
   %good = and i32 %bits, %inbits
   ret i32 %good
 }}
-"""
+""")
 
 
 def space_check(module: ModuleText, space: str) -> None:
@@ -167,7 +156,7 @@ def _origin(space: str) -> str:
 
 
 # one turn for each lane whose bit is set; {each} does it, for lane %i, at address %p
-_LANES = """  %abuf = alloca [32 x i64], align 64
+_LANES = expanded("""  %abuf = alloca [32 x i64], align 64
   store <32 x i64> %addr, ptr %abuf, align 64
 {prepare}  br label %loop
 loop:
@@ -177,17 +166,14 @@ loop:
   %b = trunc i32 %sh to i1
   br i1 %b, label %do, label %next
 do:
-  %ap = getelementptr i64, ptr %abuf, i64 %i
-  %a = load i64, ptr %ap
+  !get %a %abuf %i ap i64
   %x = add i64 %a, %origin
   %p = inttoptr i64 %x to ptr
 {each}  br label %next
 next:
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, 32
-  br i1 %more, label %loop, label %end
+  !turn i more 32 loop end
 end:
-"""
+""")
 
 _RACE = """  %t64 = add i64 %thread, %i
   %t = trunc i64 %t64 to i32
@@ -340,7 +326,7 @@ def cas_helper(module: ModuleText, bits: int) -> str:
     return name
 
 
-_GROUP = """define internal void @rl.group(ptr %ctx, ptr %slot, <32 x i64> %addr, i32 %bits, i64 %place,
+_GROUP = expanded("""define internal void @rl.group(ptr %ctx, ptr %slot, <32 x i64> %addr, i32 %bits, i64 %place,
     i64 %size, i64 %all, ptr %where) noinline nounwind {
 entry:
   %first = icmp eq i64 %place, 0
@@ -350,8 +336,7 @@ lead:
   %mp = getelementptr i8, ptr %slot, i64 256
   store i32 %bits, ptr %mp
   %less = sub i64 %all, 1
-  %l0 = insertelement <32 x i64> poison, i64 %less, i64 0
-  %lv = shufflevector <32 x i64> %l0, <32 x i64> poison, <32 x i32> zeroinitializer
+  !splat %lv l0 <32 x i64> i64 %less
   %rest = and <32 x i64> %addr, %lv
   %odd = icmp ne <32 x i64> %rest, zeroinitializer
   %oddbits = bitcast <32 x i1> %odd to i32
@@ -362,8 +347,7 @@ follow:
   %mq = getelementptr i8, ptr %slot, i64 256
   %wasbits = load i32, ptr %mq
   %step = mul i64 %place, %size
-  %s0 = insertelement <32 x i64> poison, i64 %step, i64 0
-  %sv = shufflevector <32 x i64> %s0, <32 x i64> poison, <32 x i32> zeroinitializer
+  !splat %sv s0 <32 x i64> i64 %step
   %want = add <32 x i64> %was, %sv
   %differs = icmp ne <32 x i64> %addr, %want
   %db = bitcast <32 x i1> %differs to i32
@@ -383,7 +367,7 @@ fail:
 fine:
   ret void
 }
-"""
+""")
 
 
 def group_helper(module: ModuleText) -> str:
@@ -396,7 +380,7 @@ def group_helper(module: ModuleText) -> str:
 
 # Copies in the background are done when they are waited for, as late as the hardware may do them: whoever reads before sees
 # what was there.  Entries: source (or -1 for zeros), offset in shared memory, bytes, thread, group, text of the place.
-_COPIES = """define internal void @rl.copy.issue(ptr %ctx, ptr %queue, <32 x i64> %addr, i32 %bits, <32 x i64> %to, i64 %size, i64 %thread,
+_COPIES = expanded("""define internal void @rl.copy.issue(ptr %ctx, ptr %queue, <32 x i64> %addr, i32 %bits, <32 x i64> %to, i64 %size, i64 %thread,
     ptr %where) noinline nounwind {{
 entry:
   %abuf = alloca [32 x i64], align 64
@@ -420,32 +404,24 @@ do:
   %tail = load i64, ptr %tailp
   %slot = and i64 %tail, {mask}
   %e = getelementptr [6 x i64], ptr %entries, i64 %slot
-  %ap = getelementptr i64, ptr %abuf, i64 %i
-  %a = load i64, ptr %ap
-  %tp = getelementptr i64, ptr %tbuf, i64 %i
-  %t = load i64, ptr %tp
+  !get %a %abuf %i ap i64
+  !get %t %tbuf %i tp i64
   %gs = lshr i32 %good, %i32
   %g = trunc i32 %gs to i1
   %from = select i1 %g, i64 %a, i64 -1
   store i64 %from, ptr %e
-  %e1 = getelementptr i64, ptr %e, i64 1
-  store i64 %t, ptr %e1
-  %e2 = getelementptr i64, ptr %e, i64 2
-  store i64 %size, ptr %e2
+  !put %e 1 e1 i64 %t
+  !put %e 2 e2 i64 %size
   %e3 = getelementptr i64, ptr %e, i64 3
   %who = add i64 %thread, %i
   store i64 %who, ptr %e3
-  %e4 = getelementptr i64, ptr %e, i64 4
-  store i64 %group, ptr %e4
-  %e5 = getelementptr i64, ptr %e, i64 5
-  store ptr %where, ptr %e5
+  !put %e 4 e4 i64 %group
+  !put %e 5 e5 ptr %where
   %tail1 = add i64 %tail, 1
   store i64 %tail1, ptr %tailp
   br label %next
 next:
-  %i1 = add i64 %i, 1
-  %more = icmp ult i64 %i1, 32
-  br i1 %more, label %loop, label %done
+  !turn i more 32 loop done
 done:
   ret void
 }}
@@ -453,8 +429,7 @@ done:
 define internal void @rl.copy.wait(ptr %ctx, ptr %queue, ptr %shadow, i64 %pending) noinline nounwind {{
 entry:
   %delta = load i64, ptr %ctx
-  %sp = getelementptr i8, ptr %ctx, i64 24
-  %shared = load ptr, ptr %sp
+  !context %shared 24 sp ptr
   %tailp = getelementptr i8, ptr %queue, i64 8
   %tail = load i64, ptr %tailp
   %groupp = getelementptr i8, ptr %queue, i64 16
@@ -469,20 +444,15 @@ loop:
 look:
   %slot = and i64 %head, {mask}
   %e = getelementptr [6 x i64], ptr %entries, i64 %slot
-  %e4 = getelementptr i64, ptr %e, i64 4
-  %g = load i64, ptr %e4
+  !get %g %e 4 e4 i64
   %ready = icmp slt i64 %g, %until
   br i1 %ready, label %copy, label %done
 copy:
   %from = load i64, ptr %e
-  %e1 = getelementptr i64, ptr %e, i64 1
-  %to = load i64, ptr %e1
-  %e2 = getelementptr i64, ptr %e, i64 2
-  %size = load i64, ptr %e2
-  %e3 = getelementptr i64, ptr %e, i64 3
-  %who = load i64, ptr %e3
-  %e5 = getelementptr i64, ptr %e, i64 5
-  %where = load ptr, ptr %e5
+  !get %to %e 1 e1 i64
+  !get %size %e 2 e2 i64
+  !get %who %e 3 e3 i64
+  !get %where %e 5 e5 ptr
   %who32 = trunc i64 %who to i32
 {race}  %target = getelementptr i8, ptr %shared, i64 %to
   %none = icmp eq i64 %from, -1
@@ -502,7 +472,7 @@ next:
 done:
   ret void
 }}
-"""
+""")
 
 
 def copy_helpers(module: ModuleText, capacity: int, races: bool) -> None:
