@@ -18,13 +18,33 @@ from rushlight._prims.samples import any_dtype, floats, integers
 from rushlight._types.dtype import BY_NAME, FLOAT64
 
 
-@pytest.mark.parametrize("name", ["attention", "attention_grad"])
+@pytest.mark.parametrize(
+    "name", ["attention", "attention_grad", "ragged_attention", "ragged_attention_grad", "paged_attention"]
+)
 def test_samples(name: str) -> None:
     for arrays, params in PRIMITIVES[name].samples():
         for found, expected in zip(
             primitive(name, arrays, params), PRIMITIVES[name].reference(*arrays, **params), strict=True
         ):
             close(found, expected)
+
+
+def test_tokens_of_no_sequence() -> None:
+    """Behind the last sequence, and keys that are not used: results and gradients are 0, the logarithm is inf."""
+    q, k, v = (any_dtype(s, "float64", i) for i, s in enumerate(((70, 2, 3), (40, 1, 3), (40, 1, 2))))
+    starts, used = (np.array([0, 3, 5], np.int32), np.array([0, 6, 9], np.int32)), np.array([4, 0], np.int32)
+    params = {"scale": 0.5, "left": -1, "right": -1, "max_q": 3, "max_k": 6}
+    inputs = [q, k, v, *starts, used]
+    expected = PRIMITIVES["ragged_attention"].reference(*inputs, **params)
+    for found, right in zip(primitive("ragged_attention", inputs, params), expected, strict=True):
+        close(found, right)
+    out, norm = expected
+    assert (out[3:] == 0).all() and np.isinf(norm[:, 3:]).all()
+    ct = any_dtype(out.shape, "float64", 9)
+    more = [ct, q, k, v, norm, (ct * out).sum(-1).T, *starts, used]
+    gradients = PRIMITIVES["ragged_attention_grad"].reference(*more, **params)
+    for found, right in zip(primitive("ragged_attention_grad", more, params), gradients, strict=True):
+        close(found, right)
 
 
 def operands(dtype: str, rows: int, keys: int, width: int, depth: int) -> list[Any]:
@@ -177,11 +197,62 @@ for part, i in zip(found.unbind(), items):
     one = i.transpose(0, 1)
     torch.testing.assert_close(part.cpu(), torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True))
 """,
+    "jagged, one kernel": """
+lengths = (40, 3, 70)
+whole = [torch.randn(sum(lengths), h, 16) for h in (4, 2, 2)]
+ct = torch.randn(sum(lengths), 4, 16)
+def run(device):
+    given = [x.to(device).requires_grad_() for x in whole]
+    offsets = torch.tensor([0, 40, 43, 113]).to(device)
+    q, k, v = (torch.nested.nested_tensor_from_jagged(x, offsets).transpose(1, 2) for x in given)
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    values = out.transpose(1, 2).values()
+    values.backward(ct.to(device))
+    return [values.detach().cpu(), *(x.grad.cpu() for x in given)]
+for mine, theirs in zip(run("cuda"), run("cpu")):
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+""",
+    **{
+        f"{dtype}, seed {seed}": f"""
+torch.manual_seed({seed})
+ends_q, ends_k = (torch.tensor(x, dtype=torch.int32) for x in ([0, 70, 70, 75, 140], [0, 50, 60, 125, 205]))
+whole = [torch.randn(n, h, 64).to(torch.{dtype}) for n, h in ((143, 6), (209, 2), (209, 2))]
+ct = torch.randn(143, 6, 64).to(torch.{dtype})
+def run(device, dtype, window):
+    given = [x.to(device, dtype).requires_grad_() for x in whole]
+    ends = ends_q.to(device), ends_k.to(device)
+    out, lse = varlen_attn(*given, *ends, 70, 80, window_size=window, enable_gqa=True, return_aux=AuxRequest(lse=True))
+    out.backward(ct.to(device, dtype))
+    return [x.detach().cpu() for x in (out, lse, *(x.grad for x in given))]
+for window in ((-1, -1), (20, 0)):
+    found, again = (run("cuda", torch.{dtype}, window) for _ in range(2))
+    want = run("cpu", torch.float64, window)
+    assert all(torch.equal(a, b) for a, b in zip(found, again))
+    for mine, theirs in zip(found, want):
+        torch.testing.assert_close(mine[:140].double(), theirs[:140].double(), rtol=2e-2, atol=2e-2)
+        assert (mine[140:] == theirs[140:]).all() or mine.shape[0] != 143
+"""
+        for dtype, seed in (("bfloat16", 1), ("float16", 2))
+    },
+    "pages": """
+torch.manual_seed(3)
+q = torch.randn(7, 8, 32).half()
+keys, values = (torch.randn(12, 16, 2, 32).half() for _ in range(2))
+ends, used = torch.tensor([0, 1, 2, 7], dtype=torch.int32), torch.tensor([33, 64, 5], dtype=torch.int32)
+table = torch.tensor([[3, 7, 1, -1], [0, 2, 4, 6], [11, 99, 99, 99]], dtype=torch.int32)
+def run(device, dtype):
+    x = [t.to(device, dtype) for t in (q, keys, values)]
+    more = {"seqused_k": used.to(device), "block_table": table.to(device), "enable_gqa": True, "window_size": (-1, 0)}
+    return varlen_attn(*x, ends.to(device), None, 5, 64, **more).cpu()
+found = run("cuda", torch.float16)
+assert torch.equal(found, run("cuda", torch.float16))
+torch.testing.assert_close(found.double(), run("cpu", torch.float64), rtol=1e-2, atol=1e-2)
+""",
 }
 
 
 @pytest.mark.cuda
 def test_sequences_of_different_lengths() -> None:
-    prelude = "import rushlight as torch\nfrom rushlight.nn.attention.varlen import varlen_attn\n"
+    prelude = "import rushlight as torch\nfrom rushlight.nn.attention.varlen import AuxRequest, varlen_attn\n"
     outcomes = outcomes_of(prelude, VARLEN)
     assert not any(outcomes.values()), outcomes

@@ -224,7 +224,7 @@ def packed(given: Sequence[Tensor], pattern: Any) -> Tensor:
     """These items, packed as those of `pattern`; holes have zeros."""
     if type(pattern) is StridedNested:
         return rushlight.cat([t.reshape(-1) for t in given])
-    total = rushlight.zeros(tuple(pattern._held.shape), dtype=pattern.dtype)
+    total = rushlight.zeros(tuple(pattern._held.shape), dtype=pattern.dtype, device=pattern.device)
     starts, extents = _extents(pattern)
     dim = pattern._ragged - 1
     pieces, place = [], 0
@@ -267,7 +267,8 @@ def items(x: Any, name: str = "UnbindBackwardAutogradNestedTensor0") -> tuple[Te
 
     def rule(*grads: Any) -> tuple[Any]:
         given = [
-            rushlight.zeros(s, dtype=pattern.dtype) if g is None else g for g, s in zip(grads, shapes, strict=True)
+            rushlight.zeros(s, dtype=pattern.dtype, device=pattern.device) if g is None else g
+            for g, s in zip(grads, shapes, strict=True)
         ]
         return (with_values(pattern, packed(given, pattern)),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -332,7 +333,8 @@ def _operand(a: Any, template: Any) -> Any:
         return a[0]
     if ragged != 1 or template._lengths is not None:
         return NotImplemented
-    batch = rushlight.arange(a.shape[0]).repeat_interleave(template._offsets[1:] - template._offsets[:-1])
+    counts = (template._offsets[1:] - template._offsets[:-1]).to(a.device)
+    batch = rushlight.arange(a.shape[0], device=a.device).repeat_interleave(counts)
     return a.squeeze(1).index_select(0, batch).reshape(held.size(0), *a.shape[2:])
 
 
@@ -670,6 +672,8 @@ def _(
 ) -> Any:
     if attn_mask is not None:
         raise RuntimeError("scaled_dot_product_attention(): attn_mask must be None for nested tensors")
+    if not dropout_p and _reads_offsets(query, key, value, is_causal, enable_gqa):
+        return _attention_by_offsets(query, key, value, is_causal, scale)
     count = len(item_sizes(next(x for x in (query, key, value) if is_nested(x))))
     rows = [items(x) if is_nested(x) else x.expand(count, *x.shape[1:]).unbind(0) for x in (query, key, value)]
     template = query if is_nested(query) else value
@@ -679,6 +683,30 @@ def _(
         for q, k, v in zip(*rows, strict=True)
     ]
     return from_items(made, template)
+
+
+def _reads_offsets(query: Any, key: Any, value: Any, is_causal: bool, enable_gqa: bool) -> bool:
+    """Whether one kernel attends to all items: heads of jagged tensors on a GPU, with as many keys as values."""
+    whole = (query, key, value)
+    if any(type(x) is not Jagged or x._lengths is not None or x._ragged != 2 or x._spec.ndim != 4 for x in whole):
+        return False
+    dtypes, heads = {x.dtype for x in whole}, [x._held.shape[0] for x in whole]
+    alike = heads[1] == heads[2] and (heads[0] == heads[1] or (enable_gqa and heads[1] and heads[0] % heads[1] == 0))
+    same = key._offsets is value._offsets and (query._offsets is key._offsets or not is_causal)
+    widths = query._held.shape[2] == key._held.shape[2] and query._offsets.shape == key._offsets.shape
+    plain = len(dtypes) == 1 and query.dtype.is_floating_point and query.device.type == "cuda"
+    return plain and alike and same and widths and all(x._held.numel() for x in whole)
+
+
+def _attention_by_offsets(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
+    q, k, v = (values_of(x).transpose(0, 1) for x in (query, key, value))
+    offsets = query._offsets.to(q.device), key._offsets.to(q.device)
+    result, _ = function_of("ragged_attention")(
+        q, k, v, *offsets, None, max_q=query._max_seqlen, max_k=key._max_seqlen,
+        scale=1.0 / math.sqrt(q.size(-1)) if scale is None else scale, right=0 if is_causal else -1,
+    )  # fmt: skip
+    made = result.transpose(0, 1)
+    return with_values(make_jagged(made, query._offsets, None, 2, query._size), made)
 
 
 # ***** reductions *****

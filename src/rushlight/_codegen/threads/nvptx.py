@@ -37,7 +37,7 @@ class NvptxPrinter:
         self.kernel = kernel
         self.module = ModuleText()
         self.em = Emitter(1, self.module, fma=True)
-        self.values: dict[Value, list[Parts]] = {}
+        self.values: dict[Value, Any] = {}  # sequences of registers
         self.label = "entry"
         self.labels = 0
         self.entry: list[str] = []  # what the function begins with
@@ -194,7 +194,7 @@ class NvptxPrinter:
         self.begin(after)
         return carried[1:]
 
-    def results(self, instruction: Instruction, registers: list[Parts]) -> None:
+    def results(self, instruction: Instruction, registers: Sequence[Parts]) -> None:
         self.values[instruction.result] = registers
 
 

@@ -7,6 +7,7 @@ value of `other` is tied to the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._codegen.scalar import Val, mem_lanes, mem_type, reg_type
@@ -312,7 +313,7 @@ def _matrix_load(p: NvptxPrinter, i: Instruction) -> None:
         return words.unpack(p, got)
 
     offsets = p.values[i.operands[0]]
-    p.results(i, Deferred([lambda offset=offset: load(offset) for offset in offsets], i.result.count // len(offsets)))
+    p.results(i, Deferred([partial(load, offset) for offset in offsets], i.result.count // len(offsets)))
 
 
 def _shared_store(p: NvptxPrinter, i: Instruction) -> None:

@@ -140,6 +140,36 @@ def sdpa_grad(
     return prim.attention_grad(grad, query, key, value, norm, delta, causal=is_causal, scale=_scale_of(query, scale))
 
 
+# ***** sequences of different lengths *****
+
+
+@operator("ragged_attention(Tensor query, Tensor key, Tensor value, Tensor starts_q, Tensor starts_k, Tensor? used_k, int max_q, int max_k, float scale, "
+          "int left=-1, int right=-1) -> (Tensor, Tensor)", spaces=(), method=False)  # fmt: skip
+def ragged_attention(
+    query: Any, key: Any, value: Any, starts_q: Any, starts_k: Any, used_k: Any, max_q: int, max_k: int, scale: float, left: int, right: int
+) -> Any:  # fmt: skip
+    """Attention within sequences that lie one behind the other, [T, H, E] and keys [S, G, E], and log(sum(exp(scores))) of
+    each row [H, T].  `left` and `right` keys about a query's place take part, where the last query stands at the last key.
+    """
+    numbers = (starts_q, starts_k) if used_k is None else (starts_q, starts_k, used_k)
+    return prim.ragged_attention(
+        query, key, value, *numbers, max_q=max_q, max_k=max_k, scale=scale, left=left, right=right
+    )
+
+
+@operator("paged_attention(Tensor query, Tensor key, Tensor value, Tensor starts_q, Tensor used_k, Tensor table, int max_q, int max_k, float scale, "
+          "int left=-1, int right=-1) -> (Tensor, Tensor)", spaces=(), method=False)  # fmt: skip
+def paged_attention(
+    query: Any, key: Any, value: Any, starts_q: Any, used_k: Any, table: Any, max_q: int, max_k: int, scale: float, left: int, right: int
+) -> Any:  # fmt: skip
+    """The same to keys and values in pages of pools [P, page, G, E]: sequence n has the first `used_k[n]` tokens of the pages
+    in `table[n]`.
+    """
+    return prim.paged_attention(
+        query, key, value, starts_q, used_k, table, max_q=max_q, max_k=max_k, scale=scale, left=left, right=right
+    )
+
+
 # ***** dropout *****
 
 

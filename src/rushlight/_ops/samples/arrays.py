@@ -337,6 +337,19 @@ give(
     "sdpa_grad",
     Call(Draw(2, 2, 3, 6), Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6), Draw(2, 2, 3, low=1, high=2), Draw(2, 2, 3)),
 )
+STARTS = Draw(3, dtype=INT32, values=[0, 2, 5])
+RAGGED = Draw(5, 4, 3), Draw(5, 2, 3), Draw(5, 2, 2), STARTS, STARTS
+give(
+    "ragged_attention",
+    Call(*RAGGED, None, 3, 3, 0.5),
+    Call(*RAGGED, None, 3, 3, 0.5, 1, 0),
+    Call(*RAGGED, Draw(2, dtype=INT32, values=[1, 3]), 3, 3, 0.5),
+)
+PAGES = Draw(5, 4, 3), Draw(3, 2, 2, 3), Draw(3, 2, 2, 2), STARTS
+give(
+    "paged_attention",
+    Call(*PAGES, Draw(2, dtype=INT32, values=[2, 3]), Draw(2, 2, dtype=INT32, values=[1, 0, 2, 0]), 3, 3, 0.5),
+)
 give("dropout_core", Call(X, Draw(3, 4, dtype=BOOL), 2.0))
 
 # ***** from nothing *****

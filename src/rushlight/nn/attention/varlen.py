@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.operators import function_of
 from rushlight.library import Library
-from rushlight.nn.functional import scaled_dot_product_attention
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 
@@ -57,7 +57,8 @@ def varlen_attn(
       tokens lie in these pages; needs `seqused_k`. Both are for inference.
     - `return_aux=AuxRequest(lse=True)` returns (result, lse), with lse (H_q, T_q) in float32.
 
-    Sequences are laid out to `max_q` and `max_k` for the kernel, so memory grows with N * max_k; nothing waits for the
+    On a GPU the kernels read where sequences begin, and pages by the table; on a CPU sequences are laid out to `max_q` and
+    `max_k`, so memory grows with N * max_k. Nothing waits for the
     device. Sums have one order whatever `num_splits` is. A query without keys gives 0, and inf as its lse. ValueError
     for heads or windows that do not fit, RuntimeError for a gradient through inference-only arguments. On every device,
     where PyTorch needs a GPU.
@@ -68,31 +69,33 @@ def varlen_attn(
             if tensor.requires_grad:
                 name = "block_table" if block_table is not None else "seqused_k"
                 raise RuntimeError(f"{name} is an inference-only parameter.")
-    starts = cu_seq_q[:-1].long()
-    counts = cu_seq_q[1:].long() - starts
-    place = rushlight.arange(max_q, device=query.device)
-    queries = query[(starts[:, None] + place).clamp(max=max(query.size(0) - 1, 0))]
-    if block_table is not None:
-        page, inside = _pages(key, block_table, max_k)
-        keys, values = key[page, inside], value[page, inside]
-        there = seqused_k.long()  # type: ignore[union-attr]  # `_checked` has seen it
+    if block_table is None and cu_seq_k is None:
+        raise ValueError("cu_seq_k is needed without a block_table")
+    if not query.numel() or not key.numel() or not value.numel() or cu_seq_q.size(0) < 2 or min(max_q, max_k) < 1:
+        result, rows = _without_keys(query, key, value)
     else:
-        if cu_seq_k is None:
-            raise ValueError("cu_seq_k is needed without a block_table")
-        first = cu_seq_k[:-1].long()
-        there = cu_seq_k[1:].long() - first if seqused_k is None else seqused_k.long()
-        at = (first[:, None] + rushlight.arange(max_k, device=key.device)).clamp(max=max(key.size(0) - 1, 0))
-        keys, values = key[at], value[at]
-    q, k, v = (x.transpose(1, 2) for x in (queries, keys, values))
-    mask = _taking(place, counts, there, max_k, window)
-    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
-    token = rushlight.arange(query.size(0), device=query.device)
-    which = rushlight.searchsorted(cu_seq_q[1:].long(), token, right=True).clamp(max=max(starts.size(0) - 1, 0))
-    within = (token - starts[which]).clamp(max=max(max_q - 1, 0))
-    result = out.transpose(1, 2)[which, within]
-    if return_aux is None or not return_aux.lse:
-        return result
-    return result, _denominators(q, k, mask, scale)[which, :, within].transpose(0, 1).contiguous()
+        factor = 1.0 / math.sqrt(query.size(-1)) if scale is None else scale
+        sizes = {
+            "max_q": max_q,
+            "max_k": max_k,
+            "scale": factor,
+            "left": max(window[0], -1),
+            "right": max(window[1], -1),
+        }
+        if block_table is None:
+            attend = function_of("ragged_attention")
+            result, rows = attend(query, key, value, cu_seq_q, cu_seq_k, seqused_k, **sizes)
+        else:
+            attend = function_of("paged_attention")
+            result, rows = attend(query, key, value, cu_seq_q, seqused_k, block_table, **sizes)
+    return result if return_aux is None or not return_aux.lse else (result, rows.float())
+
+
+def _without_keys(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros, and inf as each row's logarithm; gradients are zeros."""
+    result = query[..., :0].sum(-1, keepdim=True) + key[:0].sum() + value[:0].sum()
+    shape = query.size(1), query.size(0)
+    return result.expand(*query.shape[:2], value.size(-1)).clone(), query.new_full(shape, math.inf)
 
 
 def varlen_attn_out(
@@ -142,34 +145,6 @@ def _checked(
     if block_table is not None and seqused_k is None:
         raise ValueError("block_table needs seqused_k")
     return window_size[0], window_size[1]
-
-
-def _pages(pool: Tensor, table: Tensor, max_k: int) -> tuple[Tensor, Tensor]:
-    """The page and the place in it of each token of each sequence, [N, max_k] and [max_k]."""
-    size, token = pool.size(1), rushlight.arange(max_k, device=pool.device)
-    page = table.long()[:, (token // size).clamp(max=table.size(1) - 1)]
-    return page.clamp(0, pool.size(0) - 1), token % size  # entries behind a sequence's last page mean nothing
-
-
-def _taking(place: Tensor, queries: Tensor, keys: Tensor, max_k: int, window: tuple[int, int]) -> Tensor:
-    """Which pairs take part, [N, 1, max_q, max_k]."""
-    token = rushlight.arange(max_k, device=place.device)
-    taking = token < keys[:, None, None]
-    stands = place[None, :, None] + (keys - queries)[:, None, None]
-    left, right = window
-    if left >= 0:
-        taking = taking & (token >= stands - left)
-    if right >= 0:
-        taking = taking & (token <= stands + right)
-    return taking.expand(-1, place.size(0), -1)[:, None]
-
-
-def _denominators(q: Tensor, k: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """log(sum(exp(scores))) [N, H_q, max_q], inf for a query without keys."""
-    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else scale
-    k = k.repeat_interleave(q.size(1) // k.size(1), 1)
-    scores = ((q.float() @ k.float().transpose(-2, -1)) * factor).masked_fill(~mask, -math.inf)
-    return scores.logsumexp(-1).masked_fill(~mask.any(-1), math.inf)
 
 
 # ***** the operator that lists of operators name *****

@@ -9,6 +9,7 @@ from rushlight._backends.cuda.arguments import merged
 from rushlight._backends.cuda.attention.backward import to_keys_launch, to_queries_launch
 from rushlight._backends.cuda.attention.forward import forward_launch
 from rushlight._backends.cuda.attention.scores import AttentionForm
+from rushlight._backends.cuda.attention.sequences import Sequences, forward, to_keys, to_queries
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.program.steps import Operand, Step
@@ -72,3 +73,41 @@ def gradient_steps(form: AttentionForm, inputs: Sequence[Operand], outputs: Sequ
         to_queries_launch(form, ct, q, k, v, norm, delta, mask, to_q),
         to_keys_launch(form, ct, q, k, v, norm, delta, mask, (to_k, to_v)),
     ]
+
+
+# ***** sequences of different lengths *****
+
+
+def fits_sequences(node: Node) -> bool:
+    """Heads are narrow enough, and no size is 0."""
+    q, _, v = node.inputs[1:4] if node.prim.name == "ragged_attention_grad" else node.inputs[:3]
+    most = min(node.params["max_q"], node.params["max_k"])
+    return max(q.shape[-1], v.shape[-1]) <= _WIDEST and most > 0 and all(numel(x.shape) for x in node.inputs)
+
+
+def _sequences(call: ExternCall, operands: Sequence[Operand], numbers: Sequence[Operand], paged: bool) -> Sequences:
+    q, k, v = operands
+    starts_q, second, *more = numbers
+    starts_k, used, table = (None, second, more[0]) if paged else (second, more[0] if more else None, None)
+    p = call.params
+    return Sequences(
+        q, k, v, starts_q, starts_k, used, table, p["scale"], p["left"], p["right"], p["max_q"], p["max_k"], float32_precision()
+    )  # fmt: skip
+
+
+@extern("ragged_attention", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))
+def ragged_attention(call: ExternCall) -> list[Step]:
+    return [forward(_sequences(call, call.inputs[:3], call.inputs[3:], False), *call.outputs)]
+
+
+@extern("paged_attention", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))
+def paged_attention(call: ExternCall) -> list[Step]:
+    return [forward(_sequences(call, call.inputs[:3], call.inputs[3:], True), *call.outputs)]
+
+
+@extern("ragged_attention_grad", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))
+def ragged_attention_grad(call: ExternCall) -> list[Step]:
+    ct, q, k, v, norm, delta, *numbers = call.inputs
+    of = _sequences(call, (q, k, v), numbers, False)
+    to_q, *others = call.outputs
+    return [to_queries(of, ct, norm, delta, to_q), to_keys(of, ct, norm, delta, *others)]

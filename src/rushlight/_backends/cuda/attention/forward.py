@@ -9,9 +9,33 @@ from collections.abc import Sequence
 
 from rushlight._backends.cuda.attention.scores import LOG2_E, AttentionForm, Operands, block_sizes, padded, tile_ranges
 from rushlight._backends.cuda.program.steps import Launch, Operand
-from rushlight._codegen.blocks.expressions import Term
+from rushlight._codegen.blocks.expressions import Term, TermBuilder
+from rushlight._types.dtype import DType
 
-__all__ = ["forward_launch"]
+__all__ = ["begun", "finished", "forward_launch", "weighed"]
+
+
+def begun(b: TermBuilder, sums: DType, rows: int, width: int) -> list[Term]:
+    """Rows before their first key: the largest score, the sum of weights, the sum of values."""
+    return [b.number(-math.inf, sums, (rows,)), b.number(0, sums, (rows,)), b.number(0, sums, (rows, width))]
+
+
+def weighed(b: TermBuilder, scores: Term, top: Term, total: Term) -> tuple[Term, Term, Term, Term]:
+    """The largest scores and the sums of weights with more scores (in units of log2), the weights of these, and the factor
+    of what was summed before.
+    """
+    new_top = top.greatest(b.largest(scores, 1))
+    base = b.where(new_top.equals(-math.inf), 0.0, new_top)
+    weights = b.apply("exp2", scores - base[:, None])
+    shrink = b.apply("exp2", top - base)
+    return new_top, total * shrink + b.total(weights, 1), weights, shrink
+
+
+def finished(b: TermBuilder, top: Term, total: Term, mixed: Term) -> tuple[Term, Term]:
+    """The result and log(sum(exp(scores))) of rows; 0 and inf without keys."""
+    dead = total.equals(0.0)
+    logarithm = (b.apply("log2", b.where(dead, 1.0, total)) + b.where(dead, 0.0, top)) * (1 / LOG2_E)
+    return mixed / b.where(dead, 1.0, total)[:, None], b.where(dead, math.inf, logarithm)
 
 
 def forward_launch(
@@ -36,11 +60,7 @@ def forward_launch(
         columns = places[None, :]
         keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True, even=not edge)
         scores = given.scores(b, query, keys, at, rows, columns, edge)
-        new_top = top.greatest(b.largest(scores, 1))
-        base = b.where(new_top.equals(-math.inf), 0.0, new_top)
-        weights = b.apply("exp2", scores - base[:, None])
-        shrink = b.apply("exp2", top - base)
-        total = total * shrink + b.total(weights, 1)
+        new_top, total, weights, shrink = weighed(b, scores, top, total)
         kept = given.kept(b, at, rows, first, size.others)
         if kept is not None:
             weights = weights * kept
@@ -48,17 +68,11 @@ def forward_launch(
         mixed = b.matrix_product(weights.to(given.dtype), values, mixed * shrink[:, None], form.precision)
         return [new_top, total, mixed]
 
-    begin = [
-        b.number(-math.inf, sums, (size.held,)),
-        b.number(0, sums, (size.held,)),
-        b.number(0, sums, (size.held, deep)),
-    ]
+    begin = begun(b, sums, size.held, deep)
     top, total, mixed = ranges.run(b, size.others, begin, step)
-    dead = total.equals(0.0)
-    result = mixed / b.where(dead, 1.0, total)[:, None]
+    result, logarithm = finished(b, top, total, mixed)
     inside = lines < n_rows
     column = b.index(deep)[None, :]
     to.pointer(b, *at, rows, column).store(result, (inside[:, None] & (column < given.depth)).spread(result.shape))
-    logarithm = (b.apply("log2", b.where(dead, 1.0, total)) + b.where(dead, 0.0, top)) * (1 / LOG2_E)
-    to_norm.pointer(b, *at, lines).store(b.where(dead, math.inf, logarithm), inside)
+    to_norm.pointer(b, *at, lines).store(logarithm, inside)
     return given.launch(b, size, given.rows, size.held)
