@@ -8,15 +8,14 @@ makes them, where nobody reads the old contents later; else they are copied at t
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.conv.conv_descriptor import W
 from rushlight._backends.cpu.externs import extern_call, may_pin, tuned
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
+from rushlight._base.collector import uncollected
 from rushlight._codegen.order import orders_of
 from rushlight._codegen.traffic import traffic, work_of
 from rushlight._graph.core import Graph, GraphBuilder, Value, evaluate
@@ -143,20 +142,8 @@ def linked_program(
     """
     on, known = switches(options), {} if symbolic else _COMPILED
     order = not (options or {}).get(REORDERING)
-    with _uncollected():
+    with uncollected():
         return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on, known, order)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles: it would walk all nodes of a large graph many times while they are made."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _linked(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
+from rushlight._base.collector import uncollected
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
 from rushlight._capture.recording.backward import How, Variant
 from rushlight._capture.recording.control_flow import ControlFlow
@@ -34,18 +34,13 @@ def compiled_program(recording: Any, outputs: Sequence[Any], options: Mapping[st
     flattened: set[int] = set()
     if HOOKS.operators_compiled is not None:
         HOOKS.operators_compiled({f"aten::{each.exe.operator}" for each in recording.log if type(each) is Call})
-    collects = gc.isenabled()
-    gc.disable()  # the collector of cycles would walk all nodes many times while they are made
-    try:
+    with uncollected():
         build = _Build(recording, outputs, options)
         while True:
             try:
                 return build.program(flattened)
             except Restart as error:
                 flattened.add(error.address)
-    finally:
-        if collects:
-            gc.enable()
 
 
 class _Build:

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.collector import uncollected
 from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.real_frames import HERE
@@ -543,7 +544,8 @@ class CompiledFunction:
         resume = self.resume if start.func is _enter else None
         again = functools.partial(self.again, start)
         plain = called_with_state(self.target) if start.func is _enter else None
-        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
+        with uncollected():
+            made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
         return made if isinstance(made, Segment) else self._first_of(position, made, state)
 
     def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:

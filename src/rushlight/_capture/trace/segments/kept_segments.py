@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.collector import uncollected
 from rushlight._base.digest import digest, hasher
 from rushlight._base.log import log
 from rushlight._capture.recording.running.compiled import CompiledProgram
@@ -131,7 +132,8 @@ class Shelf(Waiting):
                 return
             self._next += 1
             try:
-                made = _unpacked(body, self.target, self.again, state)
+                with uncollected():
+                    made = _unpacked(body, self.target, self.again, state)
             except (RecordError, NotImplementedError) as error:
                 log("cache", f"a segment of {self.target.__qualname__} is left aside: {error}")
                 if not isinstance(error, ElsewhereError):
