@@ -12,6 +12,7 @@ from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.operations import Enter, Interrupt, Operations
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.tracebacks import add_entry, program_part
+from rushlight._capture.bytecode.values import load_const, load_fast, nop, push_null, store_fast
 
 __all__ = ["Interpreter", "Link"]
 
@@ -35,6 +36,9 @@ class Link:
     def raised(self, it: Interpreter, error: BaseException) -> bool:
         """The frame raised; True where the exception ends here."""
         return False
+
+
+_INERT = frozenset((type(None), bool, int, float, str))  # types whose objects nobody hears the end of
 
 
 class Escaped(BaseException):
@@ -197,9 +201,41 @@ class Interpreter:
             finally:
                 del escaped  # or the exception would hold the frame that holds it
 
+    def advance(self, most: int = -1) -> int:
+        """Execute the next instructions of the top frame while they only move values, at most so many; how many there
+        were.
+
+        They run no operation, raise nothing and let go of nothing, so nobody need look at the state between them.
+        """
+        frame = self.frames[-1]
+        program, stack, values, ip = frame.program, frame.stack, frame.locals, frame.ip
+        start = ip
+        end = -1 if most < 0 else ip + most
+        while ip != end:
+            handler, arg = program[ip]
+            if handler is load_fast:
+                value = values[arg]
+                if value is NULL:
+                    break
+                stack.append(value)
+            elif handler is load_const:
+                stack.append(arg)
+            elif handler is store_fast:
+                if values[arg] is not NULL and type(values[arg]) not in _INERT:
+                    break
+                values[arg] = stack.pop()
+            elif handler is push_null:
+                stack.append(NULL)
+            elif handler is not nop:
+                break
+            ip += 1
+        frame.ip = ip
+        return ip - start
+
     def run(self) -> Any:
         """Step until the last frame returned or, where it is a generator's, yielded; its result."""
         while not self.finished:
+            self.advance()
             self.step()
         return self.result
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode.frame import NULL, Frame
-from rushlight._capture.bytecode.interpreter import Interpreter
 from rushlight._capture.bytecode.operations import Enter
+
+if TYPE_CHECKING:
+    from rushlight._capture.bytecode.interpreter import Interpreter
 
 COUNTED = sys.version_info >= (3, 14)
 """Whether CPython says how many values there were to unpack."""

@@ -109,9 +109,10 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if id(function) in HOOKS.replaced:
         tracer.differs = True
         return call(tracer, HOOKS.replaced[id(function)][1], args, kwargs)
-    if any(function is each for each in HOOKS.compiling):
-        tracer.differs = True
-        return True
+    for each in HOOKS.compiling:
+        if function is each:
+            tracer.differs = True
+            return True
     if id(function) in HOOKS.constant:
         return _kept_result(tracer, function, args, kwargs)
     if id(function) in HOOKS.leaves:
@@ -424,6 +425,8 @@ def _has_users_code(value: Any) -> bool:
 
 def _check_recorded(tracer: Tracer, function: Any, made: Any) -> None:
     """Only tensors of the program may come out of a call: real ones would be what they are now, at every call."""
+    if type(made) is bool or made is None:
+        return
     parts = made if isinstance(made, (tuple, list)) else (made,)
     if any(isinstance(x, Tensor) and not tracer.rec.is_recorded(x) for x in parts):
         raise Break(f"{getattr(function, '__qualname__', repr(function))}() gives a tensor that is not recorded")

@@ -88,6 +88,9 @@ class NamingInterpreter(Interpreter):
 
     __slots__ = ()
 
+    def advance(self, most: int = -1) -> int:
+        return 0
+
     def step(self) -> None:
         frame = self.frames[-1]
         ip = frame.ip

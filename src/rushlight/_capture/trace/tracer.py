@@ -725,6 +725,8 @@ class Tracer(Undocumented, Operations):
         return slice(*[self.real(x) for x in parts])
 
     def truth(self, value: Any) -> bool:
+        if type(value) is bool or value is None:
+            return value is True
         value = self.real(value)
         if isinstance(value, Tensor) and self.rec.is_recorded(value):
             taken = checks.taken(self, value)

@@ -325,6 +325,7 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> in
     depth, clean_below = 0, True
     begun = STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES)
     while not interpreter.finished:
+        count += interpreter.advance(-1 if stop_at is None else stop_at - count)
         if count == stop_at:
             return count
         if count >= tracer.budget:
