@@ -262,12 +262,35 @@ class ElementwiseOptimizer(Optimizer):
                     cls._begin(param, grad, kept, group)
             changes.append((param, grad, kept, fresh))
         if not differentiable and not capturable:
-            changes = cls._update_together(changes, group)
+            changes = (cls._update_recorded if Rule.is_recorded() else cls._update_together)(changes, group)
         if changes:
             known: dict[tuple[bool, bool], tuple[Rule, tuple[Any, ...]]] = {}
             with rushlight.set_grad_enabled(differentiable):
                 for change in changes:
                     cls._update_one(change, group, known)
+
+    @classmethod
+    def _update_recorded(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
+        """While a program is recorded: change parameters whose steps nobody counts, all that share numbers at once; gives
+        back the others.
+        """
+        if cls._counters:
+            return changes
+        states = cls._states(group)
+        rest: list[Change] = []
+        for first in (True, False):
+            alike = [change for change in changes if change[3] is first]
+            if not alike:
+                continue
+            rule, numbers = cls._rule_and_numbers(group, alike[0][2], 0.0, first, states, False)
+            rows = [
+                [param, grad, *[kept[name] for name in states]] if states else [param, grad]
+                for param, grad, kept, _ in alike
+            ]
+            taken = rule.record_rows(rows, numbers, _PLAIN)
+            if not all(taken):
+                rest += [change for change, is_taken in zip(alike, taken, strict=True) if not is_taken]
+        return rest
 
     @classmethod
     def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:

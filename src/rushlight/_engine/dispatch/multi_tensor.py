@@ -77,6 +77,15 @@ class Rule:
             )
         return address
 
+    @staticmethod
+    def is_recorded() -> bool:
+        """Whether a program is being recorded that can hold the application of a rule as one call: an fx graph cannot."""
+        return bool(STATE.word & RECORDING) and STATE.recording.defers
+
+    def record_rows(self, rows: Sequence[Sequence[Any]], numbers: Sequence[Any], kinds: tuple[type, ...]) -> list[bool]:
+        """`update_recorded` for many parameters with the same numbers; which ones it took, all of these `kinds`."""
+        return [type(tensors[0]) in kinds and update_recorded(self, tensors, numbers) for tensors in rows]
+
 
 _RULES: dict[tuple[Any, ...], Rule] = {}
 
@@ -119,9 +128,7 @@ def update_recorded(rule: Rule, tensors: Sequence[Any], numbers: Sequence[Any]) 
     False where it takes other tensors.
     """
     spec = tensors[0]._spec
-    if not STATE.word & RECORDING or spec.dtype not in (FLOAT32, FLOAT64) or spec.conj or not spec.numel:
-        return False
-    if not STATE.recording.defers:  # an fx graph would not have the call
+    if not Rule.is_recorded() or spec.dtype not in (FLOAT32, FLOAT64) or spec.conj or not spec.numel:
         return False
     if any(isinstance(n, Tensor) for n in numbers):
         return False
