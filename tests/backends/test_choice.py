@@ -86,31 +86,34 @@ def test_the_shortest_time_of_each_way_counts(empty, monkeypatch):
     clock = Clock(monkeypatch)
     usual = choice._threshold(CLASS)
     found = clock.process([9.0, 9.0, 9.0, 1e-3, 9.0], [8.0, usual * 1e-3 * 3, 8.0])
-    assert found.own and found.sure and clock.calls == [7, 7]
+    assert found.own and found.sure and clock.calls == [4, 4]
 
 
-def test_a_close_choice_is_looked_at_longer_and_once_more_by_a_later_process(empty, monkeypatch):
+def test_a_close_choice_is_looked_at_longer_and_once_more_when_its_process_ends(empty, monkeypatch):
     clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
     bad, good = [usual * 1.1e-4], [usual * 0.9e-4]
     found = clock.process(bad, [1e-4])  # a bad moment for our own kernels
     assert not found.own and not found.sure and clock.calls == [25, 25]
     assert choice.entry(CLASS, clock.maker) is found and clock.calls == [25, 25]  # holds for the process
+    assert not clock.process(good, [1e-4]).own and clock.calls == [0, 0]  # nobody waits for the second look
+    choice.look_again()
+    assert clock.calls[0] > 0 and not choice.entry(CLASS, clock.maker).own  # which is for later processes
     again = clock.process(good, [1e-4])
-    assert again.own and again.sure and clock.calls[0] > 0
+    assert again.own and again.sure and clock.calls == [0, 0]
     last = clock.process(bad, [1e-4])  # from now on it holds
     assert last.own and clock.calls == [0, 0]
 
 
 def test_what_is_clear_is_not_measured_again(empty, monkeypatch):
     clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
-    assert not clock.process([usual * 2e-4], [1e-4]).own and clock.calls == [7, 7]
+    assert not clock.process([usual * 2e-4], [1e-4]).own and clock.calls == [4, 4]
     assert not clock.process([1e-6], [1e-4]).own and clock.calls == [0, 0]
 
 
 def test_looking_longer_ends_with_the_time_for_it(empty, monkeypatch):
     clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
     clock.process([usual * 1.0], [1.0])  # seconds
-    assert clock.calls == [7, 7]
+    assert clock.calls == [4, 4]
 
 
 @pytest.mark.parametrize("broken", [0, 1])

@@ -12,14 +12,15 @@ The matrix tiles of Intel's AMX are chosen the same way, but tried in a process 
 that crashes or gives a wrong result is not used.
 
 **Results are reproducible**: the first process writes an entry, which then holds for every process that shares the
-kernel cache, until the generator, the library or the machine changes.  Only where both ways were close does the next
-process that meets the class measure it once more (the first may have been disturbed); the better times of both count,
-and that choice is final.  No other timing changes it.  Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
+kernel cache, until the generator, the library or the machine changes.  Only where both ways were close does a process
+measure the class once more when it ends (the first look may have been disturbed): nobody waits for a program then.  The
+better times of both count, and that choice is final, for later processes.  No other timing changes it.  Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
 nothing is measured: the width of the machine's vectors decides.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -36,7 +37,7 @@ from rushlight._native.cache import default_cache
 from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
 
-__all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
+__all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "look_again", "name_of", "tried"]
 
 _AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
 _ASK_TILES, _TILE_DATA, _ARCH_PRCTL = (
@@ -59,8 +60,8 @@ CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYO
 AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
 MARGIN = 1.1
 CLOSE = 1.25  # factor around the rate where the choice changes, within which a second look may find otherwise
-ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; more where they are close,
-MORE_SECONDS = 0.05  # within this many seconds
+ROUNDS, MORE_ROUNDS = 3, 21  # turns of both ways; more where they are close,
+MORE_SECONDS = 0.02  # within this many seconds
 clock = time.thread_time  # the pieces run on this thread: others on the same cores change nothing
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
@@ -69,6 +70,7 @@ _SOURCES = (
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
+_CLOSE: dict[str, tuple[int, Maker]] = {}  # classes to be measured once more, with the process that does
 
 Pair = tuple[int, int]
 Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], list[Launch]]
@@ -119,14 +121,26 @@ def entry(name: str, maker: Maker) -> Entry:
         return Entry(library.path is None or wanted == "generated")
     if wanted == "fixed" or not default_cache().directory:
         return Entry(usually_own())
-    here = name in _KNOWN
     known_entry = known(name)
     if known_entry is None:
         measured = _measured(name, maker)
         known_entry = _keep(_key(name), name, measured)
-    elif not here and not known_entry.sure:
-        known_entry = _keep(_key(name, "again"), name, _better(known_entry, _measured(name, maker), name))
+    if not known_entry.sure:
+        if not _CLOSE:
+            atexit.register(look_again)
+        _CLOSE[name] = os.getpid(), maker
     return known_entry
+
+
+def look_again() -> None:
+    """Measure what was close once more, for the processes after this one."""
+    while _CLOSE:
+        name, (process, maker) = _CLOSE.popitem()
+        first = known(name)
+        if process == os.getpid() and first is not None and _noted(name, "again") is None:
+            better = _better(first, _measured(name, maker), name)
+            default_cache().keep(_key(name, "again"), better.packed())
+            log("plan", f"products {name}, once more: {better}")
 
 
 def _keep(key: bytes, name: str, measured: Entry) -> Entry:
