@@ -36,6 +36,8 @@ class Val:
 
 
 _TREES: dict[str, tuple[list[str], ast.Module]] = {}
+_DEFINITIONS: dict[tuple[str, int, str], tuple[list[str], ast.FunctionDef]] = {}
+_MOST_DEFINITIONS = 512  # small ones, most of which several units and types share
 
 
 def _definition(function: NativeFunction) -> ast.FunctionDef:
@@ -44,6 +46,10 @@ def _definition(function: NativeFunction) -> ast.FunctionDef:
     lines = linecache.getlines(code.co_filename, function.python.__globals__)
     if not lines:
         raise NativeError(f"the source of native function {function.symbol} ({code.co_filename}) cannot be read")
+    key = code.co_filename, code.co_firstlineno, code.co_name
+    known = _DEFINITIONS.get(key)
+    if known is not None and known[0] is lines:
+        return known[1]
     found = _named(_stretch(lines, code.co_firstlineno), code)
     if found is None:  # whole files take a hundred times as long
         cached = _TREES.get(code.co_filename)
@@ -54,6 +60,9 @@ def _definition(function: NativeFunction) -> ast.FunctionDef:
         raise NativeError(
             f"native function {function.symbol} was not found in {code.co_filename}; did the file change?"
         )
+    if len(_DEFINITIONS) >= _MOST_DEFINITIONS:
+        _DEFINITIONS.clear()
+    _DEFINITIONS[key] = lines, found
     return found
 
 

@@ -241,7 +241,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
         return tiled_address(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]), library)
     if kind not in _LOADED:
-        data = compile_native([_library_gemm(kind, library)])
+        data = compile_native([_library_gemm(kind, library)], opt=_library_opt(library))
         # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
         _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
@@ -369,7 +369,13 @@ def shared_ahead(form: Form) -> None:
 def library_ahead(kind: str) -> None:
     """Let a worker compile the library's kernel for a kind, as `gemm_address` will be asked for it."""
     if kind not in _LOADED:
-        native_ahead([_library_gemm(kind, library_for(kind))])
+        library = library_for(kind)
+        native_ahead([_library_gemm(kind, library)], opt=_library_opt(library))
+
+
+def _library_opt(library: Blas) -> str:
+    """LLVM's passes take three times the rest of compiling it, and small products alone gain by them."""
+    return "quick" if _prefers_own(library) else "native"
 
 
 def _library_gemm(kind: str, library: Blas) -> NativeFunction:

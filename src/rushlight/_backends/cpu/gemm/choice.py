@@ -14,8 +14,8 @@ that crashes or gives a wrong result is not used.
 **Results are reproducible**: the first process writes an entry, which then holds for every process that shares the
 kernel cache, until the generator, the library or the machine changes.  Only where both ways were close does a process
 measure the class once more when it ends (the first look may have been disturbed): nobody waits for a program then.  The
-better times of both count, and that choice is final, for later processes.  No other timing changes it.  Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
-nothing is measured: the width of the machine's vectors decides.
+better times of both count, and that choice is final, for later processes.  No other timing changes it.  Without a cache
+directory, and with `RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
 """
 
 from __future__ import annotations
