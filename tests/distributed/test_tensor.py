@@ -139,3 +139,22 @@ def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monke
     assert isinstance(net.weight, DTensor)
     with pytest.raises(AssertionError, match="once"):
         fully_shard(net)
+
+
+def test_calls_that_were_made_before(four: Ranks) -> None:
+    assert four.run(programs.calls_again, timeout=120.0) == [[]] * 4
+
+
+def test_streams_are_exchanged_for_random_numbers_alone(four: Ranks) -> None:
+    assert four.run(programs.exchanged_streams) == [[0, 0, 1, 1]] * 4
+
+
+def test_what_has_no_mesh_is_plain() -> None:
+    dist.init_process_group("fake", rank=0, world_size=2)
+    try:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)])
+        assert type(x.new_tensor(2.0)) is torch.Tensor and x.new_empty((4, 3)).placements == (Shard(0),)
+        assert distribute_tensor(torch.ones(4, 3, device="meta"), mesh, [Shard(0)]).to_local().shape == (2, 3)
+    finally:
+        dist.destroy_process_group()

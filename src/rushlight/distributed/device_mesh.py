@@ -43,7 +43,8 @@ class DeviceMesh:
         flat = self.mesh.reshape(-1).tolist()
         if len(set(flat)) != len(flat):
             raise RuntimeError(f"a rank is in a mesh once, got {flat}")
-        self._ranks = tuple(flat)
+        self._ranks, self._shape = tuple(flat), tuple(self.mesh.shape)
+        self._hash = hash((device_type, self._shape, self._ranks, self._mesh_dim_names))
         self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
         self._groups = _groups
         if _groups is None and _init_backend:
@@ -101,12 +102,12 @@ class DeviceMesh:
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the dims."""
-        return tuple(self.mesh.shape)
+        return self._shape
 
     @property
     def ndim(self) -> int:
         """The number of dims."""
-        return self.mesh.ndim
+        return len(self._shape)
 
     def size(self, mesh_dim: int | None = None) -> int:
         """The number of ranks, or the size of a dim."""
@@ -312,7 +313,7 @@ class DeviceMesh:
         return self is other or (isinstance(other, DeviceMesh) and self._key() == other._key())
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return self._hash
 
     def __repr__(self) -> str:
         names = self.mesh_dim_names

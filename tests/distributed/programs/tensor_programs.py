@@ -182,6 +182,53 @@ def tensor_parallel(rank: int, size: int) -> tuple[list[float], list[float]]:
     return losses(False), losses(True)
 
 
+def calls_again(rank: int, size: int) -> list[str]:
+    """Calls that are made a second time, on other elements, numbers, aliases and layouts, give what the whole gives."""
+    mesh = mesh_of(size)
+    layouts = [[Shard(0)], [Shard(1)], [Replicate()]]
+    calls: list[Any] = [
+        lambda x, y, s: x + y, lambda x, y, s: x + x, lambda x, y, s: x * s, lambda x, y, s: x.add(y, alpha=s), lambda x, y, s: x @ y.t(),
+        lambda x, y, s: x.sum(0), lambda x, y, s: x.clamp(-s, s), lambda x, y, s: x.view(4, 2, 8), lambda x, y, s: x.t() * 2,
+        lambda x, y, s: torch.cat([x, y]), lambda x, y, s: x.clone().mul_(s).add_(y), lambda x, y, s: x.softmax(1), lambda x, y, s: x.topk(2, 1)[0],
+        lambda x, y, s: x.float().to(torch.float64), lambda x, y, s: x.pow(2), lambda x, y, s: x.pow(2.0), lambda x, y, s: x.eq(y).sum(),
+    ]  # fmt: skip
+    wrong = []
+    for turn in range(3):
+        torch.manual_seed(turn)
+        x, y, s = torch.randn(8, 8), torch.randn(8, 8), 0.5 + turn
+        for number, call in enumerate(calls):
+            for a in layouts:
+                for b in layouts[:2]:
+                    made = call(distribute_tensor(x, mesh, a), distribute_tensor(y, mesh, b), s)
+                    if not torch.allclose(made.full_tensor(), call(x, y, s), atol=1e-5):
+                        wrong.append(f"{turn} {number} {a} {b}")
+    return wrong
+
+
+def exchanged_streams(rank: int, size: int) -> list[int]:
+    """How often the stream of random numbers is exchanged by calls without a graph."""
+    from rushlight.distributed.tensor import _calls
+
+    seen: list[int] = []
+    plain = _calls.stream_of_the_first
+    x = distribute_tensor(torch.arange(8.0) % 3, mesh_of(size), [Shard(0)])
+    _calls.stream_of_the_first = lambda mesh: (seen.append(1), plain(mesh))[1]
+    try:
+        counts = []
+        for call in (
+            lambda: x.nonzero(),
+            lambda: torch.unique(x),
+            lambda: torch.bernoulli(x / 3),
+            lambda: x.uniform_(),
+        ):
+            before = len(seen)
+            call()
+            counts.append(len(seen) - before)
+    finally:
+        _calls.stream_of_the_first = plain
+    return counts
+
+
 def changes_in_place(rank: int, size: int) -> list[Any]:
     """Views of parts are written through; a view that needs elements of others refuses."""
     mesh = mesh_of(size)

@@ -14,7 +14,7 @@ from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
 from rushlight.distributed.tensor import _calls
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
-from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard
+from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard, interned
 
 __all__ = ["DTensor", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
 
@@ -47,7 +47,7 @@ class DTensor(Tensor):
             device=local.device,
             requires_grad=local.requires_grad,
         )
-        made._local_tensor, made._mesh, made._placed = local.detach(), mesh, placements
+        made._local_tensor, made._mesh, made._placed = local.detach(), mesh, interned(placements)
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,6 +56,17 @@ class DTensor(Tensor):
     @classmethod
     def _wrapped(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> DTensor:
         return DTensor(local, mesh, placements, shape, stride)
+
+    @staticmethod
+    def _of_spec(local: Tensor, mesh: DeviceMesh, placements: Placements, spec: Any) -> DTensor:
+        """What an operator gave, without a history, as a whole tensor of a spec that an earlier one had; `placements` are
+        interned.
+        """
+        made: Any = object.__new__(DTensor)
+        made._storage, made._ptr, made._spec = None, 0, spec
+        made._rg, made._node, made._autograd_meta = False, None, None
+        made._local_tensor, made._mesh, made._placed = local, mesh, placements
+        return made
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

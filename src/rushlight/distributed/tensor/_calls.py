@@ -32,6 +32,7 @@ from rushlight._interface.sharding import (
 )
 from rushlight._interface.tensors import STATE
 from rushlight.distributed.tensor._by_hand import REGISTERED, run
+from rushlight.distributed.tensor._known_calls import KNOWN, look_up, remember
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
 from rushlight.distributed.tensor.placement_types import (
@@ -41,6 +42,7 @@ from rushlight.distributed.tensor.placement_types import (
     Shard,
     _StridedShard,
     fits,
+    interned,
     nested,
     nesting,
 )
@@ -64,9 +66,14 @@ class Leaf(NamedTuple):
 class Plan(NamedTuple):
     """How a call is run for certain placements of its tensors."""
 
-    inputs: dict[int, Placements]  # what the tensors that are read become first, by number
+    reads: list[
+        tuple[int, Placements | None]
+    ]  # tensors that are read, by number, and what they become first (None: stay)
     steps: list[tuple[Callable[..., Any], tuple[int, ...], tuple[tuple[int, str], ...]]]
     outputs: list[Placements]
+    moved: bool  # whether elements move between processes first
+    copies: bool  # whether the graph moves elements and computes none
+    specs: dict[int, Any]  # of the results as whole tensors, by place: filled by the first call
 
 
 class Recorded:
@@ -88,10 +95,16 @@ _UNIFORM: dict[Any, list[int]] = {}
 
 def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False) -> Any:
     """`func(*args, **kwargs)` where some tensors are instances of the class `dtensor`."""
+    quick: Any = None
+    if not kwargs and not STATE.observers and STATE.recording is None and not REGISTERED:
+        quick, tensors = look_up(func, args, dtensor)
+        known = None if quick is None else KNOWN.get(quick)
+        if known is not None:
+            return known(args, tensors)
     nested = kwargs or any(isinstance(x, _CONTAINERS) for x in args)
     flat, tree = tree_flatten((list(args), dict(kwargs or {}))) if nested else (list(args), None)
     mesh = next(x.device_mesh for x in flat if isinstance(x, dtensor))
-    tensors: list[Any] = []
+    tensors = []
     for i, x in enumerate(flat):
         if not isinstance(x, Tensor):
             continue
@@ -111,7 +124,11 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     loose = func, form, tuple([type(x) if type(x) is float else k for x, k in zip(flat, keys, strict=True)]), mesh
     alike = _alike(tensors)
     if alike and loose in _UNIFORM:
-        _check_changes(func, tensors, _UNIFORM[loose])
+        changed = _UNIFORM[loose]
+        _check_changes(func, tensors, changed)
+        if quick is not None:
+            place = next(n for n, x in enumerate(tensors) if x.ndim)
+            remember(quick, _direct_run(func, changed, place, dtensor))
         return _direct(func, flat, tree, tensors, dtensor)
     recorded = _RECORDED.get(key)
     if recorded is None:
@@ -125,7 +142,11 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     _check_changes(func, tensors, recorded.graph.changed)
     if alike and loose in _UNIFORM:
         return _direct(func, flat, tree, tensors, dtensor)
-    return _planned(str(func), recorded, tensors, mesh, dtensor)
+    found = _planned(str(func), recorded, tensors, mesh, dtensor)
+    if quick is not None and float not in map(type, args):
+        plan = recorded.plans[tuple([x._placed for x in tensors])]
+        remember(quick, _planned_run(func, recorded, plan, mesh, dtensor))
+    return found
 
 
 def _arguments(flat: Sequence[Any], tree: Any) -> Any:
@@ -210,11 +231,14 @@ def _alike(tensors: Sequence[Any]) -> bool:
     )
 
 
-def _direct(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any], dtensor: Any) -> Any:
+def _direct(func: Any, flat: Sequence[Any], tree: Any, tensors: Sequence[Any], dtensor: Any) -> Any:
     """The call on local tensors."""
     args, kwargs = _arguments([x._local_tensor if isinstance(x, dtensor) else x for x in flat], tree)
-    found = func(*args, **kwargs)
-    like = next(x for x in tensors if x.ndim)
+    return _wrap_direct(func(*args, **kwargs), tensors, next(x for x in tensors if x.ndim), dtensor)
+
+
+def _wrap_direct(found: Any, tensors: Sequence[Any], like: Any, dtensor: Any) -> Any:
+    """Results of a call on local tensors, which lie as `like`; those of the arguments that came back are themselves."""
     owners = {id(x._local_tensor): x for x in tensors}
 
     def wrap(y: Any) -> Any:
@@ -230,6 +254,45 @@ def _direct(func: Any, flat: list[Any], tree: Any, tensors: Sequence[Any], dtens
         )
 
     return wrap(found)
+
+
+# ***** calls that were made before *****
+
+
+def _direct_run(func: Any, changed: Sequence[int], place: int, dtensor: Any) -> Callable[..., Any]:
+    """`_direct` for calls of one key, whose results lie as tensor number `place`."""
+    whole: list[Any] = []
+
+    def run(args: Sequence[Any], tensors: list[Any]) -> Any:
+        if changed:
+            _check_changes(func, tensors, changed)
+        found = func(*[x._local_tensor if type(x) is dtensor else x for x in args])
+        if type(found) is not Tensor or found._rg:
+            return _wrap_direct(found, tensors, tensors[place], dtensor)
+        for x in tensors:
+            if x._local_tensor is found:
+                return x
+        like = tensors[place]
+        if not whole:
+            made = dtensor._wrapped(found, like._mesh, like._placed, like.shape, like.stride())
+            whole.append(made._spec)
+            return made
+        return dtensor._of_spec(found, like._mesh, like._placed, whole[0])
+
+    return run
+
+
+def _planned_run(func: Any, recorded: Recorded, plan: Plan, mesh: Any, dtensor: Any) -> Callable[..., Any]:
+    """`_planned` for calls of one key."""
+    assert recorded.graph is not None
+    name, changed = str(func), recorded.graph.changed
+
+    def run(args: Sequence[Any], tensors: list[Any]) -> Any:
+        if changed:
+            _check_changes(func, tensors, changed)
+        return _run_plan(name, recorded, plan, tensors, mesh, dtensor)
+
+    return run
 
 
 # ***** calls on the whole *****
@@ -248,7 +311,7 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
             owners[id(leaves[i])] = x
     versions = {k: _version(leaves, k) for k in owners}
     args, kwargs = _arguments(leaves, tree)
-    with stream_of_the_first(mesh):
+    with stream_of_the_first(mesh) if _draws(func) else nullcontext():
         found = func(*args, **kwargs)
     for k, x in owners.items():
         whole = next(y for y in leaves if id(y) == k)
@@ -275,6 +338,11 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
     return wrap(found)
 
 
+def _draws(func: Any) -> bool:
+    """Whether a function may draw random numbers: unknown ones may.  All processes answer alike."""
+    return getattr(func, "namespace", "") != "aten" or rushlight.Tag.nondeterministic_seeded in func.tags
+
+
 def _shares(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors show the same memory."""
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
@@ -288,15 +356,20 @@ def _version(leaves: Sequence[Any], k: int) -> int:
 
 
 def _planned(name: str, recorded: Recorded, tensors: Sequence[Any], mesh: Any, dtensor: Any) -> Any:
-    graph = recorded.graph
-    assert graph is not None
-    placed = tuple(x.placements for x in tensors)
+    assert recorded.graph is not None
+    placed = tuple([x._placed for x in tensors])
     plan = recorded.plans.get(placed)
     if plan is None:
-        plan = recorded.plans[placed] = _plan(graph, tensors, mesh, recorded.like_inputs)
+        plan = recorded.plans[placed] = _plan(recorded.graph, tensors, mesh, recorded.like_inputs)
+    return _run_plan(name, recorded, plan, tensors, mesh, dtensor)
+
+
+def _run_plan(name: str, recorded: Recorded, plan: Plan, tensors: Sequence[Any], mesh: Any, dtensor: Any) -> Any:
+    graph = recorded.graph
+    assert graph is not None
     held = [
-        redistribute(tensors[n]._local_tensor, tensors[n].shape, mesh, tensors[n].placements, plan.inputs[n])
-        for n in graph.reads
+        x._local_tensor if there is None else redistribute(x._local_tensor, x.shape, mesh, x._placed, there)
+        for x, there in [(tensors[n], there) for n, there in plan.reads]
     ]
     found: Sequence[Tensor] = ()
     for caller, reads, reductions in plan.steps:
@@ -315,33 +388,35 @@ def _results(
         target = tensors[n]
         target._local_tensor.copy_(redistribute(value, target.shape, mesh, placements, target.placements))
     made = []
-    copies = all(node.prim.layout is not None for node in graph.graph.nodes)
-    moved = any(
-        here != there and size > 1
-        for n, placements in plan.inputs.items()
-        for here, there, size in zip(tensors[n].placements, placements, mesh.shape, strict=True)
-    )
-    for result in graph.results:
+    for place, result in enumerate(graph.results):
         if result.number < 0:
             made.append(tensors[-1 - result.number])
             continue
-        spec = result.spec
         local = found[result.number]
-        if copies and not result.view and any(_shares(local, x._local_tensor) for x in tensors):
+        if plan.copies and not result.view and any(_shares(local, x._local_tensor) for x in tensors):
             # The graph of a copy is the tensor itself.
-            local = local.clone(memory_format=rushlight.contiguous_format if spec.contiguous else None)
-        made.append(dtensor._wrapped(local, mesh, plan.outputs[result.number], spec.shape, spec.strides))
-        if result.view and (moved or (local.numel() and not any(_shares(local, x._local_tensor) for x in tensors))):
-            made[-1]._moved_view = name
-        elif result.view:
-            made[-1]._moved_view = tensors[0]._moved_view
+            local = local.clone(memory_format=rushlight.contiguous_format if result.spec.contiguous else None)
+        whole = plan.specs.get(place)
+        if whole is None or local._rg or whole.device is not local._spec.device:
+            one = dtensor._wrapped(local, mesh, plan.outputs[result.number], result.spec.shape, result.spec.strides)
+            if STATE.recording is None:
+                plan.specs[place] = one._spec
+        else:
+            one = dtensor._of_spec(local, mesh, plan.outputs[result.number], whole)
+        made.append(one)
+        if result.view and (
+            plan.moved or (local.numel() and not any(_shares(local, x._local_tensor) for x in tensors))
+        ):
+            one._moved_view = name
+        elif result.view and tensors[0]._moved_view:
+            one._moved_view = tensors[0]._moved_view
 
     def build(structure: Any) -> Any:
         if isinstance(structure, list):
             return tuple(map(build, structure))
         return None if structure is None else made[structure]
 
-    return build(graph.structure)
+    return made[graph.structure] if type(graph.structure) is int else build(graph.structure)
 
 
 def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any, like_inputs: bool) -> Plan:
@@ -386,7 +461,14 @@ def _plan(recorded: CallGraph, tensors: Sequence[Any], mesh: Any, like_inputs: b
             local = tensors[0]._local_tensor
             graph = Graph([Value(tuple(local.shape), local.dtype)], graph.nodes, graph.outputs)
         steps.append((graph_caller(graph, "sharded"), stage.reads, stage.reductions))
-    return Plan(inputs, steps, outputs)
+    moved = any(
+        here != there and size > 1
+        for n, placed in inputs.items()
+        for here, there, size in zip(tensors[n].placements, placed, mesh.shape, strict=True)
+    )
+    reads = [(n, None if tuple(tensors[n].placements) == inputs[n] else inputs[n]) for n in recorded.reads]
+    copies = all(node.prim.layout is not None for node in recorded.graph.nodes)
+    return Plan(reads, steps, [interned(placed) for placed in outputs], moved, copies, {})
 
 
 def _order(tensors: Sequence[Any], mesh: Any) -> list[int]:

@@ -9,6 +9,19 @@ from typing import Any, ClassVar
 __all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
 
+_INTERNED: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+BY_ID: dict[int, tuple[Any, ...]] = {}  # tuples that `interned` gave, which stay
+
+
+def interned(placements: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The one tuple with these placements: its `id` stands for it."""
+    if BY_ID.get(id(placements)) is placements:
+        return placements
+    found = _INTERNED.setdefault(placements, placements)
+    BY_ID[id(found)] = found
+    return found
+
+
 class Placement:
     """The base of placements."""
 

@@ -129,7 +129,7 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         found = choose(name, args, kwargs)
         if found is not None:
             form, values = found
-            made = finish(function, call(overload_of(form), *shown(form, values)))
+            made = finish(function, chosen(overload_of(form), *shown(form, values)))
             return True, made.requires_grad_() if kwargs.get("requires_grad") else made
     if body is not None:
         if body is ABOVE.body:  # it asks by itself, and this is the question
@@ -166,17 +166,20 @@ def aten_name(function: Any) -> str:
 
 def overload_of(form: Form) -> Any:
     """The overload as an object of `torch.ops.aten`."""
-    return getattr(getattr(rushlight.ops.aten, form.name), form.overload)
+    if form.target is None:
+        form.target = getattr(getattr(rushlight.ops.aten, form.name), form.overload)
+    return form.target
 
 
 def shown(form: Form, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as modes see them: by place as far as the schema has places, without defaults at the end; the
     others by name, without defaults.
     """
-    arguments = form.parsed().arguments
-    count = sum(not a.kwarg_only for a in arguments)
+    arguments, count = form.parsed().arguments, form.arguments().count
     while count and is_default(arguments[count - 1], values[count - 1]):
         count -= 1
+    if len(arguments) == form.arguments().count:
+        return tuple(values[:count]), {}
     named = {a.name: v for a, v in zip(arguments, values, strict=True) if a.kwarg_only and not is_default(a, v)}
     return tuple(values[:count]), named
 
@@ -189,11 +192,16 @@ def call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     state = STATE
     if state.dispatch_off or not state.dispatch_modes and not asks(args, kwargs):
         return run_kernel(op, args, kwargs)
-    form = op.form
-    if form is not None:
-        values = bind(form, args, kwargs, strict=True)
+    if op.form is not None:
+        values = bind(op.form, args, kwargs, strict=True)
         if values is not None:
-            args, kwargs = shown(form, values)
+            args, kwargs = shown(op.form, values)
+    return chosen(op, args, kwargs)
+
+
+def chosen(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an overload that somebody is asked about, with arguments as they are shown."""
+    state, form = STATE, op.form
     if state.dispatch_modes and state.dispatch_modes[-1].pre_dispatch:
         return above(op, args, kwargs)
     if form is not None and form.composite:
@@ -229,9 +237,9 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not state.dispatch_modes and not found or state.dispatch_off:
         return run_kernel(op, args, kwargs)
     if (
-        not op.is_view
+        op._opname not in _CONJUGATES
+        and not op.is_view
         and any(t.is_conj() for t in (*args, *kwargs.values()) if isinstance(t, rushlight.Tensor) and t._spec.conj)
-        and op._opname not in _CONJUGATES
     ):
         args = [
             redispatch(rushlight.ops.aten.clone.default, (t,), {})

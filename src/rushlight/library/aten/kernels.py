@@ -48,9 +48,14 @@ _POINTWISE = frozenset(
 _DYNAMIC = frozenset(
     "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave".split()
 )
+# Operators that may draw random numbers, dropout of attention and recurrent layers among them.
 _SEEDED = frozenset(
-    "rand randn randint randperm bernoulli bernoulli_ normal normal_ uniform_ exponential_ dropout native_dropout multinomial rand_like randn_like randint_like"
-    " rrelu_with_noise poisson cauchy_ geometric_ log_normal_ random_".split()
+    "_fused_dropout _sample_dirichlet _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention"
+    " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable _standard_gamma"
+    " alpha_dropout alpha_dropout_ bernoulli bernoulli_ binomial cauchy cauchy_ dropout dropout_ exponential exponential_ feature_alpha_dropout"
+    " feature_alpha_dropout_ feature_dropout feature_dropout_ geometric geometric_ gru log_normal log_normal_ lstm multinomial native_dropout normal"
+    " normal_ normal_functional poisson rand rand_like randint randint_like randn randn_like random random_ randperm rnn_relu rnn_tanh rrelu rrelu_"
+    " rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional scaled_dot_product_attention uniform uniform_".split()
 )
 
 

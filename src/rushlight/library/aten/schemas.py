@@ -15,10 +15,33 @@ from rushlight.library.schema import Argument, FunctionSchema, parse
 __all__ = ["Form", "bind", "find_form", "forms_of", "is_default"]
 
 
+class Places:
+    """The arguments of a schema by place and by name, and what stands for those that a call leaves out."""
+
+    __slots__ = ("count", "defaults", "list_at", "names", "positional")
+
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        self.positional = tuple([a.name for a in arguments if not a.kwarg_only])
+        self.names = frozenset([a.name for a in arguments])
+        self.count = len(self.positional)
+        lists = [
+            i for i, a in enumerate(arguments) if not a.kwarg_only and a.list_depth and a.base in ("int", "SymInt")
+        ]
+        self.list_at = lists[0] if lists else None
+        self.defaults = {a.name: _expanded(a) for a in arguments if a.has_default}
+
+
+def _expanded(argument: Argument) -> Any:
+    """The default value; one number for a list of a known length as that list."""
+    default = argument.default
+    count = argument.type[argument.type.find("[") + 1 : argument.type.find("]")] if argument.list_depth else ""
+    return [default] * int(count) if count and isinstance(default, int) else default
+
+
 class Form:
     """One overload: its schema, and whether PyTorch makes it of other operators above autograd."""
 
-    __slots__ = ("composite", "name", "overload", "schema", "text")
+    __slots__ = ("composite", "name", "overload", "places", "schema", "target", "text")
 
     def __init__(self, text: str) -> None:
         self.composite = text.startswith("!")
@@ -27,12 +50,20 @@ class Form:
         self.name, _, overload = head.partition(".")
         self.overload = overload or "default"
         self.schema: Any = None
+        self.places: Any = None
+        self.target: Any = None  # the overload as an object of `torch.ops.aten`, once it was asked for
 
     def parsed(self) -> FunctionSchema:
         """The schema, parsed when first asked for."""
         if self.schema is None:
             self.schema = parse(f"aten::{self.text}")
         return self.schema
+
+    def arguments(self) -> Places:
+        """What calls are bound with, made once."""
+        if self.places is None:
+            self.places = Places(self.parsed().arguments)
+        return self.places  # type: ignore[no-any-return]
 
     @property
     def is_view(self) -> bool:
@@ -82,20 +113,22 @@ _LATER = ("default", "Tensor", "self", "int", "dim")
 _RENAMED = {"input": "self", "axis": "dim", "keepdims": "keepdim", "x1": "self", "x2": "other", "a": "self"}
 
 
-def _order(name: str) -> list[Form]:
-    return sorted(
+@cache
+def _order(name: str, into: bool) -> list[Form]:
+    """The overloads of an operator that Python reaches, with an `out` or without, in the order in which they are tried."""
+    found = sorted(
         forms_of(name).values(), key=lambda f: (_LATER.index(f.overload) if f.overload in _LATER else 9, f.overload)
     )
+    return [f for f in found if f"{name}.{f.overload}" not in _UNREACHED and f.writes_out is into]
 
 
 def choose(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Form, list[Any]] | None:
     """The overload that takes these arguments, and a value for each argument of its schema; None where none does."""
     into = kwargs.get("out") is not None
-    kwargs = {k: v for k, v in kwargs.items() if not (k == "out" and v is None) and k != "requires_grad"}
+    if kwargs:
+        kwargs = {k: v for k, v in kwargs.items() if not (k == "out" and v is None) and k != "requires_grad"}
     later = None
-    for form in _order(name):
-        if f"{name}.{form.overload}" in _UNREACHED or form.writes_out is not into:
-            continue
+    for form in _order(name, into):
         values = bind(form, args, kwargs)
         if values is None:
             continue
@@ -113,15 +146,14 @@ def bind(form: Form, args: Sequence[Any], kwargs: dict[str, Any], strict: bool =
     """A value for each argument of the schema; None where the arguments do not fit.  Strictly, names are those of the
     schema.
     """
-    arguments = form.parsed().arguments
-    positional = [a for a in arguments if not a.kwarg_only]
-    if len(args) > len(positional):
-        lists = [i for i, a in enumerate(positional) if a.list_depth and a.base in ("int", "SymInt")]
-        if not lists or any(not isinstance(v, int) for v in args[lists[0] :]):
+    arguments, places = form.parsed().arguments, form.arguments()
+    if len(args) > places.count:
+        at = places.list_at
+        if at is None or any(not isinstance(v, int) for v in args[at:]):
             return None
-        args = (*args[: lists[0]], list(args[lists[0] :]))
-    given = dict(zip([a.name for a in positional], args, strict=False))
-    names = {a.name for a in arguments}
+        args = (*args[:at], list(args[at:]))
+    given = dict(zip(places.positional, args, strict=False))
+    names = places.names
     for key, value in kwargs.items():
         if key not in names and not strict:
             key = next(
@@ -144,14 +176,13 @@ def bind(form: Form, args: Sequence[Any], kwargs: dict[str, Any], strict: bool =
                 continue
             return None
         given[key] = value
-    found = []
+    found, defaults = [], places.defaults
     for argument in arguments:
         if argument.name not in given:
-            if not argument.has_default:
+            if argument.name not in defaults:
                 return None
-            default = argument.default
-            count = argument.type[argument.type.find("[") + 1 : argument.type.find("]")] if argument.list_depth else ""
-            found.append([default] * int(count) if count and isinstance(default, int) else default)
+            default = defaults[argument.name]
+            found.append(list(default) if type(default) is list else default)
             continue
         fits, value = _fitted(argument, given[argument.name], form.name)
         if not fits:
