@@ -513,6 +513,35 @@ def test_eager_is_eager() -> None:
     )
 
 
+COMPILED = """
+import torch, torch.distributed as dist
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+parallelize_module(net, dist.init_device_mesh("cpu", (1,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+x = torch.ones(2, 4, requires_grad=True)
+expected = net(x).sum()
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+
+@torch.compile(fullgraph=True)
+def step(x):
+    total = net(x).sum()
+    dist.all_reduce(total)
+    return total
+
+made = step(x)
+made.backward()
+optimizer.step()
+print(made.item() == expected.item(), x.grad.shape)
+"""
+
+
+def test_spread_tensors_compile_under_the_name_torch(run_python, tmp_path: Path) -> None:
+    """Code of the package is known as such by whatever name its modules are shown."""
+    ran = run_python(*RUSHLIGHT, write(tmp_path, COMPILED).name, cwd=tmp_path, check=True)
+    assert ran.stdout == "True torch.Size([2, 4])\n"
+
+
 def test_marks_for_a_compiler_are_marks() -> None:
     import rushlight as torch
 

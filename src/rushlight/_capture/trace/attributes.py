@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter
 from rushlight._capture.recording import shown
 from rushlight._capture.trace import classes
@@ -155,7 +156,7 @@ def is_users_class(tracer: Tracer, kind: type) -> bool:
     """Whether a class may change that the trace did not make: those of ours that are followed too, since programs
     patch them.
     """
-    module = getattr(kind, "__module__", "") or ""
+    module = own_module(getattr(kind, "__module__", None))
     if module.partition(".")[0] == PACKAGE:
         return f"{module}.".startswith(HOOKS.inlined)
     return module != "builtins" and id(kind) not in tracer.made_functions

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.handles import RemovableHandle
+from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
@@ -142,7 +143,7 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         if not tracer.outside.is_outside(function):
             raise Break("calls a memoized function with objects")
         return call(tracer, tracer.load_attr(function, "__wrapped__"), args, kwargs)
-    if kind.__module__ == PACKAGE or isinstance(function, Generator):
+    if own_module(kind.__module__) == PACKAGE or isinstance(function, Generator):
         return _run(tracer, function, args, kwargs)
     if isinstance(
         function,
@@ -183,7 +184,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     original = held.get("_torchdynamo_orig_callable")
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
-    name = HOOKS.handled.get((function.__globals__.get("__name__"), function.__name__))
+    name = HOOKS.handled.get((own_module(function.__globals__.get("__name__")), function.__name__))
     if name in _CHECKS and tracer.settings.backend is not None:
         found = element_checks.noted(tracer, function, *_real(tracer, args, kwargs))
         if found is not ABSENT:
@@ -215,7 +216,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         return found
     if function.__code__ is library.DISPATCH:
         return library.dispatched(tracer, function, *args)
-    module = str(function.__globals__.get("__name__", "")).partition(".")[0]
+    module = own_module(function.__globals__.get("__name__")).partition(".")[0]
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
         raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
     code = function.__code__
@@ -260,7 +261,7 @@ def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
 
 
 def _is_optimizer(function: types.FunctionType) -> bool:
-    return str(function.__globals__.get("__name__", "")).startswith(f"{PACKAGE}.optim.")
+    return own_module(function.__globals__.get("__name__")).startswith(f"{PACKAGE}.optim.")
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -419,7 +420,7 @@ def _has_users_code(value: Any) -> bool:
         value = type(value)
     elif not isinstance(value, (type, types.FunctionType)):
         return False
-    root = (getattr(value, "__module__", None) or "").partition(".")[0]
+    root = own_module(getattr(value, "__module__", None)).partition(".")[0]
     return root != PACKAGE and root not in sys.stdlib_module_names
 
 
@@ -495,7 +496,7 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
         return _native_class(tracer, kind, args, kwargs)
     if issubclass(kind, enum.Enum):
         return tracer.wrap_constant(kind(*args, **kwargs))
-    module = getattr(kind, "__module__", "") or ""
+    module = own_module(getattr(kind, "__module__", ""))
     package = module.partition(".")[0]
     if issubclass(kind, Tensor) and package == PACKAGE:
         return _run(tracer, kind, args, kwargs)

@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter
 from rushlight._capture.bytecode.inline import check_class_cell
 from rushlight._capture.trace.outside import ABSENT, Lazy, is_plain, type_attribute
@@ -87,7 +88,7 @@ def _open(tracer: Tracer, cell: types.CellType) -> None:
 
 
 def _is_ours(function: Any) -> bool:
-    root = str(getattr(function, "__module__", "") or "").partition(".")[0]
+    root = own_module(getattr(function, "__module__", None)).partition(".")[0]
     return root == _PACKAGE or root in sys.stdlib_module_names
 
 

@@ -23,6 +23,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.trace import iterators, wrappers
@@ -348,7 +349,7 @@ class Outside:
                 return found
         if (
             kind.__module__ in _VALUE_MODULES
-            or kind.__module__ in HOOKS.values
+            or own_module(kind.__module__) in HOOKS.values
             or "numpy" in sys.modules
             and isinstance(value, sys.modules["numpy"].generic)
         ):

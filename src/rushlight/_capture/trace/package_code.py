@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.trace.settings import HOOKS
 
 __all__ = ["PACKAGE", "is_foreign", "is_leaf", "is_module_getattr"]
@@ -14,7 +15,7 @@ PACKAGE = __name__.partition(".")[0]
 
 def is_leaf(function: types.FunctionType) -> bool:
     """Whether a Python function is one of ours that runs as it is."""
-    module = function.__globals__.get("__name__", "") or ""
+    module = own_module(function.__globals__.get("__name__"))
     if module.partition(".")[0] != PACKAGE:
         return False
     return not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined)
@@ -31,4 +32,4 @@ def is_module_getattr(function: Any) -> bool:
 
 def is_foreign(function: types.FunctionType) -> bool:
     """Whether a function is not of our package."""
-    return str(function.__globals__.get("__name__", "")).partition(".")[0] != PACKAGE
+    return own_module(function.__globals__.get("__name__")).partition(".")[0] != PACKAGE

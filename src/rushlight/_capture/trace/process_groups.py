@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.trace.outside import is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
@@ -21,7 +22,9 @@ __all__ = ["called", "communicates", "depends"]
 
 def communicates(function: types.FunctionType) -> bool:
     """Whether a function is one of those that depend on process groups."""
-    names = HOOKS.communicating.get(function.__module__)
+    inner = getattr(function, "__wrapped__", function)  # public pages show their functions under their own names
+    module = own_module(getattr(inner, "__globals__", {}).get("__name__"))
+    names = HOOKS.communicating.get(module)
     return names is not None and (function.__name__ in names if names else not function.__name__.startswith("__"))
 
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
@@ -326,8 +327,8 @@ class Tracer(Undocumented, Operations):
             and kind not in (Ahead, Numbered)
             and not is_plain(value)
             and not isinstance(value, type)
-            and kind.__module__ not in HOOKS.values
-            and kind.__module__ != "rushlight"  # the package's own functions
+            and own_module(kind.__module__) not in HOOKS.values
+            and own_module(kind.__module__) != "rushlight"  # the package's own functions
         )
 
     def method_of(self, value: Any, name: str) -> Any:
@@ -362,7 +363,7 @@ class Tracer(Undocumented, Operations):
     def is_internal_space(self, space: dict[str, Any]) -> bool:
         """Whether these are the globals of one of our own modules, whose functions and classes nobody changes."""
         name = space.get("__name__")
-        return isinstance(name, str) and name.partition(".")[0] == PACKAGE
+        return isinstance(name, str) and own_module(name).partition(".")[0] == PACKAGE
 
     def wrap_global(self, space: dict[str, Any], name: str, value: Any) -> Any:
         if self.is_internal_space(space) and isinstance(

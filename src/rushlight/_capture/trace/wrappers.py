@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._capture.trace.settings import HOOKS
@@ -166,7 +167,7 @@ class Given(NamedTuple):
 def facts(value: Tensor) -> tuple[str, ...] | None:
     """The attributes that say how a wrapper is made of its tensors; None for other tensors."""
     kind = type(value)
-    return HOOKS.wrappers.get((kind.__module__, kind.__qualname__)) if HOOKS.wrappers else None
+    return HOOKS.wrappers.get((own_module(kind.__module__), kind.__qualname__)) if HOOKS.wrappers else None
 
 
 def stand_in(outside: Outside, value: Tensor, source: Source, said: tuple[str, ...], without: str) -> Tensor:
