@@ -64,7 +64,7 @@ $(VENV)/.oracle: $(VENV)/.dev
 
 $(PACKAGES)/.installed: tests/packages/packages.txt tests/packages/beside.txt pyproject.toml
 	$(PYTHON) -m venv $(PACKAGES)
-	$(PACKAGES)/bin/python -m pip install -q -e '.[dev,notebook,safetensors]' -r tests/packages/beside.txt
+	$(PACKAGES)/bin/python -m pip install -q -e '.[dev,mpi,notebook,safetensors]' -r tests/packages/beside.txt
 	$(PACKAGES)/bin/python -m pip install -q --no-deps -r tests/packages/packages.txt
 	@touch $@
 

@@ -158,3 +158,17 @@ def test_what_has_no_mesh_is_plain() -> None:
         assert distribute_tensor(torch.ones(4, 3, device="meta"), mesh, [Shard(0)]).to_local().shape == (2, 3)
     finally:
         dist.destroy_process_group()
+
+
+def test_parts_lie_as_the_whole() -> None:
+    """Also where a part has the shape of an operand that lies otherwise: eight rows by a transposed matrix of eight."""
+    dist.init_process_group("fake", rank=0, world_size=2)
+    try:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = DTensor.from_local(torch.randn(2, 4, 8), mesh, [Replicate()])
+        for _ in range(2):
+            weight = distribute_tensor(torch.randn(16, 8), mesh, [Shard(0)])
+            made = torch.nn.functional.linear(x, weight)
+            assert made.placements == (Shard(2),) and made.to_local().is_contiguous()
+    finally:
+        dist.destroy_process_group()

@@ -36,17 +36,18 @@ def flex_attention(
     tensor([0.0000, 0.5000])
     """
     q_len, kv_len, *tensors, q_block, kv_block, mask_mod = block_mask
-    *blocks, write_order, write_order_full, kv_order, spt = tensors
-    mask = attention.BlockMask(
+    (*blocks, write_order, write_order_full, kv_order, spt), kind = tensors, attention.BlockMask
+    mask: Any = kind.from_kv_blocks(
+        *blocks[:4],
+        (q_block, kv_block),
+        lambda b, h, q, k: mask_mod(b, h, q, k, *mask_mod_other_buffers),
         (q_len, kv_len),
-        *blocks,
-        BLOCK_SIZE=(q_block, kv_block),
-        mask_mod=lambda b, h, q, k: mask_mod(b, h, q, k, *mask_mod_other_buffers),
+        blocks[4] is not None,
         dq_write_order=write_order,
         dq_write_order_full=write_order_full,
-        dq_kv_order=kv_order,
-        dq_kv_order_spt=spt,
+        dq_kv_order=kv_order if spt is None else spt,
     )
+    options: Any = kernel_options or None
     out, aux = attention.flex_attention(
         query,
         key,
@@ -55,7 +56,7 @@ def flex_attention(
         block_mask=mask,
         scale=scale,
         enable_gqa=query.size(1) != key.size(1),
-        kernel_options=kernel_options or None,
+        kernel_options=options,
         return_aux=attention.AuxRequest(lse=True, max_scores=True),
     )
     return out, aux.lse, aux.max_scores

@@ -34,7 +34,7 @@ class DTensor(Tensor):
     _moved_view = ""  # which operator made this tensor as a view of elements that had to be moved
     implicit_replication = False
     # What functions give that are not asked below (`new_tensor`) stays as it is: it has no mesh.
-    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+    __torch_function__ = disabled_torch_function
 
     @staticmethod
     def __new__(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> Any:

@@ -396,6 +396,9 @@ def _results(
         if plan.copies and not result.view and any(_shares(local, x._local_tensor) for x in tensors):
             # The graph of a copy is the tensor itself.
             local = local.clone(memory_format=rushlight.contiguous_format if result.spec.contiguous else None)
+        elif not result.view and result.spec.contiguous and not local.is_contiguous():
+            # Graphs give results the layout of an operand of their shape.
+            local = local.contiguous()
         whole = plan.specs.get(place)
         if whole is None or local._rg or whole.device is not local._spec.device:
             one = dtensor._wrapped(local, mesh, plan.outputs[result.number], result.spec.shape, result.spec.strides)

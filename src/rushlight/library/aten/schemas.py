@@ -50,7 +50,7 @@ class Form:
         self.name, _, overload = head.partition(".")
         self.overload = overload or "default"
         self.schema: Any = None
-        self.places: Any = None
+        self.places: Places | None = None
         self.target: Any = None  # the overload as an object of `torch.ops.aten`, once it was asked for
 
     def parsed(self) -> FunctionSchema:
@@ -63,7 +63,7 @@ class Form:
         """What calls are bound with, made once."""
         if self.places is None:
             self.places = Places(self.parsed().arguments)
-        return self.places  # type: ignore[no-any-return]
+        return self.places
 
     @property
     def is_view(self) -> bool:

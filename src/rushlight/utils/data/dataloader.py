@@ -450,7 +450,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for _ in range(self._prefetch * self._num_workers):
             self._try_put_index()
 
-    def _reset(self, loader: DataLoader[Any]) -> None:
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         super()._reset(loader)
         self._epoch += 1
         self._begin()

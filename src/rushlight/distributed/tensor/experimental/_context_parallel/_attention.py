@@ -135,8 +135,9 @@ def _context_parallel_shard(mesh: Any, buffers: Any, seq_dims: Any, load_balance
         if isinstance(x, Tensor):
             made.append(_part(x, dim, mesh, order))
         elif isinstance(x, BlockMask):
-            heads = x.kv_num_blocks.shape[:2]
-            made.append(_create_cp_block_mask(x.mask_mod, *heads, *x.seq_lengths, mesh, load_balancer))
+            batches, heads = x.kv_num_blocks.shape[:2]
+            queries, keys = x.seq_lengths
+            made.append(_create_cp_block_mask(x.mask_mod, batches, heads, queries, keys, mesh, load_balancer))
         else:
             raise ValueError(f"Unknown buffer type: {type(x)}")
     return tree_unflatten(made, tree)
