@@ -36,13 +36,16 @@ def flex_attention(
     tensor([0.0000, 0.5000])
     """
     q_len, kv_len, *tensors, q_block, kv_block, mask_mod = block_mask
-    (*blocks, write_order, write_order_full, kv_order, spt), kind = tensors, attention.BlockMask
-    mask: Any = kind.from_kv_blocks(
-        *blocks[:4],
+    count, indices, full_count, full_indices, q_count, *_, write_order, write_order_full, kv_order, spt = tensors
+    mask: Any = attention.BlockMask.from_kv_blocks(
+        count,
+        indices,
+        full_count,
+        full_indices,
         (q_block, kv_block),
         lambda b, h, q, k: mask_mod(b, h, q, k, *mask_mod_other_buffers),
         (q_len, kv_len),
-        blocks[4] is not None,
+        q_count is not None,
         dq_write_order=write_order,
         dq_write_order_full=write_order_full,
         dq_kv_order=kv_order if spt is None else spt,
