@@ -1,6 +1,7 @@
 """`python -m rushlight package MODEL.pt2 -o MODEL.rlp`: compile an exported program ahead of time.
 
 python -m rushlight package model.pt2 -o model.rlp            one file for `torch._inductor.aoti_load_package`
+python -m rushlight package model.pt2 --size batch=1:8        fewer sizes than the program takes
 python -m rushlight package model.pt2 --library libmodel.so   a shared library for C, and model.h beside it
 python -m rushlight package --info model.rlp                  what a package takes, gives and runs on
 """
@@ -35,6 +36,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--levels", help="kinds of processors, as x86-64-v3,x86-64-v4 (default: all that this machine can run)"
     )
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=LEAST:MOST",
+        help="the sizes that calls will have, within those of the program; once for each size",
+    )  # fmt: skip
     parser.add_argument("--info", action="store_true", help="say what a package holds; checks its weights, too")
     options = parser.parse_args(arguments)
     try:
@@ -53,13 +58,22 @@ def _info(path: str) -> int:
     return 0
 
 
+def _limit(text: str) -> tuple[str, tuple[int, int]]:
+    """The name and the ends of a range in a text like `batch=1:8`."""
+    name, _, ends = text.partition("=")
+    least, _, most = ends.partition(":")
+    if not least.isdecimal() or not (most or least).isdecimal():
+        raise ValueError(f"--size {text}: NAME=LEAST:MOST is expected, as batch=1:8")
+    return name, (int(least), int(most or least))
+
+
 def _package(options: Any) -> int:
     began = time.perf_counter()
     program = torch.export.load(options.model)
     stem = os.path.splitext(os.path.basename(options.library or options.output or options.model))[0]
     name = options.name or stem.removeprefix("lib" if options.library else "").replace("-", "_").replace(".", "_")
     levels = options.levels.split(",") if options.levels else None
-    made = built(program, None, None, None, name, levels)
+    made = built(program, None, None, None, name, levels, dict(map(_limit, options.size)))
     if options.library:
         written = list(made.write_library(options.library))
     else:

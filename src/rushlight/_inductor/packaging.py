@@ -96,7 +96,8 @@ def built(
     options: Mapping[str, Any] | None,
     name: str,
     levels: Sequence[str] | None = None,
+    limits: Mapping[str, tuple[int, int]] | None = None,
 ) -> Any:
-    """The program of a module, a function, or an exported program, with its code."""
+    """The program of a module, a function, or an exported program, with its code; `limits` narrow the ranges of sizes."""
     checked = check_options(dict(options)) if options else None
-    return build_program(program, args, kwargs, name=name, levels=levels, options=checked)
+    return build_program(program, args, kwargs, name=name, levels=levels, options=checked, limits=limits)

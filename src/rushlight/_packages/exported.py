@@ -26,14 +26,20 @@ def build_program(
     name: str,
     levels: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
+    limits: Mapping[str, tuple[int, int]] | None = None,
 ) -> Built:
-    """What `build` makes of an exported program, which knows its arguments and sizes, or of a module or function."""
+    """What `build` makes of an exported program, which knows its arguments and sizes, or of a module or function.
+
+    `limits` are narrower ranges for sizes of the program, by name: those that calls will have.
+    """
     sizes = None
     if hasattr(program, "graph_signature") and hasattr(program, "module"):
         given, by_name = program.example_inputs
         args, kwargs = (given, by_name) if args is None else (args, kwargs)
-        sizes = exported_sizes(program)
+        sizes = exported_sizes(program, limits or {})
         program = program.module()
+    elif limits:
+        raise PackageError("sizes vary in exported programs alone: torch.export.export(..., dynamic_shapes=...)")
     if args is None:
         raise TypeError("a module or a function is packaged with example arguments: give args")
     named: dict[int, str] = {}
@@ -42,10 +48,11 @@ def build_program(
     return build(program, args, kwargs, name=name, levels=levels, options=options, named=named, sizes=sizes)
 
 
-def exported_sizes(program: Any) -> Sizes | None:
-    """The sizes of an exported program; None where none varies.
+def exported_sizes(program: Any, limits: Mapping[str, tuple[int, int]]) -> Sizes | None:
+    """The sizes of an exported program within limits; None where none varies.
 
-    RuntimeError for a symbol without a greatest value, and for formulas of inputs' sizes that are not arithmetic.
+    RuntimeError for a symbol without a greatest value, for formulas of inputs' sizes that are not arithmetic, and for limits
+    of a size that is not there, or outside of its range.
     """
     names = set(program.graph_signature.user_inputs)
     inputs = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
@@ -53,15 +60,28 @@ def exported_sizes(program: Any) -> Sizes | None:
         [_formula(n) for n in node.meta["val"].shape] for node in inputs if hasattr(node.meta.get("val"), "shape")
     ]
     used = sorted({name for shape in shapes for n in shape if not isinstance(n, int) for name in _names(n)})
+    unknown = sorted(limits.keys() - set(used))
+    if unknown:
+        raise PackageError(
+            f"the program has no size {', '.join(unknown)}: its sizes are {', '.join(used) or 'all fixed'}"
+        )
     if not used:
         return None
     bounds = {str(symbol): bound for symbol, bound in program.range_constraints.items()}
     ranges = []
     for name in used:
         least, most = bounds[name].lower, bounds[name].upper
+        if name in limits:
+            lower, upper = limits[name]
+            if not least <= lower <= upper <= most:
+                raise PackageError(
+                    f"the size {name} is from {least} to {most} in this program, not from {lower} to {upper}"
+                )
+            least, most = lower, upper
         if not most < _UNBOUNDED:
             raise PackageError(
-                f"the size {name} has no greatest value, and a package is planned for each: give torch.export.Dim a max"
+                f"the size {name} has no greatest value, and a package is planned for each: give torch.export.Dim a max, or the "
+                f"command --size {name}=LEAST:MOST"
             )
         ranges.append(SizeRange(name, int(least), int(most)))
 
