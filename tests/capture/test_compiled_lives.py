@@ -327,3 +327,23 @@ def test_what_frames_hold_is_let_go_of_when_they_end(function: Any) -> None:
             LOG.append(f"raised {error}")
         seen.append([*LOG])
     assert seen[1] == seen[0] and {"closed", "ended"} & set(seen[0])
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("breaks", [True, False])
+def test_the_collector_of_cycles_is_as_it_was_behind_a_trace(collects: bool, breaks: bool) -> None:
+    """It is held off while a program is made, and only then: what runs between two programs finds it as the caller does."""
+    seen = []
+
+    def go(x: Any) -> Any:
+        y = x + 1
+        if breaks:
+            seen.append(gc.isenabled())
+        return y * 2
+
+    try:
+        gc.enable() if collects else gc.disable()
+        assert torch.compile(go)(torch.ones(2)).tolist() == [4.0, 4.0]
+        assert gc.isenabled() is collects and seen == [collects] * breaks
+    finally:
+        gc.enable()
