@@ -4,8 +4,8 @@
 
 Everything is of ResNet-18 (batch 1, 224 x 224).  Each line has wall time and CPU time, the least of the rounds: CPU time is what
 remains meaningful beside other programs.  `load` starts processes and tells its floors: Python alone, and importing NumPy, without
-which a package can be loaded and called (`buffers`).  `threads` says calls per second of wall time and of CPU time: two threads
-serve more per second where calls run side by side, at the same CPU time each.
+which a package can be loaded and called (`buffers`).  `threads` says calls per second of wall time and of CPU time, and which
+share of the time two calls ran side by side.  Kernels are compiled into a folder of their own, which is empty at first.
 """
 
 from __future__ import annotations
@@ -156,6 +156,6 @@ if __name__ == "__main__":
     root = str(Path(torch.__file__).resolve().parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     with tempfile.TemporaryDirectory() as place:
-        os.environ.setdefault("RUSHLIGHT_CACHE_DIR", os.path.join(place, "kernels"))
+        os.environ["RUSHLIGHT_CACHE_DIR"] = os.path.join(place, "kernels")
         for row in options.rows or ROWS:
             ROWS[row](place, options.rounds)
