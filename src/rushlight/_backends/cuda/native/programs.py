@@ -187,8 +187,8 @@ def _is_native(step: Prepared) -> bool:
 
 
 def laid_out(executable: CudaExecutable) -> NativeProgram | None:
-    """The tables of an executable; None for one with calls of the host that are no calls of a library, or with kernels that take tensor maps of sizes
-    which each call tells, and where kernels are interpreted.
+    """The tables of an executable; None for one with calls of the host that are no calls of a library, or with kernels that
+    take tensor maps of sizes which each call tells, and where kernels are interpreted.
     """
     steps = executable.prepared
     if not executable.plans.can_launch or not steps or len(executable.sizes) > 60:

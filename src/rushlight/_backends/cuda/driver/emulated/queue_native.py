@@ -2,9 +2,9 @@
 
 A row of words is [kind, words of the row, ...]: a launch (the number of the thread, how many launches had been noted,
 then what `cuLaunchKernel` is given, parameters by value), the parameters of a node (executable, node, and the same), a
-launch of a graph (the number of the thread, how many launches had been noted, executable, stream), a fill (the number of the thread, address, byte, bytes,
-stream), memory that the allocator lends (address, bytes), and memory
-that it takes back (address).  `cuLaunchKernel` and `cuStreamQuery` may be called without the GIL, and take it; all others
+launch of a graph (the number of the thread, how many launches had been noted, executable, stream), a fill (the number of
+the thread, address, byte, bytes, stream), memory that the allocator lends (address, bytes), and memory that it takes back
+(address).  `cuLaunchKernel` and `cuStreamQuery` may be called without the GIL, and take it; all others
 are called with it.
 """
 
@@ -30,8 +30,10 @@ from rushlight._host.python_native import (
 from rushlight._native import i64, native, stack, static, u32, u64, unlikely
 
 __all__ = [
-    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LAUNCH_GRAPH", "LEND", "MEMSET", "NOTED", "QUEUE", "QUEUE_WORDS", "SET_NODE", "TAKE_BACK", "emulated_encode_map", "emulated_launch", "emulated_launch_graph", "emulated_query", "emulated_set_node", "emulated_lend", "emulated_memset",
-    "emulated_take_back", "py_rows", "py_thread",
+    "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LAUNCH_GRAPH", "LEND", "MEMSET", "NOTED", "QUEUE",
+    "QUEUE_WORDS", "SET_NODE", "TAKE_BACK", "emulated_encode_map", "emulated_launch", "emulated_launch_graph",
+    "emulated_lend", "emulated_memset", "emulated_query", "emulated_set_node", "emulated_take_back", "py_rows",
+    "py_thread",
 ]  # fmt: skip
 
 LAUNCH, LEND, TAKE_BACK, MEMSET, SET_NODE, LAUNCH_GRAPH = 1, 2, 3, 4, 5, 6
