@@ -41,6 +41,7 @@ from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.shape_env import Undecided
+from rushlight._types.spec import Spec
 
 __all__ = ["PLAIN", "Rebuild"]
 
@@ -489,8 +490,12 @@ class Rebuild:
                 continue
             if self.tracer.settings.backend is not None or not self.outside.is_relaid(made):
                 raise Unbuildable("a tensor from outside has its layout changed in place")
-            source = self.source(self.outside.tensors[id(made)][1])
-            self.lines.append(f"{self.constant(relay)}({source}, {self.constant(made._spec)}, {made._ptr - place})")
+            real, source = self.outside.tensors[id(made)]
+            lies = made._spec  # on the device without memory
+            spec = Spec.of(lies.dtype, real._spec.device, lies.shape, lies.strides, lies.conj)
+            self.lines.append(
+                f"{self.constant(relay)}({self.source(source)}, {self.constant(spec)}, {made._ptr - place})"
+            )
 
     # ***** effects *****
 
