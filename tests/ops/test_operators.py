@@ -115,7 +115,7 @@ NOT_SLOPES = {
 # Samples whose derivative does not exist, or of which no closed form is known: that it is refused is what these assert.
 UNDERIVABLE = {
     ("linalg_qr", 3), ("geqrf", 0), ("geqrf", 1), ("geqrf", 2), ("special_zeta", 0), ("special_hermite_polynomial_h", 0), ("special_hermite_polynomial_he", 0),
-    ("special_laguerre_polynomial_l", 0), ("special_legendre_polynomial_p", 0), ("igamma", 0), ("igammac", 0),
+    ("special_laguerre_polynomial_l", 0), ("special_legendre_polynomial_p", 0), ("igamma", 0), ("igammac", 0), ("paged_attention", 0),
 }  # fmt: skip
 
 
