@@ -498,7 +498,7 @@ def test_a_negative_gpu_is_none() -> None:
         pass
     with pytest.raises(RuntimeError, match="needs a CUDA GPU"), rushlight.cuda.device(0):
         pass
-    assert not isinstance(rushlight.ones(2), rushlight.cuda.FloatTensor)
+    assert not isinstance(rushlight.ones(2), rushlight.cuda.FloatTensor) and not rushlight.cuda._initialized
 
 
 # ***** optimizers of other packages *****

@@ -29,7 +29,7 @@ def test_modules_become_methods_and_generalise() -> None:
     x = torch.randn(3, 1, 9, 9)
     for wanted, found in zip(net(x), traced(x), strict=True):
         assert torch.equal(wanted, found)
-    assert isinstance(traced, torch.jit.ScriptModule) and "aten::conv2d" in str(traced.inlined_graph)
+    assert isinstance(traced, torch.jit.ScriptModule) and "aten::_convolution" in str(traced.inlined_graph)
     assert "CallMethod" in str(traced.graph) and "Float(2, 1, 8, 8, strides=[64, 64, 8, 1]" in str(traced.graph)
     out = io.BytesIO()
     traced.save(out)
@@ -122,3 +122,44 @@ def test_several_methods() -> None:
     traced = torch.jit.trace_module(module, {"forward": x, "twice": x})
     y = torch.randn(3, 2)
     assert torch.equal(traced(y), module(y)) and torch.equal(traced.twice(y), module.twice(y))
+
+
+def test_a_graph_is_walked_as_programs_for_pytorch_do() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.rest = nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+
+        def forward(self, x: Any) -> Any:
+            state = torch._C._get_tracing_state()
+            state.push_scope("first")
+            x = self.first(x)
+            state.pop_scope()
+            return self.rest(x)
+
+    assert torch._C._get_tracing_state() is None
+    graph, out = torch.jit._get_trace_graph(Two(), (torch.randn(1, 3, 8, 8),))
+    assert out.shape == (1, 5)
+    inputs = list(graph.inputs())
+    assert [v.type().sizes() for v in inputs] == [[1, 3, 8, 8], [4, 3, 3, 3], [4], [5, 144], [5]]
+    assert all(isinstance(v.type(), torch._C.TensorType) and v.isCompleteTensor() for v in inputs)
+    nodes = [n for n in graph.nodes() if n.kind().startswith("aten::")]
+    assert [n.kind() for n in nodes] == ["aten::_convolution", "aten::relu", "aten::flatten", "aten::linear"]
+    assert [n.scopeName() for n in nodes] == ["first", "", "", ""]
+    assert [v.debugName() for v in nodes[0].inputs()][:3] == [v.debugName() for v in inputs[:3]]
+    assert nodes[1].output().node() is nodes[1] and nodes[1].output().type().scalarType() == "Float"
+    assert list(nodes[2].inputs())[1].toIValue() == 1
+    assert isinstance(graph, torch._C.Graph) and isinstance(nodes[0], torch._C.Node)
+
+
+def test_traced_convolutions_take_in_the_normalisation_behind_them() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 2, 3, 2), nn.BatchNorm2d(2)).eval()
+    with torch.no_grad():
+        for norm in (net[1], net[3]):
+            norm.running_mean.uniform_(-1, 1)
+            norm.running_var.uniform_(0.5, 2)
+    x = torch.randn(1, 3, 8, 8)
+    frozen = torch.jit.freeze(torch.jit.trace(net, x))
+    assert str(frozen.graph).count("aten::batch_norm") == 1  # behind the transposed one
+    torch.testing.assert_close(frozen(x), net(x), rtol=1e-4, atol=1e-5)
+    assert str(frozen.graph).count("aten::_convolution") == 2

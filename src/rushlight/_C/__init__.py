@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rushlight import Tensor, set_grad_enabled
@@ -24,7 +25,7 @@ from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispa
 from rushlight.storage import UntypedStorage
 
 __all__ = [
-    "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "Tag", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
+    "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "PyTorchFileReader", "Tag", "TensorBase", "_ExcludeDispatchKeyGuard",
     "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_graph_task_id", "_is_alias_of", "_current_autograd_node", "_data_address",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
     "_log_api_usage_once", "_set_grad_enabled", "_will_engine_execute_node", "set_vital",
@@ -32,18 +33,9 @@ __all__ = [
 
 TensorBase, _TensorMeta = Tensor, type(Tensor)
 
-# Values and graphs of TorchScript, for annotations.
-_WHY = "there is no TorchScript compiler here"
-Value, Graph = absent_class("torch._C.Value", _WHY), absent_class("torch._C.Graph", _WHY)
 # The reader of checkpoints' archives, for annotations.
 PyTorchFileReader = absent_class("torch._C.PyTorchFileReader", "torch.load reads checkpoints here")
-Node, Type = absent_class("torch._C.Node", _WHY), absent_class("torch._C.Type", _WHY)
-# Types of TorchScript, which packages mention in annotations.
 ScriptObject = absent_class("torch._C.ScriptObject", "objects of classes written in C++ do not exist here")
-TensorType, DeviceObjType = (
-    absent_class("torch._C.TensorType", _WHY, (Type,)),
-    absent_class("torch._C.DeviceObjType", _WHY, (Type,)),
-)
 StorageBase = UntypedStorage
 
 
@@ -69,8 +61,10 @@ def _current_autograd_node() -> Any:
     return STATE.current_node
 
 
-def _get_tracing_state() -> None:
-    """The tracer of TorchScript: None, nothing is being traced."""
+def _get_tracing_state() -> Any:
+    """The record of the TorchScript trace that runs, with `push_scope` and `pop_scope`; None where nothing is traced."""
+    recording = sys.modules.get("rushlight.jit.tracing.recording")  # a trace has loaded it
+    return None if recording is None else recording.current()
 
 
 def _are_functorch_transforms_active() -> bool:
@@ -131,6 +125,13 @@ def set_vital(vital: str, attr: str, value: str, /) -> bool:
     return False
 
 
+# Graphs of TorchScript and the types of their values.
+_SCRIPT_NAMES = (
+    "AnyType", "Block", "BoolType", "ClassType", "ComplexType", "DeviceObjType", "DictType", "EnumType", "FloatType", "Graph", "IntType", "InterfaceType",
+    "ListType", "Node", "NoneType", "NumberType", "OptionalType", "StringType", "TensorType", "TupleType", "Type", "Value",
+)  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     if name in ("_functorch", "_nn"):
         return import_whole(f"{__name__}._nn")
@@ -138,4 +139,7 @@ def __getattr__(name: str) -> Any:
         return import_whole(f"{__name__}._dynamo")
     if name == "_cpu":  # what a processor can do
         return import_whole("rushlight.cpu")
+    if name in _SCRIPT_NAMES:
+        value = globals()[name] = getattr(import_whole("rushlight._C._script"), name)
+        return value
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

@@ -21,6 +21,7 @@ from rushlight.cuda.device import _CudaDeviceProperties as _CudaDeviceProperties
 from rushlight.cuda.device import _is_in_bad_fork as _is_in_bad_fork
 from rushlight.cuda.device import _lazy_init as _lazy_init
 from rushlight.cuda.device import device_of_object as device_of
+from rushlight.cuda.device import is_initialized
 from rushlight.cuda.graphs import *
 from rushlight.cuda.memory import *
 from rushlight.cuda.random import *
@@ -54,4 +55,6 @@ def __getattr__(name: str) -> Any:
         return import_whole(f"rushlight.cuda.{name}")
     if name == "default_generators":
         return tuple(random._all())
+    if name == "_initialized":
+        return is_initialized()
     raise AttributeError(f"rushlight.cuda has no {name!r} yet")

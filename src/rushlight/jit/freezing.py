@@ -192,7 +192,11 @@ def _can_be_constant(held: Any, kind: T.Type) -> bool:
 
 # ***** numbers *****
 
-_CONVOLUTIONS = {"aten::conv1d": 3, "aten::conv2d": 4, "aten::conv3d": 5}
+
+def _is_convolution(node: Any) -> bool:
+    if node.kind_ == "aten::_convolution":
+        return is_constant(node.inputs[6]) and constant_of(node.inputs[6]) is False  # not transposed
+    return node.kind_ in ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 
 
 def _fold_normalisation(graph: Graph) -> None:
@@ -203,7 +207,7 @@ def _fold_normalisation(graph: Graph) -> None:
         source = node.inputs[0].node
         if (
             source is None
-            or source.kind_ not in _CONVOLUTIONS
+            or not _is_convolution(source)
             or any(
                 user is not node and getattr(user, "kind_", "") not in ("aten::dim", "aten::size")
                 for user, _ in node.inputs[0].uses

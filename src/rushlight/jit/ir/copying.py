@@ -13,7 +13,7 @@ def copy_node(node: Node, graph: Graph, values: dict[Value, Value]) -> Node:
     made.attributes = dict(node.attributes)
     made.location, made.schema, made.scope = node.location, node.schema, node.scope
     for old, new in zip(node.outputs, made.outputs, strict=True):
-        values[old], new.shaped = new, old.shaped
+        values[old] = new
         if old.name:
             new.set_name(old.name)
     for block in node.blocks:
@@ -25,7 +25,6 @@ def copy_block(block: Block, into: Block, values: dict[Value, Value]) -> None:
     """Copy parameters, nodes and results."""
     for old in block.inputs:
         values[old] = into.add_input(old.type, old.name)
-        values[old].shaped = old.shaped
     for node in block.nodes:
         into.append(copy_node(node, into.graph, values))
     into.set_results([values.get(v, v) for v in block.outputs])

@@ -6,7 +6,7 @@ Control flow is nodes with blocks: `prim::If` has two, `prim::Loop` one. Graphs 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rushlight._interface.base import LazyModule
 from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
@@ -30,17 +30,28 @@ class Location:
         return f"{self.source.filename}:{self.source.first_line + self.line - 1}:{self.source.shown(self.start_column)}"
 
 
+_T = TypeVar("_T")
+
+
+class Items(list[_T]):
+    """Values or nodes; a call gives an iterator, as programs written for PyTorch ask (`node.inputs()`)."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Iterator[_T]:
+        return iter(self)
+
+
 class Value:
     """What a node gives, or what a block or a graph takes."""
 
-    __slots__ = ("graph", "name", "node", "shaped", "type", "unique", "uses")
+    __slots__ = ("graph", "name", "node", "type", "unique", "uses")
 
     def __init__(self, graph: Graph, node: Node | None, kind: Type, name: str = "") -> None:
         self.graph, self.node, self.type = graph, node, kind
         self.unique = graph.next_unique
         graph.next_unique += 1
         self.name = ""
-        self.shaped = ""  # dtype, sizes and strides, where a trace knows them
         self.uses: list[tuple[Any, int]] = []
         if name:
             self.set_name(name)
@@ -60,6 +71,14 @@ class Value:
         """The name, or the number where it has none."""
         return self.name or str(self.unique)
 
+    def toIValue(self) -> Any:
+        """What a constant holds; None for other values."""
+        return self.node.attributes.get("value") if self.node is not None else None
+
+    def isCompleteTensor(self) -> bool:
+        """Whether it is a tensor of which a trace saw dtype, sizes and strides."""
+        return self.type.sizes() is not None
+
     def __repr__(self) -> str:
         return f"{self.debugName()} defined in (%{self.debugName()} : {self.type})"
 
@@ -78,7 +97,7 @@ class Returned:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.inputs: list[Value] = []
+        self.inputs = Items()
 
 
 class Node:
@@ -88,14 +107,14 @@ class Node:
 
     def __init__(self, graph: Graph, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] = ()) -> None:
         self.graph, self.kind_ = graph, kind
-        self.inputs: list[Value] = []
+        self.inputs = Items()
         self.attributes: dict[str, Any] = {}
         self.block: Block | None = None
         self.blocks: list[Block] = []
         self.location: Location | None = None
         self.schema: Any = None
         self.scope = ""
-        self.outputs = [Value(graph, self, t) for t in types]
+        self.outputs = Items(Value(graph, self, t) for t in types)
         for value in inputs:
             self.add_input(value)
 
@@ -114,7 +133,7 @@ class Node:
         """No inputs any longer."""
         for at, value in enumerate(self.inputs):
             value.uses.remove((self, at))
-        self.inputs = []
+        self.inputs = Items()
 
     def remove_input(self, at: int) -> None:
         """One input less."""
@@ -173,7 +192,6 @@ class Node:
         self.block.nodes.remove(self)
         self.insert_before(other)
 
-    @property
     def output(self) -> Value:
         """The only output."""
         return self.outputs[0]
@@ -183,6 +201,14 @@ class Node:
     def kind(self) -> str:
         """The kind, such as `aten::add`."""
         return self.kind_
+
+    def __call__(self) -> Node:
+        """Itself: programs written for PyTorch ask a value for its `node()`."""
+        return self
+
+    def input(self) -> Value:
+        """The only input."""
+        return self.inputs[0]
 
     def outputsSize(self) -> int:
         """How many outputs there are."""
@@ -222,12 +248,12 @@ class Block:
 
     def __init__(self, graph: Graph, owner: Node | None) -> None:
         self.graph, self.owner = graph, owner
-        self.inputs: list[Value] = []
-        self.nodes: list[Node] = []
+        self.inputs = Items()
+        self.nodes: Items[Node] = Items()
         self.returned = Returned(self)
 
     @property
-    def outputs(self) -> list[Value]:
+    def outputs(self) -> Items[Value]:
         """The results."""
         return self.returned.inputs
 
@@ -246,7 +272,7 @@ class Block:
         """Other results."""
         for at, value in enumerate(self.returned.inputs):
             value.uses.remove((self.returned, at))
-        self.returned.inputs = []
+        self.returned.inputs = Items()
         for value in values:
             self.add_result(value)
 
@@ -521,7 +547,7 @@ def _shown_value(value: Value) -> str:
 
 
 def _type_text(value: Value) -> str:
-    return value.shaped or str(value.type)
+    return value.type.shown
 
 
 def _head(node: Node) -> str:

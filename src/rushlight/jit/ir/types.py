@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = [
     "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "GENERATOR", "INT", "NONE", "NUMBER", "STR", "STREAM", "STORAGE", "TENSOR", "ClassType", "EnumType",
-    "FunctionType", "InterfaceType", "Kind", "NamedTupleType", "Type", "TypeVariable", "dict_of", "future_of", "is_subtype", "list_of", "named_tuple", "optional",
+    "FunctionType", "InterfaceType", "Kind", "NamedTupleType", "ShapedType", "Type", "TypeVariable", "dict_of", "future_of", "is_subtype", "list_of", "named_tuple", "optional",
     "tuple_of", "unify", "union",
 ]  # fmt: skip
 
@@ -73,6 +73,23 @@ class Type:
         """The types of a tuple's elements."""
         return list(self.inner)
 
+    def __call__(self) -> Type:
+        """Itself: programs written for PyTorch ask a value for its `type()`."""
+        return self
+
+    @property
+    def shown(self) -> str:
+        """As a graph shows it, with the shapes that a trace saw."""
+        if self.name == "Tuple" and self.inner and all(t.sizes() is not None for t in self.inner):
+            return f"({', '.join(t.shown for t in self.inner)})"
+        return str(self)
+
+    def sizes(self) -> list[int] | None:
+        """The sizes of a tensor that a trace saw; None where they are not known."""
+        return None
+
+    strides = dim = dtype = scalarType = device = requires_grad = sizes
+
 
 Kind = {
     "Tensor": "TensorType", "int": "IntType", "float": "FloatType", "bool": "BoolType", "str": "StringType", "Scalar": "NumberType",
@@ -87,6 +104,69 @@ class TypeVariable(Type):
     """A type that a schema leaves open, such as `t`."""
 
     __slots__ = ()
+
+
+class ShapedType(Type):
+    """Tensor with the dtype (and its word in graphs), sizes, strides, device and `requires_grad` that a trace saw: equal to
+    Tensor.
+    """
+
+    __slots__ = ("_facts",)
+
+    def __init__(
+        self,
+        dtype: Any,
+        word: str,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None,
+        device: Any,
+        requires_grad: bool,
+    ) -> None:
+        super().__init__("Tensor")
+        self._facts = dtype, word, tuple(sizes), None if strides is None else tuple(strides), device, requires_grad
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Type) and other.name == "Tensor"
+
+    __hash__ = Type.__hash__
+
+    @property
+    def shown(self) -> str:
+        """`Float(2, 3, strides=[3, 1], requires_grad=0, device=cpu)`."""
+        _, word, sizes, strides, device, requires_grad = self._facts
+        parts = [
+            *map(str, sizes),
+            *([f"strides=[{', '.join(map(str, strides))}]"] if sizes and strides is not None else []),
+        ]
+        return f"{word}({', '.join([*parts, f'requires_grad={int(requires_grad)}', f'device={device}'])})"
+
+    def sizes(self) -> list[int]:
+        """The sizes."""
+        return list(self._facts[2])
+
+    def strides(self) -> list[int] | None:
+        """The strides; None for a tensor without any."""
+        return None if self._facts[3] is None else list(self._facts[3])
+
+    def dim(self) -> int:
+        """How many dims there are."""
+        return len(self._facts[2])
+
+    def dtype(self) -> Any:
+        """The dtype."""
+        return self._facts[0]
+
+    def scalarType(self) -> str:
+        """The dtype's word, such as `Float`."""
+        return self._facts[1]
+
+    def device(self) -> Any:
+        """The device."""
+        return self._facts[4]
+
+    def requires_grad(self) -> bool:
+        """Whether gradients were wanted."""
+        return self._facts[5]
 
 
 class NamedTupleType(Type):

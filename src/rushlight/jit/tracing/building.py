@@ -16,7 +16,7 @@ from rushlight.jit.ir.schemas import Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
 from rushlight.jit.runtime.constants import number_of
-from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step, shape_text
+from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step, shaped_type
 
 __all__ = ["Builder"]
 
@@ -156,7 +156,7 @@ class _Body:
     def _take_apart(self, graph: Graph, value: Value, given: Any, values: dict[int, Value]) -> None:
         if isinstance(given, rushlight.Tensor):
             values[self._first_number(given)] = value
-            value.shaped = self.recorder.shapes[self._first_number(given)]
+            value.type = self.recorder.shapes[self._first_number(given)]
             return
         if isinstance(given, (tuple, list)) and given:
             kinds = value.type.inner if isinstance(given, tuple) else value.type.inner * len(given)
@@ -202,7 +202,6 @@ class _Body:
         for at, number in enumerate(needed):
             word = "x" if len(needed) == 1 else f"argument_{at + 1}"
             inner[number] = body.block.add_input(values[number].type, word)
-            inner[number].shaped = values[number].shaped
             arguments.append(Argument(word, values[number].type))
         self.graph_of(body, call, inner_self, inner)
         results = [inner[n] for n in given]
@@ -267,7 +266,7 @@ class _Body:
         ]
         kinds = [r.type for r in schema.returns]
         node = graph.create(step.kind, inputs, kinds)
-        node.schema = schema
+        node.schema, node.scope = schema, step.scope
         graph.insert(node)
         for ref, value in zip(step.outputs, node.outputs, strict=False):
             self._bind(graph, ref, value, values)
@@ -275,7 +274,7 @@ class _Body:
     def _bind(self, graph: Graph, ref: Any, value: Value, values: dict[int, Value]) -> None:
         if isinstance(ref, Ref):
             values[ref.number] = value
-            value.shaped = self.recorder.shapes.get(ref.number, "")
+            value.type = self.recorder.shapes.get(ref.number, value.type)
             name = self.recorder.names.get(ref.number)
             if name and value.node is not None:
                 value.set_name(name)
@@ -339,10 +338,7 @@ class _Body:
             return self._value(graph, self.recorder.ref(held), T.TENSOR, owner, values, call)
         if isinstance(held, tuple):
             parts = [self._result(graph, v, values, owner, call) for v in held]
-            made = graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
-            if parts and all(p.shaped for p in parts):
-                made.shaped = f"({', '.join(p.shaped for p in parts)})"
-            return made
+            return graph.op("prim::TupleConstruct", parts, T.tuple_of(*[p.type for p in parts]))
         if isinstance(held, (list, dict)):
             if self.recorder.strict:
                 what = "list" if isinstance(held, list) else "dict"
@@ -393,9 +389,7 @@ def _number_constant(graph: Graph, held: Any, kind: Type, wanted: Type) -> Value
 
 
 def _tensor_constant(graph: Graph, held: Any) -> Value:
-    made = graph.constant(held, T.TENSOR)
-    made.shaped = shape_text(held)
-    return made
+    return graph.constant(held, shaped_type(held))
 
 
 def _collect(held: Any, into: dict[int, None]) -> None:

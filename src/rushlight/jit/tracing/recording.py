@@ -9,6 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.errors import TracerWarning
+from rushlight.jit.ir.types import ShapedType
 from rushlight.library.aten.calls import bound
 from rushlight.nn.modules import hooks
 from rushlight.overrides import TorchFunctionMode
@@ -29,6 +30,23 @@ _CONSTANT = (
     "this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!"
 )
 _UNRECORDED = frozenset(("item", "_local_scalar_dense", "is_nonzero", "equal", "is_same_size"))
+
+
+# PyTorch's tracer records what these are made of.
+_CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
+
+
+def _convolution(values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `aten::_convolution` for those of a convolution of 1 to 3 dims."""
+    transposed = "output_padding" in values
+    dims = len(values["weight"].shape) - 2
+    lists = {name: values.get(name, [0] * dims) for name in ("stride", "padding", "dilation", "output_padding")}
+    wide = {name: list(v) * (dims // len(v)) for name, v in lists.items()}
+    return {
+        "input": next(iter(values.values())), "weight": values["weight"], "bias": values["bias"], "stride": wide["stride"], "padding": wide["padding"],
+        "dilation": wide["dilation"], "transposed": transposed, "output_padding": wide["output_padding"], "groups": values["groups"], "benchmark": False,
+        "deterministic": False, "cudnn_enabled": True, "allow_tf32": True,
+    }  # fmt: skip
 
 
 class TracedInt(int):
@@ -102,11 +120,12 @@ class TracedInt(int):
 class Step:
     """One operator: its schema's name, the values of all arguments, the numbers of its results."""
 
-    __slots__ = ("arguments", "function", "kind", "location", "overload", "outputs", "shapes")
+    __slots__ = ("arguments", "function", "kind", "location", "overload", "outputs", "scope", "shapes")
 
     def __init__(self, kind: str, overload: str, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.kind, self.overload, self.arguments, self.outputs = kind, overload, list(arguments), list(outputs)
         self.location: Any = None
+        self.scope = ""
         self.function: Any = None
         self.shapes: list[str] = []
 
@@ -149,10 +168,11 @@ class Recorder:
         self.count = 0
         self.inputs: list[Any] = []
         self.result: Any = None
-        self.shapes: dict[int, str] = {}
+        self.shapes: dict[int, ShapedType] = {}
         self.names: dict[int, str] = {}  # of values, by the variable that held one at its first use
         self.strict = True
         self.paused = 0
+        self.scopes: list[str] = []
         self._attributes: dict[int, Attribute] = {}
         self._handles: list[Any] = []
         self.modules: set[int] = set()
@@ -195,13 +215,29 @@ class Recorder:
         if self.current.module is module and self.current.outer is not None and not self.paused:
             self.current = self.current.outer
 
-    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function with inputs that are noted."""
+    def push_scope(self, name: str) -> None:
+        """Put what is recorded from here on into a scope of the one that is open (`scopeName` of nodes)."""
+        self.scopes.append(name)
+
+    def pop_scope(self) -> None:
+        """Leave the innermost scope."""
+        self.scopes.pop()
+
+    def current_scope(self) -> str:
+        """The names of the open scopes."""
+        return "/".join(self.scopes)
+
+    def run(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], lifted: Sequence[rushlight.Tensor] = ()
+    ) -> Any:
+        """Call a function with inputs that are noted; `lifted` tensors that it reads are inputs behind these."""
         self.paused += 1
         given = [self._input(a) for a in args]
         named = {k: self._input(v) for k, v in kwargs.items()}
+        for tensor in lifted:
+            self.note(tensor)
         self.paused -= 1
-        self.inputs = [*given, *named.values()]
+        self.inputs = [*given, *named.values(), *lifted]
         self.result = func(*given, **named)
         return self.result
 
@@ -235,7 +271,7 @@ class Recorder:
         self.numbers[id(value)] = made
         self.noted.append((value, made.number))
         self.paused += 1  # what the record itself asks is no part of it
-        self.shapes[made.number] = shape_text(value)
+        self.shapes[made.number] = shaped_type(value)
         self.paused -= 1
         return made
 
@@ -290,7 +326,7 @@ class Recorder:
 
     def add(self, step: Any) -> None:
         """One more step."""
-        step.location = _user_place()
+        step.location, step.scope = _user_place(), self.current_scope()
         self.current.steps.append(step)
 
     def operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -300,9 +336,10 @@ class Recorder:
         if func.form is None:
             raise RuntimeError(f"torch.jit.trace cannot record {func}: it is no operator of PyTorch's")
         values = bound(func, args, kwargs)
-        arguments = [self.ref(v) for v in values.values()]
-        overload = "" if func._overloadname == "default" else func._overloadname
-        step = Step(f"aten::{func._opname}", overload, arguments, [])
+        name, overload = func._opname, "" if func._overloadname == "default" else func._overloadname
+        if name in _CONVOLUTIONS and overload in ("", "input"):
+            name, overload, values = "_convolution", "", _convolution(values)
+        step = Step(f"aten::{name}", overload, [self.ref(v) for v in values.values()], [])
         many = isinstance(result, (tuple, list))
         results = func.form.parsed().returns
         if many and len(results) == 1:
@@ -345,17 +382,15 @@ def current() -> Recorder | None:
     return _CURRENT[-1] if _CURRENT and not _CURRENT[-1].paused else None
 
 
-def shape_text(x: Any) -> str:
-    """A tensor's type as traced graphs show it."""
+def shaped_type(x: Any) -> ShapedType:
+    """A tensor's type as traced graphs have it."""
     words = {
         "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
         "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
     }  # fmt: skip
     word = words.get(str(x.dtype).removeprefix("torch."), "Tensor")
-    sizes = ", ".join(map(str, map(int, x.shape)))
-    strides = f"strides=[{', '.join(map(str, x.stride()))}], " if x.layout is rushlight.strided else ""
-    head = f"{sizes}, " if sizes else ""
-    return f"{word}({head}{strides if sizes else ''}requires_grad={int(x.requires_grad)}, device={x.device})"
+    strides = x.stride() if x.layout is rushlight.strided else None
+    return ShapedType(x.dtype, word, [int(n) for n in x.shape], strides, x.device, x.requires_grad)
 
 
 def _user_place() -> Any:

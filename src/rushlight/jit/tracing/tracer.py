@@ -95,13 +95,16 @@ def trace_module(module: Any, inputs: dict[str, Any], checks: Checks, strict: bo
 
 
 def trace_graph(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """(graph, outputs) of one call."""
+    """(graph, outputs) of one call; what a module's `state_dict` holds are inputs, and inner modules leave no calls."""
     args = _as_tuple(args)
-    recorder = Recorder(func if isinstance(func, Module) else None)
+    lifted: dict[int, Any] = {}
+    if isinstance(func, Module):
+        lifted = {id(v): v for v in func.state_dict(keep_vars=True).values() if isinstance(v, rushlight.Tensor)}
+    recorder = Recorder(None)
     with _running(recorder):
-        result = recorder.run(func, args, kwargs or {})
-    function = Builder(None, {}).function("graph", recorder.root, recorder, _names(func, args, kwargs))
-    return function.graph, result
+        result = recorder.run(func, args, kwargs or {}, list(lifted.values()))
+    names = [*_names(func, args, kwargs), *[""] * len(lifted)]
+    return Builder(None, {}).function("graph", recorder.root, recorder, names).graph, result
 
 
 @contextmanager
