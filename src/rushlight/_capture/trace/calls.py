@@ -55,6 +55,7 @@ from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
 from rushlight._engine.core.state import STATE
+from rushlight._engine.core.storage import TypedStorage, UntypedStorage
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")
+        if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
+            raise Break(f"{function.__name__}() of a storage reads or changes memory that a trace does not follow")
         if function.__name__ in _HOOKING and len(args) == 2 and is_own(tracer, args[0]):
             tracer.hooked_at = tracer.hooked_at or tracer.place
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
