@@ -13,7 +13,7 @@ from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
 
 copying: Any = LazyModule("rushlight.jit.ir.copying")
 
-__all__ = ["Block", "Graph", "Location", "Node", "Value", "constant_text"]
+__all__ = ["Block", "Graph", "Items", "Location", "Node", "Value", "constant_text"]
 
 
 class Location:
@@ -97,7 +97,7 @@ class Returned:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.inputs = Items()
+        self.inputs: Items[Value] = Items()
 
 
 class Node:
@@ -107,7 +107,7 @@ class Node:
 
     def __init__(self, graph: Graph, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] = ()) -> None:
         self.graph, self.kind_ = graph, kind
-        self.inputs = Items()
+        self.inputs: Items[Value] = Items()
         self.attributes: dict[str, Any] = {}
         self.block: Block | None = None
         self.blocks: list[Block] = []
@@ -248,7 +248,7 @@ class Block:
 
     def __init__(self, graph: Graph, owner: Node | None) -> None:
         self.graph, self.owner = graph, owner
-        self.inputs = Items()
+        self.inputs: Items[Value] = Items()
         self.nodes: Items[Node] = Items()
         self.returned = Returned(self)
 

@@ -84,7 +84,7 @@ class Type:
             return f"({', '.join(t.shown for t in self.inner)})"
         return str(self)
 
-    def sizes(self) -> list[int] | None:
+    def sizes(self) -> Any:
         """The sizes of a tensor that a trace saw; None where they are not known."""
         return None
 

@@ -75,7 +75,10 @@ def derived(function: Any, always: bool = False) -> Any:
         return _form(function, pairs, schema)
     both = _schema(f"{schema.name.partition('::')[2]}_with_indices") or schema
     place = next(i for i, p in enumerate(parameters) if p.name == "return_indices")
-    forms = {(False,): _form(function, pairs, schema, first=True), (True,): _form(function, pairs, both)}
+    forms: dict[tuple[bool, ...], Form] = {
+        (False,): _form(function, pairs, schema, first=True),
+        (True,): _form(function, pairs, both),
+    }
     return Flagged((("return_indices", place),), forms)
 
 

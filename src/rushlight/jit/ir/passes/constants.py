@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.jit.ir import types as T
-from rushlight.jit.ir.graph import Block, Graph, Node, Value
+from rushlight.jit.ir.graph import Block, Graph, Items, Node, Value
 from rushlight.jit.ir.schemas import Schema
 from rushlight.jit.runtime.operators import evaluate
 
@@ -281,14 +281,14 @@ def _number(block: Block, places: dict[Any, int]) -> None:
 
 
 def _reorder(node: Node, order: list[int]) -> None:
-    node.outputs = [node.outputs[i] for i in order]
+    node.outputs = Items(node.outputs[i] for i in order)
     if node.kind_ == "prim::If":
         for block in node.blocks:
             block.set_results([block.outputs[i] for i in order])
         return
     body = node.blocks[0]
     body.set_results([body.outputs[0], *[body.outputs[i + 1] for i in order]])
-    body.inputs = [body.inputs[0], *[body.inputs[i + 1] for i in order]]
+    body.inputs = Items([body.inputs[0], *[body.inputs[i + 1] for i in order]])
     inputs = list(node.inputs)
     node.remove_inputs()
     for value in (*inputs[:2], *[inputs[i + 2] for i in order]):
