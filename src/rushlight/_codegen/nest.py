@@ -200,26 +200,29 @@ class Nest:
                 best = v
         return best
 
-    def lanes_over_rows(self) -> bool:
-        """Whether the lanes run over rows, each reducing its own row, rather than along a row."""
+    def lanes_over_rows(self, facts: Facts | None = None) -> bool:
+        """Whether the lanes run over rows, each reducing its own row, rather than along a row; `facts` say what counts."""
         if not self.outer:
             return False
         inner = [v for s in self.stages for v in s.loops]
         if not inner:
             return True
-        facts = facts_of(self.stages)
+        facts = facts or facts_of(self.stages)
         longest = max(s.work for s in self.stages)
         rows = numel([v.size for v in self.outer])
-        votes = self.votes([*self.outer, *inner], facts)
-        best_outer = max(votes[v] for v in self.outer)
-        best_inner = max(votes[v] for v in inner)
         if longest <= 16 and rows >= 64:
             return True
         width = self.lane_count(facts)
-        if best_outer > best_inner:
+        if self.rows_are_nearer(facts):
             lane = self.best_lane(self.outer, facts)
             return lane.size >= width // 2 or longest < width
         return False
+
+    def rows_are_nearer(self, facts: Facts) -> bool:
+        """Whether neighbouring rows lie side by side in memory, rather than the elements of a row."""
+        inner = [v for s in self.stages for v in s.loops]
+        votes = self.votes([*self.outer, *inner], facts)
+        return not inner or max(votes[v] for v in self.outer) > max(votes[v] for v in inner)
 
     def lane_count(self, facts: Facts) -> int:
         """Lanes of a vector of the widest dtype."""

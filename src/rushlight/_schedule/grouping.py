@@ -209,11 +209,14 @@ class Operands:
         facts = Facts()
         facts.add(x)
         mapping, _ = refine(list(facts.indices), dims)
+        accesses = [i for _, i, _ in facts.accesses]
+        if self.schedule.policy.whole_accesses:
+            accesses = [i for i in accesses if i.vars.issuperset(dims[-2:])] or accesses
         runs, slower, far = [], self.schedule.policy.stride_costs.get, self.schedule.policy.far_cost
         for dim in dims[-2:]:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
             inner = next((v for v, c in parts if c == 1), dim)
-            places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
+            places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for i in accesses]
             runs.append(
                 max(
                     (

@@ -128,6 +128,8 @@ class Policy(NamedTuple):
     """Cost of an addition, a comparison and the like."""
     lanes: tuple[int, int] | None = None
     """Lanes of a vector, and vectors in a step, of sums along rows; None: by what an element costs."""
+    whole_accesses: bool = False
+    """Whether what is read once for a row or a column has no say in how a matrix lies, beside what is read for each element."""
     places: bool = False
     """Whether reductions say where an element is among those that they reduce, for comparing the orders of sums."""
 

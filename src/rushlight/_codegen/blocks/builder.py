@@ -150,10 +150,13 @@ class BlockBuilder:
     def dot(self, a: Value, b: Value, c: Value, precision: str = "ieee") -> Value:
         return self.value("dot", a, b, c, precision=precision)
 
-    def reduce(self, xs: Sequence[Value], axis: int, combine: Callable[..., Any]) -> list[Value]:
-        """`combine` as in `combining`."""
+    def reduce(
+        self, xs: Sequence[Value], axis: int, combine: Callable[..., Any], order: Sequence[int] | None = None
+    ) -> list[Value]:
+        """`combine` as in `combining`, `order` as in the operation."""
         region = self.combining([x.type for x in xs], combine)
-        return self.emit("reduce", *xs, regions=[region], axis=axis).results
+        given = {} if order is None else {"order": tuple(order)}
+        return self.emit("reduce", *xs, regions=[region], axis=axis, **given).results
 
     def scan(self, xs: Sequence[Value], axis: int, combine: Callable[..., Any], reverse: bool = False) -> list[Value]:
         region = self.combining([x.type for x in xs], combine)

@@ -309,7 +309,8 @@ def _combining(kind: str, types: Types, attributes: Attributes, regions: Sequenc
 @operation(
     "reduce",
     "Tiles combined along `axis` by the region (left elements, right elements) -> elements, which is associative; the dim "
-    "is gone.  The left operand has the smaller indices.",
+    "is gone.  The left operand has the smaller indices.  `order`, where it is given, has the dims of the tile, that first along "
+    "which a thread has neighbours: then the order of the combinations follows from types alone.",
 )
 def _reduce(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
     _combining("reduce", types, attributes, regions)

@@ -106,7 +106,7 @@ class GridLowering:
         rows, stage = sizes_of(nest.outer), nest.stages[0]
         index = index_dtype(nest.stages, self.sizes, (rows + shape.rows) * (stage.work + length))
         g = GridBuilder("partial", index, self.words, 2)
-        g.rows = shape.rows
+        g.rows, g.order = shape.rows, shape.order
         tiles, program = ceil_div(rows, shape.rows), g.program()
         number, tile = program, g.signature.size(0)
         if tiles > 1:

@@ -16,11 +16,12 @@ from rushlight._codegen.grid.elements import Elements
 from rushlight._codegen.grid.signature import GridKernel
 from rushlight._codegen.grid.tiles import GridBuilder, ceil_div, index_dtype, power_below, power_from, sizes_of
 from rushlight._codegen.nest import Nest
+from rushlight._schedule.costs import Facts, facts_of
 from rushlight._schedule.expressions import Buffer, substitute
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.indexing import Ix, Var
 
-__all__ = ["RowShape", "row_shape", "rows_kernel"]
+__all__ = ["RowShape", "elements_facts", "row_shape", "rows_kernel"]
 
 _REGISTERS = 4096  # elements of a row that a program keeps
 _TILE = 2048
@@ -28,25 +29,49 @@ _SIDE = 64  # neighbouring rows in a tile
 
 
 class RowShape(NamedTuple):
-    """Rows of a tile, and columns of it for each stage; `whole` stages have all of a row in a tile."""
+    """Rows of a tile, and columns of it for each stage; `whole` stages have all of a row in a tile.
+
+    `order` has the axes of the tile, that first along which threads have neighbours.
+    """
 
     rows: int
     columns: list[int]
     whole: list[bool]
+    order: tuple[int, int] = (1, 0)
 
 
 def row_shape(nest: Nest) -> RowShape:
     """The tile of a nest whose loops are split, ordered and merged."""
     rows, works = sizes_of(nest.outer), [s.work for s in nest.stages]
-    longest = max(works, default=1)
-    if nest.outer and nest.lanes_over_rows():
+    longest, order = max(works, default=1), (1, 0)
+    facts = elements_facts(nest)
+    if nest.outer and nest.lanes_over_rows(facts):
+        order = (0, 1) if nest.rows_are_nearer(facts) else order
         high = min(power_from(rows), _SIDE)
         columns = [min(power_from(w), max(_TILE // high // 2, 1)) for w in works]
     else:
         wide = min(power_from(longest), _TILE if longest > _REGISTERS else _REGISTERS)
         high = min(max(power_below(_TILE // 2 // wide), 1), power_from(rows))
         columns = [min(power_from(w), wide) for w in works]
-    return RowShape(high, columns, [w <= c for w, c in zip(works, columns, strict=True)])
+    return RowShape(high, columns, [w <= c for w, c in zip(works, columns, strict=True)], order)
+
+
+def elements_facts(nest: Nest) -> Facts:
+    """What decides along which axis the tiles of a nest are divided: the first of the largest accesses.
+
+    Operations that are fused with a sum bring others.  The sum is taken in the order of a sum of their result, which lies
+    in memory as their first operand of its size does, so what is read once for a row or a column has no say.
+    """
+    facts, inner = facts_of(nest.stages), [v for s in nest.stages for v in s.loops]
+    whole = [
+        k
+        for k, (_, ix, _) in enumerate(facts.accesses)
+        if not ix.vars.isdisjoint(nest.outer) and not ix.vars.isdisjoint(inner)
+    ]
+    if whole:
+        first = max(whole, key=lambda k: sizes_of(list(facts.accesses[k][1].vars)))
+        facts.accesses, facts.runs = [facts.accesses[first]], [facts.runs[first]]
+    return facts
 
 
 def rows_kernel(nest: Nest, shape: RowShape, sizes: dict[Buffer, int], words: Sequence[int]) -> GridKernel:
@@ -56,7 +81,7 @@ def rows_kernel(nest: Nest, shape: RowShape, sizes: dict[Buffer, int], words: Se
     index = index_dtype(nest.stages, sizes, (rows + shape.rows) * (longest + most))
     share_loops(nest)
     g = GridBuilder("rows", index, words, 2)
-    g.rows = shape.rows
+    g.rows, g.order = shape.rows, shape.order
     at = g.places(g.tile_of(g.program(), shape.rows), shape.rows, 0)
     row = g.elements.inner(g.spread(at, nest.outer), [g.inside(at, rows, shape.rows), None])
     shared: dict[tuple[Var, ...], Elements] = {}
@@ -118,7 +143,7 @@ def reduced(g: GridBuilder, combined: Combined, parts: Sequence[Value]) -> list[
     """The parts of each row's result, from those of a tile."""
     if parts[0].shape[1] == 1:
         return list(parts)
-    return [g.b.expand_dims(v, 1) for v in g.b.reduce(parts, 1, combined.combine)]
+    return [g.b.expand_dims(v, 1) for v in g.b.reduce(parts, 1, combined.combine, g.order)]
 
 
 def in_tiles(g: GridBuilder, row: Elements, stage: Stage, columns: int, part: tuple[Value, int] | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rushlight._codegen.blocks import BlockBuilder, Value
 from rushlight._codegen.grid.combining import Combined
 from rushlight._codegen.grid.elements import Elements
-from rushlight._codegen.grid.rows import masked
+from rushlight._codegen.grid.rows import elements_facts, masked
 from rushlight._codegen.grid.signature import GridKernel
 from rushlight._codegen.grid.tiles import GridBuilder, ceil_div, index_dtype, power_from, sizes_of
 from rushlight._codegen.scans import SequentialNest
@@ -29,7 +29,7 @@ def scan_kernel(nest: SequentialNest, reverse: bool, sizes: dict[Buffer, int], w
     """The kernel of a scan whose loops are split, ordered and merged."""
     (stage,) = nest.stages
     rows, length = sizes_of(nest.outer), stage.work
-    if nest.outer and nest.lanes_over_rows():
+    if nest.outer and nest.lanes_over_rows(elements_facts(nest)):
         high, columns = min(power_from(rows), _SIDE), min(power_from(length), _SHORT)
     else:
         columns = min(power_from(length), _SCANNED)

@@ -50,6 +50,7 @@ class GridBuilder:
         self.elements = Elements(self.signature, words, {}, [None] * rank)
         self.rank = rank
         self.rows = 1  # places of the first axis, for kernels over rows
+        self.order: tuple[int, ...] = (1, 0)  # axes, that first along which threads have neighbours
 
     @property
     def index(self) -> DType:

@@ -3,6 +3,10 @@
 Loads, stores, products and reductions decide on layouts (anchors); what is computed from such a tile has its layout.
 Tiles that come from `arange` and scalars alone are free: they are computed anew in each layout that somebody asks for,
 so most masks and addresses never move between threads.
+
+Sums round, so their order is no matter of addresses: a tile that is summed is divided among threads as its type says, or, of
+kernels that do not say along which dim threads have neighbours, as if all addresses were aligned.  What is known of
+addresses changes the width of accesses alone.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from .layout import (
     without_bits,
 )
 
-__all__ = ["PURE", "RENUMBERED", "SAME_SHAPE", "Layouts", "moved", "required"]
+__all__ = ["PURE", "RENUMBERED", "SAME_SHAPE", "Layouts", "commutes", "moved", "required"]
 
 # operations whose result has at each place what one place of each operand gives
 SAME_SHAPE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "hint"})
@@ -34,7 +38,28 @@ PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "arange", "splat"
 _RESHAPED = frozenset({"expand_dims", "reshape"})
 RENUMBERED = _RESHAPED | {"permute", "broadcast"}
 _MEMORY = frozenset({"load", "store", "atomic", "atomic_cas"})
+_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"})
 ACCESS_BYTES = 16
+
+
+def commutes(region: Region) -> bool:
+    """Whether each value is one commutative primitive of its own two elements."""
+    n = len(region.params) // 2
+    for k, value in enumerate(region.yielded):
+        op = value.op
+        if op is None or op.kind != "pointwise" or op.attributes["prim"] not in _COMMUTATIVE:
+            return False
+        if {id(v) for v in op.operands} != {id(region.params[k]), id(region.params[n + k])}:
+            return False
+    return True
+
+
+def _rounds(op: Op) -> bool:
+    """Whether the result of a reduction depends on the order in which layouts let it be taken."""
+    if op.kind != "reduce" or not commutes(op.regions[0]):
+        return False  # others take neighbours first, whatever the layout
+    combined = [(v.dtype, v.op) for v in op.regions[0].yielded]
+    return any(d.kind == "f" and o is not None and o.attributes["prim"] in ("add", "mul") for d, o in combined)
 
 
 def moved(op: Op, layout: Layout) -> Layout | None:
@@ -84,11 +109,34 @@ class Layouts:
         self.chained = matrix_layouts.chained_products(kernel)
         self._access: dict[Op, Layout] = {}
         self._width: dict[tuple[int, ...], int] = {}
+        self._divided: dict[tuple[int, ...], Layout] = {}  # by shape: of tiles whose sums say how they are divided
+        self._divide(kernel)
+        self._region(kernel.body)
+
+    def _divide(self, kernel: Kernel) -> None:
+        sums = [op for op in kernel.body.walk() if _rounds(op)]
+        for op in sums:
+            layout = self._of_sum(op)
+            if layout is not None:
+                self._divided.setdefault(op.operands[0].shape, layout)
+        summed = {op.operands[0].shape for op in sums}
         for op in kernel.body.walk():
             if op.kind in _MEMORY and op.operands[0].type.numel > 1:
                 shape = op.operands[0].shape
-                self._width[shape] = max(self._run(op, self.order(op)[0]), self._width.get(shape, 1))
-        self._region(kernel.body)
+                run = self._run(op, self.order(op)[0], aligned=shape in summed)
+                self._width[shape] = max(run, self._width.get(shape, 1))
+
+    def _of_sum(self, op: Op) -> Layout | None:
+        """The layout in which a sum takes its operands, if it says so: it follows from their type alone."""
+        if "order" not in op.attributes or not _rounds(op):
+            return None
+        shape = op.operands[0].shape
+        order = sorted(op.attributes["order"], key=lambda d: shape[d] == 1)
+        return self._blocked(shape, order, ACCESS_BYTES // max(v.dtype.itemsize for v in op.operands))
+
+    def reduced(self, op: Op) -> Layout:
+        """The layout in which a reduction takes its operands."""
+        return self._of_sum(op) or self.anchor(op.operands)
 
     # ***** tiles that lie as memory does *****
 
@@ -98,15 +146,17 @@ class Layouts:
         runs = self.known[pointer].contiguous
         return tuple(sorted(range(len(pointer.shape)), key=lambda d: (pointer.shape[d] == 1, -runs[d], -d)))
 
-    def _run(self, op: Op, dim: int) -> int:
-        """Elements that may be moved at once along a dim: neighbours, aligned, under one mask."""
+    def _run(self, op: Op, dim: int, aligned: bool = False) -> int:
+        """Elements that may be moved at once along a dim: neighbours, aligned (or taken to be), under one mask."""
         pointer = op.operands[0]
         element = pointer.type.element
         assert isinstance(element, Pointer)
         if op.kind not in ("load", "store"):
             return 1
         itemsize, known = element.to.itemsize, self.known[pointer]
-        run = min(known.contiguous[dim], max(1, ACCESS_BYTES // itemsize), max(1, known.multiple[dim] // itemsize))
+        run = min(known.contiguous[dim], max(1, ACCESS_BYTES // itemsize))
+        if not aligned:
+            run = min(run, max(1, known.multiple[dim] // itemsize))
         masks = op.operands[1:2] if op.kind == "load" else op.operands[2:3]
         for mask in masks:
             if mask.type.numel > 1:
@@ -116,10 +166,14 @@ class Layouts:
     def memory(self, shape: Sequence[int], order: Sequence[int] | None = None) -> Layout:
         """The blocked layout in which tiles of a shape are read and written."""
         shape = tuple(shape)
+        if shape in self._divided:
+            return self._divided[shape]
         order = order or sorted(range(len(shape)), key=lambda d: (shape[d] == 1, -d))
+        return self._blocked(shape, order, self._width.get(shape, 4))
+
+    def _blocked(self, shape: tuple[int, ...], order: Sequence[int], width: int) -> Layout:
         share = max(1, math.prod(shape) // (32 * self.warps))
-        vector = min(self._width.get(shape, 4), share, shape[order[0]] if shape else 1)
-        return blocked(shape, self.warps, order, vector)
+        return blocked(shape, self.warps, order, min(width, share, shape[order[0]] if shape else 1))
 
     def access(self, op: Op) -> Layout:
         """The layout in which an operation reaches memory."""
@@ -176,7 +230,7 @@ class Layouts:
         if op.kind == "scan":
             return self.anchor(op.operands)
         if op.kind == "reduce":
-            return without_bits(self.anchor(op.operands), axis_bits(op.operands[0].shape, op.attributes["axis"]))
+            return without_bits(self.reduced(op), axis_bits(op.operands[0].shape, op.attributes["axis"]))
         known = [self.of[v] for v in op.operands if v in self.of]
         if not known:
             return None

@@ -10,31 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rushlight._codegen.blocks import Op, Region
+from rushlight._codegen.blocks import Op
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL
 
-from .choose import PURE
+from .choose import PURE, commutes
 from .exchange import exchange
 from .form import Value
 from .layout import NONE, Layout, axis_bits, without_bits
 from .lower import HANDLERS, Lowering
 
 __all__: list[str] = []
-
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"})
-
-
-def _commutes(region: Region) -> bool:
-    """Whether each value is one commutative primitive of its own two elements."""
-    n = len(region.params) // 2
-    for k, value in enumerate(region.yielded):
-        op = value.op
-        if op is None or op.kind != "pointwise" or op.attributes["prim"] not in _COMMUTATIVE:
-            return False
-        if {id(v) for v in op.operands} != {id(region.params[k]), id(region.params[n + k])}:
-            return False
-    return True
 
 
 class _Combiner:
@@ -124,12 +110,12 @@ class _Held:
 
 
 def _reduce(lo: Lowering, op: Op) -> None:
-    layout = lo.layouts.anchor(op.operands)
+    layout = lo.layouts.reduced(op)
     bits = axis_bits(op.operands[0].shape, op.attributes["axis"])
     combine = _Combiner(lo, op)
     xs = [lo.b.spread(lo.value(v, layout), layout.size) for v in op.operands]
     held = _Held(lo, xs, layout)
-    if _commutes(op.regions[0]):
+    if commutes(op.regions[0]):
         for bit in [b for b in bits if b in layout.registers]:
             held.registers(bit, combine)
         for bit in [b for b in bits if b in layout.lanes]:
