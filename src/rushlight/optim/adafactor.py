@@ -97,6 +97,10 @@ class Adafactor(ElementwiseOptimizer):
         return rest
 
     @classmethod
+    def _update_recorded(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
+        return cls._update_together(changes, group)  # the trace ends at `factored_update`
+
+    @classmethod
     def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         kept["step"] = rushlight.zeros((), dtype=step_dtype())
         if grad.dim() > 1:

@@ -290,6 +290,10 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
     return rest
 
 
+# Compiled steps run it outside of their programs: operators would take sums in another order than the kernel.
+factored_update._runs_apart = "runs the kernel of Adafactor, which no program holds"  # type: ignore[attr-defined]
+
+
 def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
     steps = backend_of(rows[0][0]._spec.device).multi_tensor
     lr, decay, least, scale, d, floor, shrink, sign = scalars
