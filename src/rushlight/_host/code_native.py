@@ -1,23 +1,23 @@
-"""The setter of a function's `__code__`, with word of it to whoever asked (see `function_codes`)."""
+"""The setter of a function's code and defaults, with word of it to whoever asked (see `function_codes`)."""
 
 from __future__ import annotations
 
 from rushlight._host.python_native import Py_DecRef, PyErr_Clear, PyObject_Vectorcall
 from rushlight._native import call_ptr, native, stack, static, u64
 
-__all__ = ["code_assigned", "tell_of_codes"]
+__all__ = ["function_changed", "tell_of_functions"]
 
-_words = static("rl_code_words", 16)  # CPython's own setter, and what is called with a function that has other code
+_words = static("rl_function_words", 8)  # what is called with a function that was changed
 
 
 @native("i32(ptr, ptr, ptr)")
-def code_assigned(function, value, closure):
-    """`function.__code__ = value`."""
-    failed = call_ptr("i32(ptr, ptr, ptr)", _words.ptr[0], function, value, closure)
+def function_changed(function, value, setter):
+    """`function.__code__ = value`, or another attribute: `setter` is CPython's own."""
+    failed = call_ptr("i32(ptr, ptr, ptr)", setter, function, value, None)
     if failed == 0:
         given = stack(8)
         given.ptr[0] = function
-        found = PyObject_Vectorcall(_words.ptr[1], given, u64(1), None)
+        found = PyObject_Vectorcall(_words.ptr[0], given, u64(1), None)
         if found is None:
             PyErr_Clear()
         else:
@@ -25,8 +25,7 @@ def code_assigned(function, value, closure):
     return failed
 
 
-@native("void(ptr, ptr)")
-def tell_of_codes(setter, told):
-    """Note CPython's setter, and what is called."""
-    _words.ptr[0] = setter
-    _words.ptr[1] = told
+@native("void(ptr)")
+def tell_of_functions(told):
+    """Note what is called."""
+    _words.ptr[0] = told

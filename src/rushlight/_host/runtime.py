@@ -56,7 +56,7 @@ _ROOTS = (
     tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_data, tensor_native.size_item, tensor_native.py_over_array,
     tensor_native.py_array_form, numbers_native.py_measure, node_native.py_quick_backward,
     guard_native.py_guarded, guard_native.dict_changed, guard_native.use_dict_places, guard_native.py_own_table, guard_native.segment_stub,
-    guard_native.find_stub, code_native.code_assigned, code_native.tell_of_codes,
+    guard_native.find_stub, code_native.function_changed, code_native.tell_of_functions,
 )  # fmt: skip
 
 # what bound native functions of any unit may call in the host

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.own_names import own_module
-from rushlight._capture.bytecode import Enter
 from rushlight._capture.recording import shown
 from rushlight._capture.trace import classes
+from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
 from rushlight._capture.trace.package_code import PACKAGE, is_leaf, is_module_getattr
@@ -86,7 +86,7 @@ def tensor_attribute(tracer: Tracer, obj: Tensor, name: str) -> Any:
     found = type_attribute(type(obj), name)
     if isinstance(found, property) and is_followed_function(found.fget):
         guard_class(tracer, type(obj), name, found)
-        return Enter(found.fget, (obj,), {})
+        return enter(tracer, found.fget, (obj,), {})
     value = tracer.native(getattr, obj, name)
     if name == "grad_fn" and known is not None and value is not None:
         tracer.outside.adopt(value, tracer.reads.source("{}.grad_fn", known[1]))
@@ -186,7 +186,7 @@ def super_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
             raw = each.__dict__[name]
             guard_class(tracer, each, name, raw)
             if isinstance(raw, property) and isinstance(raw.fget, types.FunctionType):
-                return Enter(raw.fget, (owner,), {})
+                return enter(tracer, raw.fget, (owner,), {})
             if name == "__dict__":
                 return object_attribute(tracer, owner, name)
             bound = getattr(obj, name)
@@ -217,14 +217,14 @@ def object_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
     adopt(tracer, getter)
     fallback = type_attribute(kind, "__getattr__")
     if fallback is ABSENT:
-        return Enter(getter, (obj, name), {})
+        return enter(tracer, getter, (obj, name), {})
 
     def caught(error: BaseException) -> Any:
         if isinstance(error, AttributeError):
             return missing_attribute(tracer, obj, kind, name)
         raise error
 
-    return Enter(getter, (obj, name), {}, caught=caught)
+    return enter(tracer, getter, (obj, name), {}, caught=caught)
 
 
 def generic_attribute(tracer: Tracer, obj: Any, name: str, missing: Callable[[Any, type, str], Any]) -> Any:
@@ -265,7 +265,7 @@ def missing_attribute(tracer: Tracer, obj: Any, kind: type, name: str) -> Any:
             if held is not ABSENT and name in held:
                 return held[name]
     if isinstance(fallback, types.FunctionType):
-        return Enter(fallback, (obj, name), {})
+        return enter(tracer, fallback, (obj, name), {})
     raise Break(f"{kind.__name__}.__getattr__ is native")
 
 
@@ -278,11 +278,11 @@ def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
         if isinstance(raw.fget, types.FunctionType):
             guard_class(tracer, type(obj), name, raw)
             adopt(tracer, raw.fget)
-            return Enter(raw.fget, (obj,), {})
+            return enter(tracer, raw.fget, (obj,), {})
         return tracer.native(getattr, obj, name)
     if isinstance(raw, functools.cached_property):
         adopt(tracer, raw.func)
-        return Enter(raw.func, (obj,), {}, _Cached(tracer, obj, name))
+        return enter(tracer, raw.func, (obj,), {}, then=_Cached(tracer, obj, name))
     if isinstance(raw, (types.MemberDescriptorType, types.GetSetDescriptorType)):
         return slot_attribute(tracer, obj, name)
     getter = type_attribute(type(raw), "__get__")
@@ -290,7 +290,7 @@ def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
         held = tracer.wrap_constant(raw)
         if isinstance(raw, functools.singledispatchmethod):
             held = classes.without_memory(tracer, held)
-        return Enter(getter, (held, obj, type(obj)), {})
+        return enter(tracer, getter, (held, obj, type(obj)), {})
     if isinstance(raw, (staticmethod, classmethod)):
         value = raw.__get__(obj, type(obj))
         return value if isinstance(value, types.MethodType) else adopt(tracer, value)
@@ -321,10 +321,11 @@ def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any
     if isinstance(raw, property):
         if raw.fset is None:
             raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
-        return Enter(raw.fset, (obj, value), {})
+        guard_class(tracer, type(obj), name, raw)
+        return enter(tracer, raw.fset, (obj, value), {})
     setter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__set__")
     if isinstance(setter, types.FunctionType):
-        return Enter(setter, (tracer.wrap_constant(raw), obj, value), {})
+        return enter(tracer, setter, (tracer.wrap_constant(raw), obj, value), {})
     tracer.write_attribute(obj, name, value)
     return None
 

@@ -10,7 +10,8 @@ import dis
 import types
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.trace import attributes, calls
+from rushlight._capture.trace import attributes
+from rushlight._capture.trace.entering import guard_defaults, note_closure
 from rushlight._capture.trace.outside import CONTAINERS, is_plain, type_attribute
 from rushlight._capture.trace.package_code import is_foreign, is_leaf
 from rushlight._capture.trace.reports.events import Break
@@ -47,7 +48,8 @@ def _guard_reads(tracer: Tracer, function: types.FunctionType, seen: set[int]) -
     if id(function) not in tracer.made_functions:
         source = tracer.constant_source(function)
         tracer.reads.check(source, f"{{}}.__code__ is {tracer.constants.name(function.__code__)}")
-        calls.note_closure(tracer, function)
+        note_closure(tracer, function)
+        guard_defaults(tracer, function)
     code = function.__code__
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     found: list[Any] = []

@@ -37,6 +37,7 @@ from rushlight._capture.trace import (
     schedules,
     sharded,
 )
+from rushlight._capture.trace.entering import enter, with_defaults
 from rushlight._capture.trace.hooks import FollowedHook, is_own
 from rushlight._capture.trace.iterators import Ahead, Numbered
 from rushlight._capture.trace.outside import (
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = ["Followed", "call", "entry", "followed", "length", "note_closure"]
+__all__ = ["Followed", "call", "entry", "followed", "length"]
 
 # Of the standard library, what is followed although it is not the user's.
 _FOLLOWED = frozenset((
@@ -225,15 +226,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     code = function.__code__
     if code.co_flags & 0x0C:  # the tuple and the dict of further arguments are looked at
         args, kwargs = _real(tracer, args, kwargs)
-    if id(function) not in tracer.made_functions:
-        note_closure(tracer, function)
-        if module != PACKAGE:  # an editor that reloads modules gives functions other code
-            code_of = tracer.constants.name(function.__code__)
-            tracer.reads.check(tracer.constant_source(function), f"{{}}.__code__ is {code_of}")
-    if function.__defaults__ or function.__kwdefaults__:
-        args, kwargs = _defaults(tracer, function, args, kwargs)
     tracer.differs = True
-    return Enter(function, args, kwargs)
+    return enter(tracer, function, args, kwargs)
 
 
 def _holds_users(function: Any, seen: set[int]) -> bool:
@@ -272,44 +266,6 @@ def _contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # empty
         return None
-
-
-def note_closure(tracer: Tracer, function: types.FunctionType) -> None:
-    """Note where the cells of a function from outside come from."""
-    source = tracer.constant_source(function)
-    for number, cell in enumerate(function.__closure__ or ()):
-        if source.is_constant:
-            tracer.outside.adopt(cell, tracer.reads.constant(cell))
-        else:
-            closure = tracer.reads.source("{}.__closure__", source)
-            tracer.outside.adopt(cell, tracer.reads.source(f"{{}}[{number}]", closure))
-
-
-def _defaults(
-    tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, with the defaults of those that are missing, guarded."""
-    if id(function) in tracer.made_functions:
-        return args, kwargs
-    code, source = function.__code__, tracer.constant_source(function)
-    names = code.co_varnames[: code.co_argcount]
-    given = dict(kwargs)
-    defaults = function.__defaults__ or ()
-    held = tracer.reads.source("{}.__defaults__", source)
-    missing = [name for name in names[len(args) : len(names) - len(defaults)] if name not in kwargs]
-    for number, value in enumerate(defaults):
-        place = len(names) - len(defaults) + number
-        if place >= len(args) and names[place] not in kwargs:
-            wrapped = tracer.outside.wrap(value, tracer.reads.source(f"{{}}[{number}]", held))
-            if place >= code.co_posonlyargcount:
-                given[names[place]] = wrapped
-            elif place == len(args) and not missing:
-                args = (*args, wrapped)
-    for name, value in (function.__kwdefaults__ or {}).items():
-        if name not in kwargs:
-            base = tracer.reads.source("{}.__kwdefaults__", source)
-            given[name] = tracer.outside.wrap(value, tracer.reads.source(f"{{}}[{name!r}]", base))
-    return args, given
 
 
 def _partial(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -506,6 +462,8 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
     if package == PACKAGE and not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined):
         return _run(tracer, kind, args, kwargs)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        if isinstance(kind.__new__, types.FunctionType) and kind.__new__.__defaults__:
+            (_, *args), kwargs = with_defaults(tracer, kind.__new__, (kind, *args), kwargs)
         return kind(*args, **kwargs)
     if kind.__module__ in ("itertools", "builtins", "functools", "collections") and not in_python(kind):
         return _native_class(tracer, kind, args, kwargs)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.trace import classes
+from rushlight._capture.trace.entering import guard_defaults
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.warned import caller, warn
@@ -120,6 +121,10 @@ def _signature(tracer: Tracer, function: Any, **kwargs: Any) -> Any:
         raise Break(f"calls inspect.signature() of a {type(function).__name__}")
     source = tracer.constant_source(held)
     tracer.reads.check(source, f"{{}} is {tracer.constants.name(held)}")
+    made = [getattr(held, name) for name in ("__init__", "__new__")]
+    for each in made if isinstance(held, type) else (held, inspect.unwrap(held)):
+        if isinstance(each, types.FunctionType):
+            guard_defaults(tracer, each)
     return tracer.wrap_constant(tracer.outside_of_trace(inspect.signature, function, **kwargs))
 
 

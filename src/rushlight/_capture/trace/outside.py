@@ -291,7 +291,7 @@ class Outside:
         if isinstance(value, _PLAIN):
             if (type(value) is int or type(value) is float) and not source.is_constant:
                 return self._wrap_number(value, source)
-            self._guard_plain(value, source)
+            self.guard_plain(value, source)
             return value
         known = self.values.get(id(value), ABSENT)
         if known is ABSENT and (waiting := self.lazies.pop(id(value), None)) is not None:
@@ -413,14 +413,15 @@ class Outside:
             return symbol
         if place not in self.changing:
             self.numbers[place] = value
-            self._guard_plain(value, source)
+            self.guard_plain(value, source)
             return value
         self.reads.check(source, f"type({{}}) is {type(value).__name__}")
         if place not in self.hosted:
             self.hosted[place] = source, self.host_number(value)
         return self.hosted[place][1]
 
-    def _guard_plain(self, value: Any, source: Source) -> None:
+    def guard_plain(self, value: Any, source: Source) -> None:
+        """Require that a plain value is what it is."""
         if source.is_constant:
             return
         name, check = self.reads.constants.name, self.reads.check

@@ -24,6 +24,7 @@ from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import attributes, calls, classes, process_groups
 from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
+from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
@@ -508,7 +509,7 @@ class Tracer(Undocumented, Operations):
         attributes.guard_names(self, type(obj))
         if isinstance(setter, types.FunctionType):
             attributes.guard_class(self, type(obj), "__setattr__", setter)
-            return Enter(setter, (obj, name, value), {})
+            return enter(self, setter, (obj, name, value), {})
         return attributes.set_object_attribute(self, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:

@@ -22,7 +22,7 @@ from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.code import decode
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.versions import COMPILED
-from rushlight._capture.trace.calls import note_closure
+from rushlight._capture.trace.entering import note_closure
 from rushlight._capture.trace.guards.varying import SizesNow, Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute

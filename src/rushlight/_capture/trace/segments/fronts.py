@@ -5,7 +5,8 @@ front is given the function's own code, and a call costs what it costs without a
 meanwhile, so this is only for functions that call a few methods whatever they are given (`calls_methods_alone`).
 
 The front looks for segments again once there is a plan for work of a new kind, when the stance or the settings change,
-when what was traced is forgotten, and when the function is given other code.
+when what was traced is forgotten, and when the function is given other code.  A function that is given other defaults,
+or code with other parameters, gives them to its fronts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rushlight._capture.trace.guards.guards import native_find
 from rushlight._capture.trace.segments.generated import MISS, compiled_text
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.state import PLAN_LISTENERS
-from rushlight._host.function_codes import tells_of_codes
+from rushlight._host.function_codes import tells_of_functions
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.segments.compiled import CompiledFunction
@@ -65,6 +66,7 @@ _NULL_BEHIND = sys.version_info >= (3, 13)  # where a function is called that is
 
 # The front's own variables, whose names come behind those of a function's.
 _OWN = "\U00020000"
+_THEIRS = "\U00010400"  # a function's variables, once parameters may have their names
 _TEXT = """def made({variables}):
     def front({parameters}):
         return {own}find(({state}))
@@ -82,8 +84,12 @@ class Front:
         self._find = types.CellType(_in_python(compiled.entry.runs, self._missed))
         self._natively: Callable[[Any], Any] | None = None
         self._names: tuple[str, ...] = ()  # of the front's own variables, where the function's code can take over
-        self.caller = self._made()
-        self._searching = getattr(self.caller, "__code__", None)
+        told = tells_of_functions(_told)
+        _FRONTS.setdefault(self.compiled.target, weakref.WeakSet()).add(self)
+        self._parameters = _parameters(self.compiled.target.__code__)
+        self._front = self._made()
+        self._searching = getattr(self._front, "__code__", None)
+        self.caller = self._front if told or self._searching is None else self._asking()
 
     def _made(self) -> Any:
         function, first = self.compiled.target, self.compiled.first
@@ -93,21 +99,47 @@ class Front:
         cells = {f"{_OWN}find": self._find, f"{_OWN}held": types.CellType((self.compiled.entry.runs, self._missed))}
         cells |= {f"{_OWN}first{i}": types.CellType(x) for i, x in enumerate(first)}
         theirs = {} if first else dict(zip(bare.co_freevars, function.__closure__ or (), strict=True))
-        variables = ", ".join((*theirs, *cells, ""))
-        text = _TEXT.format(variables=variables, parameters=form.parameters, state=form.state, own=_OWN)
-        made = compiled_text(text, "caller of a compiled function")
-        for name in ("made", "front"):
-            made = next(x for x in made.co_consts if isinstance(x, types.CodeType) and x.co_name == name)
+        made = _code_of(form, (*theirs, *cells))
         if not first and not _is_front(function) and made.co_freevars == (*bare.co_freevars, *sorted(cells)):
             self._names = tuple(sorted(cells))
         cells |= theirs
         closure = tuple([cells[name] for name in made.co_freevars])
         front: Any = types.FunctionType(made, function.__globals__, function.__name__, form.defaults, closure)
-        front.__kwdefaults__ = dict(function.__kwdefaults__ or ()) or None
-        functools.update_wrapper(front, function, updated=())
+        front.__kwdefaults__ = function.__kwdefaults__  # the same dict, which programs may write to
+        return self._named(front)
+
+    def _asking(self) -> Any:
+        """A caller for interpreters that do not tell of functions: each call asks whether there are other defaults."""
+
+        def asking(*args: Any, **kwargs: Any) -> Any:
+            self.follow()
+            return self._front(*args, **kwargs)
+
+        return self._named(asking)
+
+    def _named(self, front: Any) -> Any:
+        functools.update_wrapper(front, self.compiled.target, updated=())
         del front.__wrapped__
         front._torchdynamo_orig_callable, front._torchdynamo_wrapper_id = self.compiled.function, id(front)
         return front
+
+    def follow(self) -> None:
+        """Take the defaults of the function, and its parameters where its code has others."""
+        function = self.compiled.target
+        parameters = _parameters(function.__code__)
+        form = None if self._searching is None else _form(function, len(self.compiled.first))
+        if form is None:
+            return
+        with _LOCK:
+            if parameters != self._parameters:
+                self.compiled.forget()  # conditions count the items of the state
+                self._parameters = parameters
+                # Cells are found by their places, which the names sort into: those of a parameter may be another's now.
+                before: tuple[str, ...] = self._front.__code__.co_freevars
+                own = [name for name in before if name.startswith(_OWN)]
+                theirs = [f"{_THEIRS}{i:04}" for i in range(len(before) - len(own))]
+                self._searching = self._front.__code__ = _code_of(form, (*theirs, *own))
+            self._front.__defaults__, self._front.__kwdefaults__ = form.defaults, function.__kwdefaults__
 
     def search(self) -> None:
         """Look for segments, in native code."""
@@ -126,7 +158,7 @@ class Front:
             self._left = hits
             self._find.cell_contents = self._settling if self._is_idle() else self._natively
             if self.in_place:
-                self.in_place, self.caller.__code__ = False, self._searching
+                self.in_place, self._front.__code__ = False, self._searching
 
     def _is_idle(self) -> bool:
         """Whether what was compiled does no more than the function."""
@@ -151,7 +183,7 @@ class Front:
         """Give the front the function's own code."""
         function = self.compiled.target
         code = function.__code__
-        own = _with_variables(code, self._names) if HOOKS.settled() and tells_of_codes(_told_of_code) else None
+        own = _with_variables(code, self._names) if HOOKS.settled() and tells_of_functions(_told) else None
         if own is None:
             assert self._natively is not None
             self._find.cell_contents = self._natively
@@ -161,11 +193,12 @@ class Front:
                 _IN_PLACE.append(weakref.ref(self))
                 if look_again not in PLAN_LISTENERS:
                     PLAN_LISTENERS.append(look_again)
-                self.caller.__code__ = own
+                self._front.__code__ = own
                 self.in_place = True
 
 
 _LOCK = threading.RLock()
+_FRONTS: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Front]] = weakref.WeakKeyDictionary()  # by their functions
 _IN_PLACE: list[weakref.ref[Front]] = []  # those that have the code of their functions, or had it
 
 
@@ -181,14 +214,22 @@ def look_again() -> None:
                 front.look()
 
 
-def _told_of_code(function: Any) -> None:
-    """A function has other code."""
-    if _is_front(function):
+def _told(function: Any) -> None:
+    """A function has other code or other defaults."""
+    fronts = _FRONTS.get(function)
+    if fronts is None:
         return
     with _LOCK:
-        for front in [each() for each in _IN_PLACE]:
-            if front is not None and front.compiled.target is function:
+        for front in list(fronts):
+            if front.in_place:
                 front.look()
+            front.follow()
+
+
+def _parameters(code: types.CodeType) -> tuple[Any, ...]:
+    """What a front's own code depends on."""
+    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in (0x04, 0x08))
+    return code.co_argcount, code.co_posonlyargcount, code.co_flags & 0x0C, code.co_varnames[:count]
 
 
 def _with_variables(code: types.CodeType, names: tuple[str, ...]) -> types.CodeType | None:
@@ -216,6 +257,15 @@ def _in_python(runs: Sequence[Callable[[Any], Any]], missed: Callable[[Any], Any
         return missed(state)
 
     return find
+
+
+def _code_of(form: _Form, variables: Sequence[str]) -> types.CodeType:
+    """A front's own code, with these free variables."""
+    text = _TEXT.format(variables=", ".join((*variables, "")), parameters=form.parameters, state=form.state, own=_OWN)
+    made = compiled_text(text, "caller of a compiled function")
+    for name in ("made", "front"):
+        made = next(x for x in made.co_consts if isinstance(x, types.CodeType) and x.co_name == name)
+    return made
 
 
 class _Form(NamedTuple):
