@@ -77,6 +77,38 @@ class NamedTupleType(_Type):
 STORAGE: _Type
 STR: _Type
 STREAM: _Type
+class ShapedType(_Type):
+
+    def __init__(self, dtype: _Any, word: _str, sizes: _Sequence[_int], strides: _Sequence[_int] | None, device: _Any, requires_grad: _bool) -> None:
+        ...
+
+    def __eq__(self, other: _object) -> _bool:
+        ...
+
+    @property
+    def shown(self) -> _str:
+        ...
+
+    def sizes(self) -> _list[_int]:
+        ...
+
+    def strides(self) -> _list[_int] | None:
+        ...
+
+    def dim(self) -> _int:
+        ...
+
+    def dtype(self) -> _Any:
+        ...
+
+    def scalarType(self) -> _str:
+        ...
+
+    def device(self) -> _Any:
+        ...
+
+    def requires_grad(self) -> _bool:
+        ...
 TENSOR: _Type
 class Type:
 
@@ -112,6 +144,16 @@ class Type:
         ...
 
     def elements(self) -> _list[_Type]:
+        ...
+
+    def __call__(self) -> _Type:
+        ...
+
+    @property
+    def shown(self) -> _str:
+        ...
+
+    def sizes(self) -> _Any:
         ...
 class TypeVariable(_Type):
     ...
