@@ -168,7 +168,8 @@ def test_forms_for_lists_and_fused_steps_have_the_bits_of_pytorchs(
 def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> None:
     """PyTorch multiplies bfloat16 matrices of up to 16 x 16 x 16 in another order, so it differs from itself beside zeros: there is one order here but for matrix tiles.
 
-    Where its library uses matrix tiles, a product in thousands differs in the last bit of bfloat16, and then all steps after it.
+    Where its library uses matrix tiles, or has no kernel for bfloat16 (AVX2), a product in thousands differs in the last bit of bfloat16, and then
+    all steps after it.
     """
     real = pytest.importorskip("torch")
     start, target = np.random.RandomState(3).randn(2, *shape)
@@ -185,7 +186,8 @@ def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> Non
         return param.detach().numpy()
 
     ours, tiles = last(rushlight), real.cpu._is_amx_tile_supported()
-    assert difference(ours, last(real)) < (2**-7 if tiles else 1e-6)
+    alike = not tiles and real.backends.cpu.get_cpu_capability() == "AVX512"
+    assert difference(ours, last(real)) < (1e-6 if alike else 2**-7)
     if shape == (16, 16) and "adjust_lr_fn" not in options:
         start, target = start[:16, :16], target[:16, :16]
         alone = last(rushlight)
