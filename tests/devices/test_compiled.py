@@ -93,12 +93,19 @@ def test_in_place_changes_reach_the_device() -> None:
     assert torch.compile(change, fullgraph=True)(x).item() == 10 and x.tolist() == [0.0, 5.0, 5.0]
 
 
-def test_one_recording_is_for_one_device() -> None:
-    here, there, recording = torch.ones(2), torch.ones(2).to("guarded"), Recording()
+def test_one_recording_is_for_one_device_beside_the_host() -> None:
+    here, there, elsewhere, recording = (
+        torch.ones(2),
+        torch.ones(2).to("guarded:0"),
+        torch.ones(2).to("guarded:1"),
+        Recording(),
+    )
     with recording:
         recording.stand_in(there)
-        with pytest.raises(RecordingError, match="guarded:0, and another for those on cpu"):
-            recording.stand_in(here)
+        recording.stand_in(here)
+        assert not recording.on_host
+        with pytest.raises(RecordingError, match="guarded:0, and another for those on guarded:1"):
+            recording.stand_in(elsewhere)
 
 
 def test_random_numbers_go_on_as_in_eager() -> None:

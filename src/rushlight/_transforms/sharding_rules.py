@@ -66,6 +66,10 @@ RULES: dict[str, Rule] = {}
 WHOLE = {
     "recurrence": "sequences of a batch are packed: a row's sequence depends on the sizes of all",
     "recurrence_grad": "sequences of a batch are packed: a row's sequence depends on the sizes of all",
+    "ragged_attention": "sequences lie behind each other in one dim: where one begins depends on all before",
+    "ragged_attention_grad": "sequences lie behind each other in one dim: where one begins depends on all before",
+    "paged_attention": "a table of all pages says which keys belong to a sequence",
+    "window_dot": "it is made of `dot` for one processor, behind the division into parts",
 }
 
 
