@@ -69,7 +69,8 @@ def elements_facts(nest: Nest) -> Facts:
         if not ix.vars.isdisjoint(nest.outer) and not ix.vars.isdisjoint(inner)
     ]
     if whole:
-        first = max(whole, key=lambda k: sizes_of(list(facts.accesses[k][1].vars)))
+        loops = [*nest.outer, *inner]  # an index may hold elements of other memory, too
+        first = max(whole, key=lambda k: sizes_of([v for v in loops if v in facts.accesses[k][1].vars]))
         facts.accesses, facts.runs = [facts.accesses[first]], [facts.runs[first]]
     return facts
 
