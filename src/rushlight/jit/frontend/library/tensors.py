@@ -175,10 +175,14 @@ def unique_consecutive(inverse, counts):
 
 
 def lu_with_infos(A: Tensor, pivot: bool = True, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    if out is not None:
+        raise NotImplementedError("lu with out is not compiled: leave it out")
     return torch.ops.aten._lu_with_info(A, pivot, False)
 
 
 def lu_without_infos(A: Tensor, pivot: bool = True, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    if out is not None:
+        raise NotImplementedError("lu with out is not compiled: leave it out")
     factors, pivots, _ = torch.ops.aten._lu_with_info(A, pivot, True)
     return factors, pivots
 
