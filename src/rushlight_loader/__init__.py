@@ -1,6 +1,6 @@
 """Programs that `python -m rushlight package` compiled ahead of time, loaded without rushlight: ctypes alone, and NumPy for arrays.
 
-It is a package of its own because `import rushlight` reads 170 files, which takes longer than loading a program and calling it.  It
+It is a package of its own because `import rushlight` reads 220 files, which takes longer than loading a program and calling it.  It
 imports nothing of rushlight, so this folder and a package (`.rlp`) are all that a machine needs which only answers.
 
     from rushlight_loader import load
