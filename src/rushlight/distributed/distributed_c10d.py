@@ -9,8 +9,11 @@ from rushlight._distributed.errors import DistBackendError as DistBackendError
 from rushlight._distributed.errors import DistError as DistError
 from rushlight._distributed.errors import DistNetworkError as DistNetworkError
 from rushlight._distributed.errors import DistStoreError as DistStoreError
+from rushlight._distributed.stores.file_store import FileStore as FileStore
+from rushlight._distributed.stores.hash_store import HashStore as HashStore
 from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight._distributed.stores.store import Store as Store
+from rushlight._distributed.stores.tcp_store import TCPStore as TCPStore
 from rushlight.distributed.c10d.coalescing import coalescing_manager
 from rushlight.distributed.c10d.collectives import (
     all_gather,

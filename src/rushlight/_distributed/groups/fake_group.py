@@ -11,6 +11,8 @@ __all__ = ["FakeGroup"]
 class FakeGroup(Group):
     """A group over a `FakeCommunicator`: nobody is waited for."""
 
+    CALLS_MPI = False
+
     def run(self, operation: Operation) -> None:
         """Run an operation to its end."""
         self._number(operation)

@@ -33,6 +33,8 @@ YIELDING = 1_000_000
 class Group:
     """Processes that work together; `ranks` are their numbers in the whole job, `rank` is this one's place."""
 
+    CALLS_MPI = True  # whether steps may be calls of the engine
+
     def __init__(self, number: int, name: str, ranks: Sequence[int], communicator: Any, timeout: float) -> None:
         self.number, self.name, self.ranks = number, name, tuple(ranks)
         self.communicator = communicator
@@ -42,7 +44,7 @@ class Group:
         self.count = self.messages = 0
         self.turn = threading.Lock()  # whoever has it runs an operation
         self.pending: deque[Operation] = deque()
-        self.block: Any = Block() if self.size > 1 else None
+        self.block: Any = Block() if self.size > 1 and self.CALLS_MPI else None
         self.broken: BaseException | None = None
         self.compare: Any = None  # steps that compare an operation among the ranks, in debug mode
         GROUPS[number] = FLIGHT.groups[name] = self

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from rushlight import Tensor
+from rushlight import Tensor, device, no_grad
 from rushlight._interface.distributed import STATE, Operation
-from rushlight.distributed.c10d import recorded
+from rushlight.distributed.c10d import recorded, user_groups
 from rushlight.distributed.c10d.checks import (
     Staging,
     buffer,
@@ -24,12 +24,20 @@ from rushlight.distributed.c10d.checks import (
     specs_of,
 )
 from rushlight.distributed.c10d.observing import told
-from rushlight.distributed.c10d.options import ReduceOp
+from rushlight.distributed.c10d.options import (
+    AllgatherOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOp,
+    ScatterOptions,
+)
 from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import BaseGroup, member, place_in
 
 __all__ = [
-    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
+    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_reduce_mean", "all_to_all",
     "all_to_all_single", "barrier", "broadcast", "gather", "issue", "reduce", "reduce_scatter", "reduce_scatter_single",
     "reduce_scatter_tensor", "scatter",
 ]  # fmt: skip
@@ -83,6 +91,8 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
     reduction = reduction_of(op, tensor, "all_reduce")
     if recorded.is_recording():
         return recorded.all_reduce(pg, tensor, reduction, async_op)
+    if pg.is_users:
+        return user_groups.all_reduce(pg, [tensor], op, async_op)
     staging = Staging(pg)
     held = staging.write(tensor, filled=True)
     steps = staging.communicator.all_reduce(reduced_buffer(held), reduction)
@@ -102,12 +112,32 @@ def all_reduce_coalesced(
     if recorded.is_recording():
         works = [all_reduce(tensor, op, group, True) for tensor in tensors]
         return ended(works) if async_op else None  # type: ignore[arg-type]
+    if pg.is_users:
+        return user_groups.all_reduce(pg, tensors, op, async_op, together=True)
     staging, steps, kept = Staging(pg), [], []
     for tensor in tensors:
         reduction = reduction_of(op, tensor, "all_reduce_coalesced")
         kept.append(staging.write(tensor, filled=True))
         steps += staging.communicator.all_reduce(reduced_buffer(kept[-1]), reduction)
     return issue(staging, f"all_reduce_coalesced({reduction.name})", steps, tensors, async_op, list(tensors), kept)
+
+
+def all_reduce_mean(
+    tensor: Tensor, group: Any = None, async_op: bool = False, divisor: float | None = None
+) -> Work | None:
+    """The mean over all processes, or their sum by another divisor, in place.
+
+    Groups that a program defines may know sums alone: there the division comes first.
+    """
+    pg = member(group, "all_reduce")
+    if pg is None:
+        return None
+    if pg.is_users:
+        with no_grad():
+            tensor.detach().div_(divisor or pg.size())
+        return all_reduce(tensor, ReduceOp.SUM, pg, async_op)
+    mean = ReduceOp.AVG if divisor is None else ReduceOp(ReduceOp.PREMUL_SUM, 1.0 / divisor)
+    return all_reduce(tensor, mean, pg, async_op)
 
 
 def broadcast(
@@ -121,6 +151,9 @@ def broadcast(
     root, staging = place_in(pg, src, group_src), Staging(pg)
     if recorded.is_recording():
         return recorded.broadcast(pg, tensor, root, async_op)
+    if pg.is_users:
+        opts = user_groups.opts_of(BroadcastOptions, async_op, rootRank=root)
+        return user_groups.call(pg, "broadcast", tensor.device, [tensor], opts, async_op=async_op)
     held = staging.read(tensor) if pg.rank() == root else staging.write(tensor)
     steps = staging.communicator.broadcast(buffer(held), root)
     return issue(staging, f"broadcast(from {pg._group.ranks[root]})", steps, (tensor,), async_op, tensor, held)
@@ -142,6 +175,8 @@ def reduce(
     root, reduction, staging = place_in(pg, dst, group_dst), reduction_of(op, tensor, "reduce"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce(pg, tensor, reduction, root, async_op)
+    if pg.is_users:
+        return user_groups.reduce(pg, tensor, op, root, async_op)
     held = staging.write(tensor, filled=True) if pg.rank() == root else staging.read(tensor)
     steps = staging.communicator.reduce(reduced_buffer(held), reduction, root)
     return issue(
@@ -174,6 +209,9 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
     _check_sizes("all_gather", tensor, tensor_list[pg.rank() : pg.rank() + 1])
     if recorded.is_recording():
         return recorded.all_gather(pg, tensor_list, tensor, async_op)
+    if pg.is_users:
+        opts = user_groups.opts_of(AllgatherOptions, async_op)
+        return user_groups.call(pg, "allgather", tensor.device, [tensor_list], [tensor], opts, async_op=async_op)
     staging = Staging(pg)
     sent, out = staging.read(tensor), [staging.write(x) for x in tensor_list]
     steps = staging.communicator.all_gather(buffer(sent), [buffer(x) for x in out])
@@ -193,6 +231,10 @@ def all_gather_coalesced(
     if pg is None or not input_tensor_list:
         return None
     _check_parts("all_gather_coalesced", output_tensor_lists, pg, "output")
+    if pg.is_users:
+        opts, device = user_groups.opts_of(AllgatherOptions, async_op), input_tensor_list[0].device
+        given = output_tensor_lists, input_tensor_list, opts
+        return user_groups.call(pg, "allgather_coalesced", device, *given, async_op=async_op)
     staging, steps, kept = Staging(pg), [], []
     for k, tensor in enumerate(input_tensor_list):
         sent, out = staging.read(tensor), [staging.write(row[k]) for row in output_tensor_lists]
@@ -214,6 +256,9 @@ def all_gather_into_tensor(
     _check_whole("all_gather_into_tensor", output_tensor, input_tensor, pg)
     if recorded.is_recording():
         return recorded.all_gather(pg, output_tensor, input_tensor, async_op)
+    if pg.is_users:
+        given = output_tensor, input_tensor, user_groups.opts_of(AllgatherOptions, async_op)
+        return user_groups.call(pg, "all_gather_single", input_tensor.device, *given, async_op=async_op)
     staging = Staging(pg)
     sent, out = staging.read(input_tensor), staging.write(output_tensor)
     parts = buffer(out).pieces([sent.numel()] * pg.size())
@@ -249,16 +294,18 @@ def gather(
     if pg is None:
         return None
     root = place_in(pg, dst, group_dst if dst is not None or group_dst is not None else 0)
-    staging, out = Staging(pg), None
-    sent = staging.read(tensor)
     if pg.rank() == root:
         if not gather_list:
             raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
         _check_parts("gather", gather_list, pg, "output")
         _check_sizes("gather", tensor, gather_list)
-        out = [staging.write(x) for x in gather_list]
     elif gather_list:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    if pg.is_users:
+        opts, rows = user_groups.opts_of(GatherOptions, async_op, rootRank=root), [gather_list] if gather_list else []
+        return user_groups.call(pg, "gather", tensor.device, rows, [tensor], opts, async_op=async_op)
+    staging = Staging(pg)
+    sent, out = staging.read(tensor), [staging.write(x) for x in gather_list] if gather_list else None
     steps = staging.communicator.gather(buffer(sent), None if out is None else [buffer(x) for x in out], root)
     name = f"gather(to {pg._group.ranks[root]})"
     return issue(staging, name, steps, (tensor,), async_op, gather_list or [], (sent, out))
@@ -277,8 +324,6 @@ def scatter(
     if pg is None:
         return None
     root = place_in(pg, src, group_src if src is not None or group_src is not None else 0)
-    staging, parts = Staging(pg), None
-    out = staging.write(tensor)
     if pg.rank() == root:
         if not scatter_list:
             raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
@@ -287,9 +332,16 @@ def scatter(
                 f"scatter: Incorrect input list size {len(scatter_list)}. Input list size should be {pg.size()}, same as size of the process group."
             )
         _check_sizes("scatter", tensor, scatter_list)
-        parts = [staging.read(x) for x in scatter_list]
     elif scatter_list:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    if pg.is_users:
+        opts, rows = (
+            user_groups.opts_of(ScatterOptions, async_op, rootRank=root),
+            [scatter_list] if scatter_list else [],
+        )
+        return user_groups.call(pg, "scatter", tensor.device, [tensor], rows, opts, async_op=async_op)
+    staging = Staging(pg)
+    out, parts = staging.write(tensor), [staging.read(x) for x in scatter_list] if scatter_list else None
     steps = staging.communicator.scatter(buffer(out), None if parts is None else [buffer(x) for x in parts], root)
     name = f"scatter(from {pg._group.ranks[root]})"
     return issue(staging, name, steps, (tensor,), async_op, [tensor], (out, parts))
@@ -311,6 +363,8 @@ def reduce_scatter(
     reduction, staging = reduction_of(op, output, "reduce_scatter"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce_scatter(pg, output, input_list, reduction, async_op)
+    if pg.is_users:
+        return user_groups.reduce_scatter(pg, output, input_list, op, async_op)
     out, parts = staging.write(output), [staging.read(x) for x in input_list]
     steps = staging.communicator.reduce_scatter(reduced_buffer(out), [reduced_buffer(x) for x in parts], reduction)
     name = f"reduce_scatter({reduction.name})"
@@ -330,6 +384,8 @@ def reduce_scatter_tensor(
     reduction, staging = reduction_of(op, output, "reduce_scatter_tensor"), Staging(pg)
     if recorded.is_recording():
         return recorded.reduce_scatter(pg, output, input, reduction, async_op)
+    if pg.is_users:
+        return user_groups.reduce_scatter(pg, output, input, op, async_op)
     out, sent = staging.write(output), staging.read(input)
     target = reduced_buffer(out)
     parts = reduced_buffer(sent).pieces([target.count] * pg.size())
@@ -356,6 +412,9 @@ def all_to_all(
     if recorded.is_recording():
         sizes = [[x.numel() for x in row] for row in (output_tensor_list, input_tensor_list)]
         return recorded.all_to_all(pg, output_tensor_list, input_tensor_list, (sizes[0], sizes[1]), False, async_op)
+    if pg.is_users:
+        given = output_tensor_list, input_tensor_list, user_groups.opts_of(AllToAllOptions, async_op)
+        return user_groups.call(pg, "alltoall", input_tensor_list[0].device, *given, async_op=async_op)
     staging = Staging(pg)
     sent, out = [staging.read(x) for x in input_tensor_list], [staging.write(x) for x in output_tensor_list]
     steps = staging.communicator.all_to_all([buffer(x) for x in out], [buffer(x) for x in sent])
@@ -379,6 +438,10 @@ def all_to_all_single(
     counts = _split_counts(output, output_split_sizes, pg), _split_counts(input, input_split_sizes, pg)
     if recorded.is_recording():
         return recorded.all_to_all(pg, output, input, counts, even, async_op)
+    if pg.is_users:
+        splits = output_split_sizes or [], input_split_sizes or []
+        opts = user_groups.opts_of(AllToAllOptions, async_op)
+        return user_groups.call(pg, "all_to_all_single", input.device, output, input, *splits, opts, async_op=async_op)
     staging = Staging(pg)
     out, sent = staging.write(output), staging.read(input)
     got, parts = buffer(out).pieces(counts[0]), buffer(sent).pieces(counts[1])
@@ -410,5 +473,8 @@ def barrier(
         return None
     if device_ids is not None and not isinstance(device_ids, list):
         raise TypeError("Invalid function argument: device_ids type should be List[int]")
+    if pg.is_users:
+        opts = user_groups.opts_of(BarrierOptions, async_op, device=device("cpu"))
+        return user_groups.call(pg, "barrier", opts.device, opts, async_op=async_op)
     staging = Staging(pg)
     return issue(staging, "barrier", staging.communicator.barrier(), (), async_op)

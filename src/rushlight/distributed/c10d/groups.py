@@ -19,6 +19,7 @@ from rushlight._interface.distributed import (
     Group,
     HashStore,
     Monitor,
+    PrefixStore,
     SingleCommunicator,
     apart,
     connect,
@@ -28,6 +29,7 @@ from rushlight._interface.distributed import (
     start_mpi,
     subset,
 )
+from rushlight.distributed.c10d import user_groups
 from rushlight.distributed.c10d.devices import device_groups, is_nccl_available, require_nccl
 from rushlight.distributed.c10d.methods import WAYS, ProcessGroup
 from rushlight.distributed.c10d.options import Backend, BackendConfig, DebugLevel, default_pg_timeout, get_debug_level
@@ -118,7 +120,7 @@ def _checked_backend(backend: str | None) -> tuple[str, BackendConfig]:
             raise RuntimeError(f"NCCL works between GPUs, not between devices of type {device!r}")
         if name == Backend.NCCL and asked != Backend.UNDEFINED:
             require_nccl()
-        elif name not in (*_SERVED, Backend.NCCL):
+        elif name not in (*_SERVED, Backend.NCCL) and name.upper() not in Backend._plugins:
             raise RuntimeError(f"Distributed package doesn't have {name.upper()} built in")
     return asked, config
 
@@ -153,6 +155,7 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     seconds = _seconds(timeout)
     asked, config = _checked_backend(backend)
+    plugin = user_groups.plugin_of(config)
     if asked == Backend.FAKE and store is None and rank >= 0 and world_size > 0:
         store = HashStore()  # nobody has to be found
     if store is not None:
@@ -162,25 +165,43 @@ def init_process_group(
             raise AssertionError("world_size must be positive if using store")
         if not rank >= 0:
             raise AssertionError("rank must be non-negative if using store")
-    elif init_method is None and _on_cpu(config) and (place := given_by_mpiexec()):
+    elif init_method is None and plugin is None and _on_cpu(config) and (place := given_by_mpiexec()):
         rank, world_size = place
     else:
         store, rank, world_size = _meet(init_method or "env://", rank, world_size, seconds)
-    communicator: Any = None
-    if _pretends(config):
-        communicator = FakeCommunicator(rank, world_size)
-    elif _on_cpu(config):
-        if world_size > 1:
-            require_mpi()
-        communicator = _ENGINE.connect(store, rank, world_size, seconds)
-    else:
-        _ENGINE.watch(store, rank, world_size, seconds)
+    communicator = None if plugin is not None else _world_communicator(config, store, rank, world_size, seconds)
     WORLD.store, WORLD.count, WORLD.rank, WORLD.rounds = store, 0, rank, WORLD.rounds + 1
-    name = group_name or "0"
-    made = _process_group(0, name, range(world_size), communicator, seconds, asked, config, "default_pg")
+    name, ranks = group_name or "0", range(world_size)
+    if plugin is not None:
+        made = _users_group(plugin, name, ranks, seconds, asked, config, "default_pg", pg_options)
+    else:
+        made = _process_group(0, name, ranks, communicator, seconds, asked, config, "default_pg")
     WORLD.default = made
     made.bound_device_id = device_id
     FLIGHT.dump_on_signal()
+
+
+def _world_communicator(config: BackendConfig, store: Any, rank: int, size: int, seconds: float) -> Any:
+    """The communicator of all processes between their CPUs; None where `config` serves none."""
+    if _pretends(config):
+        return FakeCommunicator(rank, size)
+    if not _on_cpu(config):
+        _ENGINE.watch(store, rank, size, seconds)
+        return None
+    if size > 1:
+        require_mpi()
+    return _ENGINE.connect(store, rank, size, seconds)
+
+
+def _users_group(
+    plugin: Any, name: str, ranks: Sequence[int], seconds: float, backend: str, config: BackendConfig, description: str, pg_options: Any
+) -> BaseGroup:  # fmt: skip
+    """This process's group of a registered backend."""
+    unique = f"{WORLD.rounds}/{name}/"
+    place = user_groups.Place(name, ranks, list(ranks).index(WORLD.rank), PrefixStore(unique, WORLD.store), seconds)
+    made: BaseGroup = user_groups.make(plugin, place, pg_options)
+    made._adopt(name, ranks, seconds, backend, config, description)
+    return WORLD.add(made)
 
 
 def _meet(init_method: str, rank: int, world_size: int, seconds: float) -> tuple[Any, int, int]:
@@ -202,7 +223,7 @@ def _process_group(
     for one in (group, *devices.values()):
         one.description = description
     group.backend = backend
-    return WORLD.add(ProcessGroup(group, backend, config, description, devices))
+    return WORLD.add(ProcessGroup._of(group, backend, config, description, devices))
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -260,7 +281,10 @@ def new_group(
         name = str(WORLD.count)
     if here not in chosen:
         return GroupMember.NON_GROUP_MEMBER
-    seconds = _seconds(timeout)
+    seconds, plugin = _seconds(timeout), user_groups.plugin_of(config)
+    if plugin is not None:
+        description = group_desc or "undefined"
+        return _users_group(plugin, name, chosen, seconds, asked, config, description, pg_options)
     tag = _digest(f"{default.group_name} {name}") % _TAGS
     communicator = _part(default, chosen, tag, seconds, config)
     number = _FIRST_LOCAL + _digest(name) if use_local_synchronization else WORLD.count
@@ -365,6 +389,10 @@ def split_group(
     tag = _digest(name) % _TAGS
     ranks = [parent._group.ranks[place] for place in mine]
     config = BackendConfig(backend) if backend else parent._config
+    plugin = user_groups.plugin_of(config)
+    if plugin is not None:
+        description = group_desc or f"{parent.group_desc}:split"
+        return _users_group(plugin, name, ranks, seconds, backend or parent._backend, config, description, pg_options)
     communicator = _part(parent, mine, tag, seconds, config)
     description = group_desc or f"{parent.group_desc}:split"
     made = _process_group(
@@ -388,6 +416,8 @@ def shrink_group(
     there, none, all of them, or this process's own.
     """
     parent: BaseGroup = group_of(group)
+    if parent.is_users:
+        raise NotImplementedError(f"shrink_group() of groups that a program defines: {type(parent).__name__}")
     excluded = sorted(ranks_to_exclude)
     if not excluded:
         raise ValueError("ranks_to_exclude cannot be empty")
@@ -547,7 +577,11 @@ is_xccl_available = is_ucc_available
 def is_backend_available(backend: str) -> bool:
     """Whether a backend is there, by its name."""
     name = backend.lower()
-    return (name in _SERVED and is_mpi_available()) or (name == Backend.NCCL and is_nccl_available())
+    return (
+        name.upper() in Backend._plugins
+        or (name in _SERVED and is_mpi_available())
+        or (name == Backend.NCCL and is_nccl_available())
+    )
 
 
 def is_torchelastic_launched() -> bool:

@@ -12,11 +12,14 @@ from rushlight import Tensor
 from rushlight._interface.distributed import STATE, DistBackendError, Operation
 from rushlight.distributed.c10d.checks import Staging, buffer, check_tensor, specs_of
 from rushlight.distributed.c10d.observing import told
-from rushlight.distributed.c10d.work import Work
+from rushlight.distributed.c10d.user_groups import call
+from rushlight.distributed.c10d.work import Work, wait_for
 from rushlight.distributed.c10d.world import BaseGroup, group_of, member, place_in
 
 __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "monitored_barrier", "recv", "send", "start_batch"]
 
+_TO_ITSELF = "Invalid destination rank: destination rank should not be the same as the rank of the current process."
+_FROM_ITSELF = "Invalid source rank: source rank should not be the same as the rank of the current process."
 _BARRIER = 30001  # the tag of tokens of monitored barriers
 
 
@@ -33,9 +36,7 @@ def _sending(
     check_tensor(tensor, "tensor")
     to = place_in(pg, dst, group_dst)
     if to == pg.rank():
-        raise ValueError(
-            "Invalid destination rank: destination rank should not be the same as the rank of the current process."
-        )
+        raise ValueError(_TO_ITSELF)
     staging = Staging(pg)
     held = staging.read(tensor)
     communicator, place = staging.group.way_to(to, batched)
@@ -50,7 +51,7 @@ def _receiving(
     anyone = src is None and group_src is None
     source = -1 if anyone else place_in(pg, src, group_src)
     if source == pg.rank():
-        raise ValueError("Invalid source rank: source rank should not be the same as the rank of the current process.")
+        raise ValueError(_FROM_ITSELF)
     staging = Staging(pg)
     held = staging.write(tensor)
     name = "recv(from any)" if anyone else f"recv(from {pg._group.ranks[source]})"
@@ -74,6 +75,30 @@ def _begun(operation: Operation, tensor: Tensor, begin: Callable[[Operation], An
     return begin(operation)
 
 
+def _users_send(tensor: Any, pg: BaseGroup, dst: int | None, tag: int, group_dst: int | None) -> Any:
+    check_tensor(tensor, "tensor")
+    to = place_in(pg, dst, group_dst)
+    if to == pg.rank():
+        raise ValueError(_TO_ITSELF)
+    return call(pg, "send", tensor.device, [tensor], to, tag, async_op=True)
+
+
+def _users_receive(tensor: Any, pg: BaseGroup, src: int | None, tag: int, group_src: int | None) -> Any:
+    check_tensor(tensor, "tensor")
+    if src is None and group_src is None:
+        return call(pg, "recv_anysource", tensor.device, [tensor], tag, async_op=True)
+    source = place_in(pg, src, group_src)
+    if source == pg.rank():
+        raise ValueError(_FROM_ITSELF)
+    return call(pg, "recv", tensor.device, [tensor], source, tag, async_op=True)
+
+
+def _waited(work: Any) -> Any:
+    if work is not None:
+        wait_for(work)
+    return work
+
+
 def isend(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
@@ -81,6 +106,8 @@ def isend(
     pg = member(group, "isend")
     if pg is None:
         return None
+    if pg.is_users:
+        return _users_send(tensor, pg, dst, tag, group_dst)
     return _issued(pg, _sending(tensor, pg, dst, tag, group_dst, pg._coalescing is not None), tensor)
 
 
@@ -91,13 +118,17 @@ def irecv(
     pg = member(group, "irecv")
     if pg is None:
         return None
+    if pg.is_users:
+        return _users_receive(tensor, pg, src, tag, group_src)
     return _issued(pg, _receiving(tensor, pg, src, tag, group_src, pg._coalescing is not None), tensor)
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
     """Send a tensor to another process, and wait until it may be changed again."""
     pg = member(group, "send")
-    if pg is not None:
+    if pg is not None and pg.is_users:
+        _waited(_users_send(tensor, pg, dst, tag, group_dst))
+    elif pg is not None:
         operation = _sending(tensor, pg, dst, tag, group_dst)
         _begun(operation, tensor, operation.group.run_message)
 
@@ -107,6 +138,11 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     pg = member(group, "recv")
     if pg is None:
         return -1
+    if pg.is_users:
+        work = _waited(_users_receive(tensor, pg, src, tag, group_src))
+        if src is None and group_src is None:
+            return pg._group.ranks[work._source_rank()] if work is not None else -1
+        return src if src is not None else pg._group.ranks[group_src or 0]
     operation = _receiving(tensor, pg, src, tag, group_src)
     _begun(operation, tensor, operation.group.run_message)
     if operation.received is None and src is not None:  # of a device, where the source must be named

@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._interface.distributed import GROUPS
 from rushlight.distributed.c10d import collectives, messages
 from rushlight.distributed.c10d.options import BackendConfig, BackendType, RedOpType, ReduceOp, default_pg_timeout
+from rushlight.distributed.c10d.user_groups import defines, user_group
 from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import BaseGroup
 
@@ -46,6 +48,34 @@ class ProcessGroup(BaseGroup):
 
     BackendType = BackendType
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, CUSTOM = BackendType
+    _base_class: Any = None
+
+    def __init__(self, *place: Any) -> None:
+        """`ProcessGroup(rank, size)`, or with a store before: of a subclass, whose methods carry collectives out."""
+        if len(place) not in (2, 3) or not all(isinstance(number, int) for number in place[-2:]):
+            raise TypeError(f"ProcessGroup takes (rank, size) or (store, rank, size), got {place}")
+        self.is_users = True
+        self._set_up(user_group(self, *place[-2:]), "undefined", BackendConfig("gloo"), "undefined")
+        for name, own in (("rank", "getRank"), ("size", "getSize")):
+            if not defines(self, name) and hasattr(self, own):
+                setattr(self, name, getattr(self, own))
+
+    @classmethod
+    def _of(cls, group: Any, backend: str, config: Any, description: str, devices: dict[str, Any]) -> ProcessGroup:
+        """A group on an engine of rushlight's."""
+        made = cls.__new__(cls)
+        made._set_up(group, backend, config, description, devices)
+        return made
+
+    def _adopt(self, name: str, ranks: Any, seconds: float, backend: str, config: Any, description: str) -> None:
+        """A user's group becomes one of the job's."""
+        group = self._group
+        group.name, group.ranks, group.timeout, group.backend = name, tuple(ranks), seconds, backend
+        group.description = description
+        self._backend, self._config = backend, config
+        self._set_group_name(name)
+        self._set_group_desc(description)
+        GROUPS[group.number] = group
 
     @property
     def use_pg_for_symm_mem_rendezvous(self) -> bool:
@@ -178,6 +208,9 @@ class ProcessGroup(BaseGroup):
         messages.monitored_barrier(self, timeout, wait_all_ranks)
 
 
+ProcessGroup._base_class = ProcessGroup
+
+
 class ProcessGroupGloo(ProcessGroup):
     """A group of all processes that is made of a store, below `init_process_group`: it runs on MPI too.
 
@@ -203,7 +236,7 @@ class ProcessGroupGloo(ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any = default_pg_timeout) -> None:
         seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout._timeout.total_seconds()
-        super().__init__(WAYS["new_gloo"](store, rank, size, seconds), "gloo", BackendConfig("gloo"), "undefined")
+        self._set_up(WAYS["new_gloo"](store, rank, size, seconds), "gloo", BackendConfig("gloo"), "undefined")
 
     @staticmethod
     def create_device(hostname: str = "", interface: str = "", lazy_init: bool | None = None) -> Device:

@@ -42,7 +42,11 @@ def _as_object(data: Tensor, size: int) -> Any:
 def _sizes(own: int, pg: BaseGroup) -> list[int]:
     """How many bytes each process has."""
     found = rushlight.empty(pg.size(), dtype=rushlight.int64, device=_home(pg))
-    all_gather_into_tensor(found, rushlight.tensor([own], device=_home(pg)), group=pg)
+    here = rushlight.tensor([own], device=_home(pg))
+    if pg.is_users:  # which may have `allgather` alone
+        all_gather(list(found.split(1)), here, group=pg)
+    else:
+        all_gather_into_tensor(found, here, group=pg)
     return found.tolist()
 
 
@@ -53,7 +57,11 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
         return
     data = _as_bytes(obj, pg)
     sizes = _sizes(data.numel(), pg)
-    parts = [rushlight.empty(size, dtype=rushlight.uint8, device=_home(pg)) for size in sizes]
+    if pg.is_users:  # which may take parts of one size alone
+        parts = [rushlight.empty(max(sizes), dtype=rushlight.uint8, device=_home(pg)) for _ in sizes]
+        data = rushlight.cat([data, data.new_zeros(max(sizes) - data.numel())])
+    else:
+        parts = [rushlight.empty(size, dtype=rushlight.uint8, device=_home(pg)) for size in sizes]
     all_gather(parts, data, group=pg)
     for rank, part in enumerate(parts):
         object_list[rank] = _as_object(part, sizes[rank])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+from rushlight._interface.base import warn_user
 
 __all__ = [
     "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BackendType", "BarrierOptions",
@@ -118,6 +121,12 @@ class Backend(str):
         MPI: BackendType.MPI, FAKE: BackendType.CUSTOM,
     }  # fmt: skip
 
+    class _BackendPlugin(NamedTuple):
+        creator_fn: Callable[..., Any]
+        extended_api: bool
+
+    _plugins: dict[str, _BackendPlugin] = {}  # those that programs registered, by their names in upper case
+
     def __new__(cls, name: str) -> Any:
         if not isinstance(name, str):
             raise ValueError("Backend constructor parameter must be string-ish")
@@ -126,8 +135,31 @@ class Backend(str):
 
     @classmethod
     def register_backend(cls, name: str, func: Any, extended_api: bool = False, devices: Any = None) -> None:
-        """A backend of one's own.  NotImplementedError: groups run on the engines that rushlight has."""
-        raise NotImplementedError(f"rushlight has no torch.distributed.Backend.register_backend yet: {name!r}")
+        """A backend of one's own: `func(store, rank, size, timeout)` gives a subclass of `ProcessGroup` for this process.
+
+        With `extended_api=True` it is `func(options, pg_options)`, where `options` has `store`, `group_rank`,
+        `group_size`, `timeout`, `group_id`, `global_ranks_in_group`.  `devices` are the types of devices that it serves
+        ("cpu" and "cuda" without them, with a warning).
+
+        Example: `dist.Backend.register_backend("mine", lambda store, rank, size, timeout: Mine(rank, size), devices=["cpu"])`
+        """
+        low = name.lower()
+        if not hasattr(Backend, name.upper()):
+            setattr(Backend, name.upper(), low)
+        if low not in Backend.backend_list:
+            Backend.backend_list.append(low)
+        if devices is None:
+            warn_user(
+                f"Device capability of {name} unspecified, assuming `cpu` and `cuda` or `xpu`. Please specify it via the `devices` argument of `register_backend`.",
+                UserWarning,
+            )
+        served = ["cpu", "cuda"] if devices is None else [devices] if isinstance(devices, str) else list(devices)
+        for kind in served if devices is not None else ():
+            if Backend.default_device_backend_map.get(kind) in (None, Backend.FAKE) and low != Backend.FAKE:
+                Backend.default_device_backend_map[kind] = low
+        Backend.backend_type_map[low] = BackendType.CUSTOM
+        Backend.backend_capability[low] = served
+        Backend._plugins[name.upper()] = Backend._BackendPlugin(func, extended_api)
 
 
 class BackendConfig:
@@ -145,9 +177,8 @@ class BackendConfig:
         elif text == Backend.UNDEFINED or not text:
             self.device_backend_map = {"cpu": Backend.GLOO, "cuda": Backend.NCCL}
         else:
-            self.device_backend_map = dict.fromkeys(
-                ["cuda"] if text == Backend.NCCL else ["cpu", "cuda"], Backend(text)
-            )
+            known = Backend.backend_capability if text.upper() in Backend._plugins else {Backend.NCCL: ["cuda"]}
+            self.device_backend_map = dict.fromkeys(known.get(text, ["cpu", "cuda"]), Backend(text))
         for name in self.device_backend_map.values():
             if name not in Backend.backend_list:
                 raise AssertionError(f"Unknown backend type {name}")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 from rushlight._interface.distributed import DistBackendError, Operation
 from rushlight.futures import Future
 
-__all__ = ["RecordedWork", "Work", "ended"]
+__all__ = ["RecordedWork", "Work", "ended", "wait_for", "work_of_future"]
 
 
 class Work:
-    """An operation that runs: `wait()` blocks until it is done."""
+    """An operation that runs: `wait()` blocks until it is done.
 
-    def __init__(self, operation: Operation, tensors: Any = ()) -> None:
-        self._operation, self._tensors = operation, tensors
+    Groups that a program defines give subclasses, which bring their own `wait` and `get_future`.
+    """
+
+    def __init__(self, operation: Operation | None = None, tensors: Any = ()) -> None:
+        self._operation: Any = operation
+        self._tensors = tensors
         self._future: Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -120,16 +125,76 @@ def _complete(future: Future[Any], operation: Operation, tensors: Any) -> None:
         future.set_exception(RuntimeError(str(operation.error)))
 
 
+class _FutureWork(Work):
+    """What a future will give."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self.get_future().wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self.get_future().done())
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        try:
+            self.get_future().value()
+        except BaseException as error:
+            return error
+        return None
+
+    def result(self) -> list[Any]:
+        return _as_list(self.get_future().value())
+
+    def get_future(self) -> Future[Any]:
+        assert self._future is not None
+        return self._future
+
+    def get_future_result(self) -> Future[Any]:
+        return self.get_future().then(lambda done: int(_failed(done)))
+
+
+def _failed(future: Future[Any]) -> bool:
+    try:
+        future.value()
+    except Exception:
+        return True
+    return False
+
+
+def work_of_future(future: Future[Any]) -> Work:
+    """A `Work` that is done when a future is, with its value as result: for groups that a program defines."""
+    return _FutureWork(future)
+
+
+def wait_for(work: Any, timeout: timedelta | None = None) -> None:
+    """Wait for a piece of work; `wait` of a class that a program defines may insist on a timeout."""
+    method = work.wait
+    if type(work).wait is Work.wait or timeout is not None:
+        method(timeout)
+    elif any(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in signature(method).parameters.values()):
+        method(timedelta(0))
+    else:
+        method()
+
+
 class _Together(Work):
     """Several operations that are waited for as one."""
 
     def __init__(self, works: list[Work]) -> None:
-        super().__init__(works[-1]._operation, [tensor for work in works for tensor in work.result()])
+        tensors = [tensor for work in works if work._operation is not None for tensor in work.result()]
+        super().__init__(works[-1]._operation, tensors)
         self.works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         for work in self.works:
-            work.wait(timeout)
+            wait_for(work, timeout)
         return True
 
     def is_completed(self) -> bool:

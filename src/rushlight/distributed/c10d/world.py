@@ -17,17 +17,16 @@ NO_GROUP = "Default process group has not been initialized, please make sure to 
 class BaseGroup:
     """What a process group knows: its operations below tensors, its name, the backend that was asked for."""
 
-    group_name: str = ""
-    group_desc: str = "undefined"
     bound_device_id: Any = None
+    is_users = False  # whether a program's own class carries collectives out
 
-    def __init__(
+    def _set_up(
         self, group: Any, backend: str, config: Any, description: str, devices: dict[str, Any] | None = None
     ) -> None:
         self._group, self._backend, self._config = group, backend, config
         self._devices = devices or {}  # type of device -> the group of its engine, beside or instead of the CPU's
         self._on_host = group not in self._devices.values()
-        self.group_name, self.group_desc = group.name, description
+        self._name, self._description = group.name, description
         self._coalescing: list[Any] | None = None
         self._batched: list[Any] = []  # messages on a device that start together, and their tensors
         self.splits = 0  # how often it was split
@@ -41,12 +40,48 @@ class BaseGroup:
         """How many processes there are."""
         return self._group.size
 
+    @property
+    def group_name(self) -> str:
+        """The name by which all of its processes know the group."""
+        return self.getGroupName()
+
+    @property
+    def group_desc(self) -> str:
+        """What the group is for, in the words of who made it."""
+        return self.getGroupDesc()
+
+    def getGroupName(self) -> str:
+        """`group_name`, which subclasses may give otherwise."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        """Take a name."""
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        """`group_desc`, which subclasses may give otherwise."""
+        return self._description
+
+    def setGroupDesc(self, group_desc: str) -> None:
+        """Take a description."""
+        self._description = group_desc
+
+    def _set_group_name(self, name: str) -> None:
+        self.setGroupName(name)
+
+    def _set_group_desc(self, group_desc: str) -> None:
+        self.setGroupDesc(group_desc)
+
     def name(self) -> str:
         """The name of the backend."""
+        return self.getBackendName()
+
+    def getBackendName(self) -> str:
+        """`name()`, which subclasses may give otherwise."""
         return self._backend
 
     def _get_backend_name(self) -> str:
-        return self._backend
+        return self.getBackendName()
 
     @property
     def _device_types(self) -> list[Any]:
@@ -66,6 +101,8 @@ class BaseGroup:
 
     def abort(self) -> None:
         """Give the group up without asking the others."""
+        if self.is_users:
+            return
         error = RuntimeError("the process group was aborted")
         self._group.broken = self._group.broken or error
         for one in self._devices.values():

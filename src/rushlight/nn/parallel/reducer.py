@@ -14,6 +14,8 @@ import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
 from rushlight._interface.autograd import queue_callback
+from rushlight.distributed.c10d.collectives import all_reduce_mean
+from rushlight.distributed.c10d.work import ended, wait_for
 from rushlight.nn.parallel.buckets import Bucket, GradBucket, assigned
 
 __all__ = ["Reducer"]
@@ -229,12 +231,12 @@ class Reducer:
 
     def _all_reduce(self, bucket: Bucket, async_op: bool) -> Any:
         """The mean of what is to be reduced: one operation, or in programs one for each tensor, with the same messages."""
+        if len(bucket.targets) == 1 or rushlight.compiler.is_compiling() or self.group.is_users:
+            works = [all_reduce_mean(x, self.group, async_op, self.divisor) for x in bucket.targets]
+            return (
+                works[-1] if rushlight.compiler.is_compiling() else ended([work for work in works if work is not None])
+            )
         mean = self._mean()
-        if len(bucket.targets) == 1:
-            return dist.all_reduce(bucket.targets[0], mean, group=self.group, async_op=async_op)
-        if rushlight.compiler.is_compiling():
-            works = [dist.all_reduce(x, mean, group=self.group, async_op=async_op) for x in bucket.targets]
-            return works[-1]
         return dist.all_reduce_coalesced(bucket.targets, mean, group=self.group, async_op=async_op)
 
     def _mean(self) -> Any:
@@ -285,7 +287,7 @@ class Reducer:
 
     def _wait(self, bucket: Bucket) -> None:
         if bucket.work is not None:
-            bucket.work.wait()
+            wait_for(bucket.work)
         if bucket.future is not None:
             found = bucket.future.wait()
             found = found[0] if isinstance(found, (list, tuple)) else found

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
 from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from rushlight.distributed.c10d.collectives import all_reduce_mean
 from rushlight.futures import Future
 
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]
@@ -70,7 +70,7 @@ def _averaged(group: Any, tensors: list[Tensor]) -> None:
     if not tensors:
         return
     flat = rushlight.cat([x.reshape(-1) for x in tensors])
-    dist.all_reduce(flat, dist.ReduceOp.AVG, group=group)
+    all_reduce_mean(flat, group)
     start = 0
     for x in tensors:
         x.copy_(flat[start : start + x.numel()].view(x.shape))

@@ -8,6 +8,7 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
+from rushlight.distributed.c10d.collectives import all_reduce_mean
 from rushlight.nn import Parameter
 
 __all__ = ["average_parameters", "average_parameters_or_parameter_groups", "get_params_to_average"]
@@ -23,7 +24,7 @@ def average_parameters(params: Iterator[Parameter], process_group: Any) -> None:
     with no_grad():
         for row in rows.values():
             flat = rushlight.cat([x.reshape(-1) for x in row])
-            dist.all_reduce(flat, dist.ReduceOp.AVG, group=process_group)
+            all_reduce_mean(flat, process_group)
             start = 0
             for x in row:
                 x.copy_(flat[start : start + x.numel()].view(x.shape))
