@@ -473,3 +473,47 @@ def test_tasks_run_beside_each_other() -> None:
     given = torch.ones(3, requires_grad=True)
     torch.jit.script(many)(given, 3).sum().backward()
     assert torch.equal(given.grad, torch.full((3,), 3.0))
+
+
+class Recipe:
+    def __init__(self, order: List[int], lengths: Dict[str, int]) -> None:  # noqa: UP006
+        self.order: List[int] = order  # noqa: UP006
+        self.lengths: Dict[str, int] = lengths  # noqa: UP006
+
+    def total(self) -> int:
+        return self.order[0] + len(self.lengths)
+
+
+class Spread:
+    def __init__(self) -> None:
+        self.x = 1
+
+    def call(self, *args: Any) -> Any:
+        return args
+
+
+class Holder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipes = {2: Recipe([1], {"a": 1}), 3: Recipe([5], {"b": 2, "c": 3})}
+        self.one, self.more = Recipe([10], {"d": 4}), [Recipe([20], {"e": 5}), Recipe([30], {"f": 6})]
+        self.spread = Spread()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.recipes[x.ndim].total() + self.one.total() + self.more[1].order[0]
+
+
+class Spreading(Holder):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.spread.x
+
+
+def test_classes_that_only_values_of_a_module_name() -> None:
+    scripted = torch.jit.script(Holder())
+    held = io.BytesIO()
+    torch.jit.save(scripted, held)
+    held.seek(0)
+    for module in (scripted, torch.jit.load(held)):
+        assert module(torch.zeros(1, 1, 1)).item() == 7 + 11 + 30 and module(torch.zeros(1, 1)).item() == 2 + 11 + 30
+    with pytest.raises(RuntimeError, match="'Spread'"):
+        torch.jit.script(Spreading())

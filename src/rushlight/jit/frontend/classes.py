@@ -10,8 +10,8 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import hints as written
-from rushlight.jit.frontend.errors import CompileError, Source, own_place
-from rushlight.jit.frontend.inference import type_of
+from rushlight.jit.frontend.errors import CompileError, FrontendError, Source, own_place
+from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature
 from rushlight.jit.frontend.syntax import syntax_of
 from rushlight.jit.ir import types as T
@@ -19,7 +19,7 @@ from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import Argument, Schema
 from rushlight.jit.ir.types import Type
 
-__all__ = ["compile_class", "compile_interface"]
+__all__ = ["compile_class", "compile_interface", "compile_whole"]
 
 
 def compile_class(held: type, unit: Unit) -> Type | None:
@@ -41,6 +41,23 @@ def compile_class(held: type, unit: Unit) -> Type | None:
     if own_place(held):
         return None
     return _plain(held, unit)
+
+
+def compile_whole(held: type, unit: Unit) -> Type | None:
+    """The type of a class that only a value names, all of whose methods can be compiled; None for another."""
+    try:
+        made = compile_class(held, unit)
+        if isinstance(made, T.ClassType):
+            for name in made.context[1]:
+                method = made.find_method(name)
+                if method is not None:
+                    method.ensure_defined()
+    except (CompileError, FrontendError, NoType, TypeError):
+        unit.classes.pop(held, None)
+        if "_script_type" in vars(held):
+            del held._script_type  # type: ignore[attr-defined]
+        return None
+    return made
 
 
 def _find_in(held: type) -> Any:

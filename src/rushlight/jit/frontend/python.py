@@ -9,6 +9,7 @@ import math
 import re
 import types
 import typing
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -72,6 +73,7 @@ class Unit:
         self.taken: dict[str, Any] = {}
         self.functions: dict[Any, Function] = {}
         self.classes: dict[type, Type] = {}
+        self.refused: weakref.WeakSet[type] = weakref.WeakSet()  # classes of values that have no type in scripts
         self.count = 0
 
     def take(self, place: str, name: str, key: Any) -> str:
@@ -105,7 +107,12 @@ class Unit:
             return None
         if hasattr(value, "_fields") or hints.is_enum(type(value)) or type(value) in self.classes:
             return self.of_class(type(value))
-        return None
+        if type(value) in self.refused or not hasattr(value, "__dict__"):
+            return None
+        found: Type | None = classes.compile_whole(type(value), self)
+        if found is None:
+            self.refused.add(type(value))
+        return found
 
 
 UNIT = Unit()
