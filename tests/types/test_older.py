@@ -230,3 +230,29 @@ def test_windows_of_one_element() -> None:
         for sym in (True, False):
             assert getattr(torch.signal.windows, name)(1, sym=sym).tolist() == [1.0], (name, sym)
     assert torch.signal.windows.cosine(2, sym=False).tolist() == [0.5, 1.0]
+
+
+def test_types_by_their_older_names() -> None:
+    x = torch.arange(4, dtype=torch.float64).view(2, 2)
+    for kind, dtype in (
+        (torch.Tensor, torch.float32),
+        ("torch.Tensor", torch.float32),
+        ("torch.HalfTensor", torch.float16),
+        (torch.LongTensor, torch.int64),
+        (torch.int8, torch.int8),
+    ):
+        assert x.type(kind).dtype is dtype, kind
+    with pytest.raises(ValueError, match="invalid type: 'Parameter'"):
+        x.type(torch.nn.Parameter)
+    with pytest.raises(ValueError, match="invalid type: 'torch.WholeTensor'"):
+        x.type("torch.WholeTensor")
+    names = [x.type(), x.to_sparse().type(), x.to("meta").type(), torch.typename(x.to_sparse().int())]
+    assert names == [
+        "torch.DoubleTensor",
+        "torch.sparse.DoubleTensor",
+        "torch.meta.DoubleTensor",
+        "torch.sparse.IntTensor",
+    ]
+    held = [isinstance(t, torch.DoubleTensor) for t in (x, x.to_sparse(), x.to("meta"), x.float())]
+    assert held == [True, False, False, False] and not isinstance(x, torch.cuda.DoubleTensor)
+    assert str(torch.cuda.DoubleTensor) == "<class 'torch.cuda.DoubleTensor'>"

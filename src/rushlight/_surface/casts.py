@@ -28,7 +28,7 @@ from rushlight._types.spec import Spec
 
 lazy: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
-__all__ = ["TYPE_NAMES"]
+__all__ = ["TYPE_NAMES", "type_name"]
 
 # ***** copies and casts *****
 
@@ -129,16 +129,36 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
     if dtype is None:
-        return f"torch.{TYPE_NAMES[self._spec.dtype.name]}Tensor"
+        return type_name(self)
     if isinstance(dtype, str):
-        word = dtype.removeprefix("torch.").removesuffix("Tensor")
-        found = next((n for n, t in TYPE_NAMES.items() if t == word), None)
-        if found is None:
-            raise ValueError(f"invalid type: '{dtype}'")
-        dtype = BY_NAME[found]
-    elif not isinstance(dtype, DType):
-        dtype = getattr(dtype, "dtype", dtype)
-    return convert.to(self, dtype)
+        device, dtype = _named_type(dtype)
+        return convert.to(self, device, dtype, non_blocking=non_blocking)
+    if dtype is Tensor:  # the type of new tensors
+        dtype = default_dtype()
+    elif isinstance(dtype, type) and isinstance(getattr(dtype, "dtype", None), DType):  # `torch.cuda.FloatTensor`
+        return convert.to(self, Device(dtype.device_type), dtype.dtype, non_blocking=non_blocking)  # type: ignore[attr-defined]  # of TypedTensor
+    elif isinstance(dtype, type):
+        raise ValueError(f"invalid type: '{dtype.__qualname__}'")
+    return convert.to(self, dtype, non_blocking=non_blocking)
+
+
+def type_name(tensor: Tensor) -> str:
+    """The older name of a tensor's type: `torch.FloatTensor`, `torch.cuda.HalfTensor`, `torch.sparse.LongTensor`."""
+    kind = tensor.device.type
+    place = "" if kind == "cpu" else f"{kind}."
+    sparse = "sparse." if tensor.is_sparse else ""
+    return f"torch.{place}{sparse}{TYPE_NAMES[tensor._spec.dtype.name]}Tensor"
+
+
+def _named_type(name: str) -> tuple[Device, DType]:
+    """The device and the dtype of `torch.FloatTensor`, `torch.cuda.HalfTensor` or `torch.Tensor`."""
+    word = name.removeprefix("torch.")
+    device = Device("cuda") if word.startswith("cuda.") else CPU
+    word = word.removeprefix("cuda.").removesuffix("Tensor")
+    found = next((n for n, t in TYPE_NAMES.items() if t == word), None)
+    if found is None and name != "torch.Tensor":
+        raise ValueError(f"invalid type: '{name}'")
+    return device, default_dtype() if found is None else BY_NAME[found]
 
 
 Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this module needs the built-in one

@@ -20,7 +20,7 @@ from rushlight._engine.core.printing import leaves
 from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.indexing.view import as_strided
 from rushlight._engine.sharing import shared
-from rushlight._surface.casts import TYPE_NAMES
+from rushlight._surface.casts import type_name
 from rushlight._surface.methods import both, method
 from rushlight._surface.registry import SPACES, LazyMethod, function_of
 from rushlight._types.dtype import DType
@@ -29,10 +29,6 @@ from rushlight._types.layout import preserved
 __all__: list[str] = []
 
 # ***** Python functions over elements *****
-
-
-def _class_name(x: Tensor) -> str:
-    return f"torch.{TYPE_NAMES[x._spec.dtype.name]}Tensor"
 
 
 def _over_elements(name: str, x: Tensor, others: tuple[Tensor, ...], function: Callable[..., Any]) -> Tensor:
@@ -47,7 +43,7 @@ def _over_elements(name: str, x: Tensor, others: tuple[Tensor, ...], function: C
     for k, each in enumerate(others):
         if each._spec.dtype is not x._spec.dtype:
             word = "other" if len(others) == 1 else f"argument {k + 1}"
-            raise TypeError(f"{name}: expected {_class_name(x)} for '{word}' (got {_class_name(each)})")
+            raise TypeError(f"{name}: expected {type_name(x)} for '{word}' (got {type_name(each)})")
     rows = [leaves(elements_of(t.expand(x._spec.shape)).tolist()) for t in (x, *others)]
     found = [function(*values) for values in zip(*rows, strict=True)]
     if x._spec.dtype.is_integer:
@@ -158,7 +154,7 @@ def _cuda_array(self: Tensor) -> dict[str, Any]:
     """
     if self._spec.device.type != "cuda":
         raise AttributeError(
-            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {_class_name(self)} If CUDA data is required use tensor.cuda() to copy "
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {type_name(self)} If CUDA data is required use tensor.cuda() to copy "
             "tensor to device memory."
         )
     if self._rg:

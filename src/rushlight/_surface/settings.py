@@ -356,18 +356,22 @@ HOOKS.legacy_constructor = _legacy
 
 
 class TypedTensor(type):
-    """`torch.FloatTensor` and its kin: constructors, and classes for isinstance."""
+    """`torch.FloatTensor`, `torch.cuda.FloatTensor` and their kin: constructors, and classes for isinstance."""
 
     dtype: DType
+    device_type = "cpu"
     is_sparse = False
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return (
-            isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype and instance.is_sparse is cls.is_sparse
+            isinstance(instance, Tensor)
+            and instance._spec.dtype is cls.dtype
+            and instance.is_sparse is cls.is_sparse
+            and instance.device.type == cls.device_type
         )
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return _legacy(Tensor, args, kwargs, cls.dtype)
+        return _legacy(Tensor, args, kwargs, cls.dtype, as_device(cls.device_type))
 
 
 for _name in [d.name for d in DTYPES]:

@@ -14,7 +14,7 @@ from rushlight._base.lazy import require
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import autocast
-from rushlight._surface.casts import TYPE_NAMES
+from rushlight._surface.casts import type_name
 from rushlight._surface.registry import SPACES
 from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
 from rushlight._surface.settings import is_deterministic_algorithms_warn_only_enabled as _only_warns
@@ -214,7 +214,7 @@ _TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spect
 def typename(obj: Any, /) -> str:
     """The full name of an object's type; of a tensor the older one with its dtype (`torch.FloatTensor`)."""
     if isinstance(obj, Tensor):
-        return f"torch.{TYPE_NAMES[obj.dtype.name]}Tensor"
+        return type_name(obj)
     module = getattr(obj, "__module__", None) or ""
     name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     if name is None:

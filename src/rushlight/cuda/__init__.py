@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import rushlight
 from rushlight._interface.base import import_whole
 from rushlight._surface.dispatch import AcceleratorError as AcceleratorError
 from rushlight._surface.dispatch import OutOfMemoryError as OutOfMemoryError
 from rushlight.cuda import graphs, memory, random, streams
-from rushlight.cuda.access import gpu_class
+from rushlight.cuda.access import on_gpus
 from rushlight.cuda.device import *
 from rushlight.cuda.device import _CudaDeviceProperties as _CudaDeviceProperties
 from rushlight.cuda.device import _is_in_bad_fork as _is_in_bad_fork
@@ -37,7 +38,7 @@ from rushlight.cuda.streams import (
     stream,
 )
 
-# For `isinstance` and annotations there are classes, of which nobody has an object.
+# The older classes of tensors: constructors, and classes for `isinstance`.
 _CLASSES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
 )  # fmt: skip
@@ -46,7 +47,7 @@ _PAGES = ("amp", "comm", "nccl", "nvtx", "profiler", "sparse")
 has_half, has_magma = True, False
 
 for _name in _CLASSES:
-    globals()[_name] = gpu_class(_name)
+    globals()[_name] = on_gpus(getattr(rushlight, _name))
 del _name
 
 

@@ -12,7 +12,7 @@ from rushlight import device as Device
 from rushlight._interface.base import MissingDeviceError
 from rushlight._interface.cuda import backend_of, why_absent
 
-__all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "gpus", "index_of", "needs_gpu", "on_gpu", "why_no_gpu"]
+__all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "gpus", "index_of", "needs_gpu", "on_gpu", "on_gpus", "why_no_gpu"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,3 +104,9 @@ def needs_gpu(name: str) -> Any:
 def gpu_class(name: str) -> Any:
     """A class for `isinstance` and annotations, of which nobody has an object."""
     return type(name, (), {"__new__": needs_gpu(name), "__module__": "rushlight.cuda", "__doc__": "Nothing is of it."})
+
+
+def on_gpus(kind: Any) -> Any:
+    """The class of tensors on GPUs (`torch.cuda.FloatTensor`) beside one of the CPU (`torch.FloatTensor`)."""
+    place = kind.__module__.replace("torch", "torch.cuda", 1)
+    return type(kind)(kind.__name__, (), {"dtype": kind.dtype, "device_type": "cuda", "__module__": place})

@@ -1,8 +1,9 @@
-"""The older tensor classes of sparse tensors on GPUs, as `torch.cuda.sparse`: classes without objects."""
+"""The older tensor classes of sparse tensors on GPUs, as `torch.cuda.sparse`."""
 
 from __future__ import annotations
 
-from rushlight.cuda.access import gpu_class
+from rushlight import sparse
+from rushlight.cuda.access import on_gpus
 
 __all__ = [
     "BFloat16Tensor",
@@ -16,12 +17,12 @@ __all__ = [
     "ShortTensor",
 ]
 
-BFloat16Tensor = gpu_class("sparse.BFloat16Tensor")
-ByteTensor = gpu_class("sparse.ByteTensor")
-CharTensor = gpu_class("sparse.CharTensor")
-DoubleTensor = gpu_class("sparse.DoubleTensor")
-FloatTensor = gpu_class("sparse.FloatTensor")
-HalfTensor = gpu_class("sparse.HalfTensor")
-IntTensor = gpu_class("sparse.IntTensor")
-LongTensor = gpu_class("sparse.LongTensor")
-ShortTensor = gpu_class("sparse.ShortTensor")
+BFloat16Tensor = on_gpus(sparse.BFloat16Tensor)
+ByteTensor = on_gpus(sparse.ByteTensor)
+CharTensor = on_gpus(sparse.CharTensor)
+DoubleTensor = on_gpus(sparse.DoubleTensor)
+FloatTensor = on_gpus(sparse.FloatTensor)
+HalfTensor = on_gpus(sparse.HalfTensor)
+IntTensor = on_gpus(sparse.IntTensor)
+LongTensor = on_gpus(sparse.LongTensor)
+ShortTensor = on_gpus(sparse.ShortTensor)

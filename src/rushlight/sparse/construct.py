@@ -424,7 +424,9 @@ class TypedSparseTensor(TypedTensor):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         sizes = all(isinstance(a, int) for a in args)
-        return sparse_coo_tensor(*([args or (0,)] if sizes else args), dtype=cls.dtype, **kwargs)
+        return sparse_coo_tensor(
+            *([args or (0,)] if sizes else args), dtype=cls.dtype, device=cls.device_type, **kwargs
+        )
 
 
 # ***** numbers of rows, compressed and back *****

@@ -249,3 +249,20 @@ def page_threads_start_the_same_program() -> None:
     finally:
         CompiledKernel.launch = plain  # type: ignore[method-assign]
     assert [found[n].tolist()[0] for n in (0, 1)] == [3.0, 5.0]
+
+
+def page_older_classes() -> None:
+    there = torch.cuda.HalfTensor(2, 3)
+    assert there.device.type == "cuda" and there.type() == torch.typename(there) == "torch.cuda.HalfTensor"
+    assert isinstance(there, torch.cuda.HalfTensor) and not isinstance(there, torch.HalfTensor)
+    x = torch.tensor([1.5, -2.0])
+    for kind in (torch.cuda.LongTensor, "torch.cuda.LongTensor"):
+        assert x.type(kind).device.type == "cuda" and x.type(kind).tolist() == [1, -2]
+    back = torch.cuda.FloatTensor([3, 4]).type(torch.DoubleTensor)
+    assert back.device.type == "cpu" and back.dtype is torch.float64 and back.tolist() == [3.0, 4.0]
+    try:
+        torch.cuda.sparse.FloatTensor(2, 2)
+    except NotImplementedError as error:
+        assert "cuda" in str(error)
+    else:
+        raise AssertionError("sparse tensors on a GPU were made")
