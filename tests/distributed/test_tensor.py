@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.distributed.programs import tensor_programs as programs
 from tests.distributed.ranks import Ranks
@@ -87,6 +89,83 @@ def test_gradients_go_through_local_tensors(alone: dist.DeviceMesh) -> None:
     x = DTensor.from_local(local, alone, [Shard(0)])
     (x * 3.0).to_local().pow(2).sum().backward()
     assert local.grad is not None and local.grad.tolist() == [18.0, 36.0]
+
+
+def test_terms_that_leave_and_come_back_have_whole_gradients(four: Ranks) -> None:
+    assert four.run(programs.terms_leave_and_return, timeout=60) == [[1.0] * 4] * 4
+
+
+def test_processes_outside_of_the_mesh_have_no_elements(four: Ranks) -> None:
+    assert four.run(programs.outside_of_the_mesh, timeout=60) == [[24.0, [3, 4]], [0, [0]]] * 2
+
+
+def test_outputs_that_nobody_uses_have_no_gradient(alone: dist.DeviceMesh) -> None:
+    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
+
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            return a * 2, b * 3
+
+        @staticmethod
+        def backward(ctx: Any, a: Any, b: Any) -> Any:
+            assert b is None
+            return a * 2, None
+
+    first, _ = Two.apply(*(DTensor.from_local(t, alone, [Replicate()]) for t in (x, y)))
+    first.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 2.0] and y.grad is None
+
+
+def test_files_hold_local_tensors_and_load_safely(alone: dist.DeviceMesh, tmp_path: Any) -> None:
+    x = distribute_tensor(torch.arange(6.0).reshape(2, 3), alone, [Shard(0)])
+    names = {"x": x, "p": torch.nn.Parameter(x), "max": distribute_tensor(torch.ones(2), alone, [Partial("max")])}
+    torch.save(names, tmp_path / "file.pt")
+    found = torch.load(tmp_path / "file.pt")
+    assert type(found["x"]) is DTensor and found["x"].device_mesh == alone and found["x"].placements == (Shard(0),)
+    assert found["x"].full_tensor().tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]  # its mesh finds groups again
+    assert isinstance(found["p"], torch.nn.Parameter) and found["max"].placements == (Partial("max"),)
+    torch.save(distribute_tensor(torch.empty(10**6, 10**4, device="meta"), alone, [Shard(0)]), tmp_path / "big.pt")
+
+
+def test_a_mesh_s_block_names_it(alone: dist.DeviceMesh) -> None:
+    plane = dist.init_device_mesh("cpu", (1, 1))
+    with plane:
+        x = distribute_tensor(torch.ones(2), placements=[Shard(0), Replicate()])
+        with alone:
+            assert DTensor.from_local(torch.ones(2), placements=[Shard(0)]).device_mesh is alone
+        assert x.device_mesh is plane and distribute_tensor(torch.ones(2)).device_mesh is plane
+
+
+def test_how_whole_tensors_mix_and_compare(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.ones(2), alone, [Shard(0)])
+    with pytest.warns(UserWarning, match="non-scalar tensor with numel=1"):
+        assert (x + torch.tensor([1.0])).full_tensor().tolist() == [2.0, 2.0]
+    torch.testing.assert_close(x, x + 0)
+    with pytest.raises(AssertionError, match="DTensor placements do not match"):
+        torch.testing.assert_close(x, distribute_tensor(torch.ones(2), alone, [Replicate()]))
+    with pytest.raises(TypeError, match="ambiguous"):
+        torch.testing.assert_close(x, torch.ones(2))
+    with pytest.raises(RuntimeError, match="only accepts torch.Tensor"):
+        DTensor.from_local(x, alone, [Shard(0)])
+    with pytest.raises(RuntimeError, match="tolist.* not supported for tensor subclasses, got DTensor"):
+        x.tolist()
+    with pytest.raises(RuntimeError, match="numpy.* not supported for tensor subclasses"):
+        x.numpy()
+
+
+def test_tensors_of_a_spec(alone: dist.DeviceMesh) -> None:
+    from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+    spec = DTensorSpec(alone, (Shard(0),), TensorMeta(torch.Size((2, 3)), (3, 1), torch.float32))
+    x = DTensor(torch.ones(2, 3), spec, requires_grad=True)
+    assert (
+        x.requires_grad
+        and x.shape == (2, 3)
+        and x.placements == (Shard(0),)
+        and spec == DTensorSpec(alone, (Shard(0),), spec.tensor_meta)
+    )
 
 
 def test_changes_in_place_and_views(alone: dist.DeviceMesh) -> None:

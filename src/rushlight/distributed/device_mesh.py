@@ -12,14 +12,17 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor
+from rushlight.distributed._mesh_layout import grid_of, layout_of
+from rushlight.distributed.c10d.world import WORLD
 
-__all__ = ["DeviceMesh", "init_device_mesh"]
+__all__ = ["DeviceMesh", "current_mesh", "init_device_mesh"]
 
 
 class DeviceMesh:
@@ -28,6 +31,8 @@ class DeviceMesh:
     Each process gets a group for each dim, of the ranks that differ from it in that dim alone: its members make it by
     themselves.  `mesh["tp"]` is the part with the dims of these names to which this process belongs.
     """
+
+    _restored = False  # whether it comes from a pickle, so that its groups are still to be found
 
     def __init__(
         self, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None, backend_override: Any = None,
@@ -66,11 +71,30 @@ class DeviceMesh:
         return self._mesh_dim_names
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without groups, which belong to their process: what comes of a pickle has none."""
-        return {**self.__dict__, "_groups": None, "_root_mesh": None, "_flattened": {}}
+        """As PyTorch writes it, without groups: a process finds or makes its own when it asks for them."""
+        return {
+            "_device_type": self._device_type,
+            "_layout": layout_of(self.shape),
+            "_rank_map": rushlight.tensor(self._ranks, dtype=rushlight.int32),
+            "_mesh_dim_names": self._mesh_dim_names,
+            "_root_mesh": None,
+            "_flatten_rank_map": self._ranks,
+            "_thread_id": None,
+            "_flatten_mapping": {},
+            "_dim_group_names": [group.group_name for group in self._groups or ()],
+            "_rank": self._rank,
+            "_coordinate_on_dim": self._coordinate,
+            "_hash": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        rank = dist.get_rank() if dist.is_initialized() else int(state["_rank"])
+        ranks, shape = grid_of(state["_layout"], state["_rank_map"].tolist(), rank)
+        mesh = rushlight.tensor(ranks, dtype=rushlight.int32).view(shape)
+        self.__init__(  # type: ignore[misc]
+            state["_device_type"], mesh, mesh_dim_names=state["_mesh_dim_names"], _init_backend=False, _rank=rank
+        )
+        self._restored = True
 
     def _make_groups(self, flat: list[int]) -> None:
         if not dist.is_initialized():
@@ -95,6 +119,10 @@ class DeviceMesh:
         asked = name if isinstance(name, str) else None
         if ranks == list(range(dist.get_world_size())) and asked is None:
             return dist.group.WORLD
+        if self._restored:
+            for group in WORLD.groups:
+                if list(group._group.ranks) == ranks:
+                    return group
         return dist.new_group(ranks, backend=asked, use_local_synchronization=True, sort_ranks=False)
 
     # ***** what it is *****
@@ -150,6 +178,8 @@ class DeviceMesh:
         """The group of the ranks along a dim."""
         advice = "If you want to get the list of all the ProcessGroups in the DeviceMesh,please use `get_all_groups()` instead."
         dim = self._dim(mesh_dim, (advice,))
+        if self._groups is None and self._restored and dist.is_initialized():
+            self._groups = [self._group_along(k) for k in range(self.ndim)] if self._coordinate is not None else []
         if not self._groups:
             raise RuntimeError("DeviceMesh process groups not initialized!")
         return self._groups[dim]
@@ -324,10 +354,28 @@ class DeviceMesh:
         return f"DeviceMesh(({sizes}), '{self.device_type}', stride={strides})"
 
     def __enter__(self) -> DeviceMesh:
+        _entered().append(self)
         return self
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        return None
+        _entered().pop()
+
+
+_LOCAL = threading.local()
+
+
+def _entered() -> list[DeviceMesh]:
+    """The meshes whose `with` blocks this thread is in."""
+    found: list[DeviceMesh] | None = getattr(_LOCAL, "meshes", None)
+    if found is None:
+        found = _LOCAL.meshes = []
+    return found
+
+
+def current_mesh() -> DeviceMesh | None:
+    """The mesh of the innermost `with` block; None outside of them."""
+    found = _entered()
+    return found[-1] if found else None
 
 
 def _stride(mesh: Tensor, dim: int) -> int | tuple[()]:

@@ -395,6 +395,8 @@ def rebuild_from_type_v2(func: Any, new_type: Any, args: Any, state: Any) -> Any
         return rebuild_njt(*args)
     if func not in _MAKERS or not (isinstance(new_type, type) and issubclass(new_type, rushlight.Tensor)):
         raise RuntimeError(f"corrupt file: cannot make a tensor of type {shown(new_type)} by {shown(func)}")
+    if func is rebuild_wrapper_subclass and hasattr(new_type, "_from_pickled"):
+        return new_type._from_pickled(args, state)
     made = func(*args)
     if new_type is not rushlight.Tensor and type(made) is not new_type:
         made = made.as_subclass(new_type)

@@ -145,8 +145,26 @@ def _leaf(actual: Any, expected: Any, place: str, rules: Rules) -> Pair:
         tensors = [v if isinstance(v, Tensor) else rushlight.as_tensor(v) for v in (actual, expected)]
     except Exception:
         raise _no_pair(actual, expected, place) from None
+    tensors = _parts_of(*tensors)
     tolerances = _tolerances(rules, place, *(t.dtype.name for t in tensors))
     return Pair(tensors[0], tensors[1], place, rules, *tolerances)
+
+
+def _parts_of(actual: Any, expected: Any) -> list[Any]:
+    """The local tensors of two that are spread over processes alike; other tensors as they are."""
+    spread = [hasattr(x, "placements") and hasattr(x, "device_mesh") for x in (actual, expected)]
+    if not any(spread):
+        return [actual, expected]
+    if not all(spread):
+        raise TypeError(
+            "Comparing a DTensor to a non-DTensor is ambiguous. Call .full_tensor() to compare the full logical tensor"
+            " or .to_local() to compare the local shard."
+        )
+    for name, text in (("placements", "placements"), ("device_mesh", "device meshes")):
+        here, there = getattr(actual, name), getattr(expected, name)
+        if here != there:
+            raise AssertionError(f"DTensor {text} do not match: {here} != {there}")
+    return [actual.to_local(), expected.to_local()]
 
 
 def _pairs(actual: Any, expected: Any, place: str, rules: Rules) -> Iterator[Pair]:

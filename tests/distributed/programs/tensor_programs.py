@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import rushlight as torch
+import rushlight.distributed as dist
 import rushlight.nn.functional as F
 from rushlight.distributed.device_mesh import init_device_mesh
 from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
@@ -376,3 +377,22 @@ def broadcast_gradients(rank: int, size: int) -> None:
     spread(DTensor.from_local(x, mesh_of(size), [Replicate()])).sum().backward()
     for p, grad in zip(spread.parameters(), want, strict=True):
         torch.testing.assert_close(p.grad.full_tensor(), grad)
+
+
+def terms_leave_and_return(rank: int, size: int) -> list[float]:
+    """The gradient of a sum whose terms were local tensors in between: every element counts once."""
+    x = distribute_tensor(torch.arange(1.0, size + 1), mesh_of(size), [Shard(0)]).requires_grad_()
+    terms = x.sum()
+    DTensor.from_local(terms.to_local(), terms.device_mesh, terms.placements).full_tensor().backward()
+    return x.grad.full_tensor().tolist()
+
+
+def outside_of_the_mesh(rank: int, size: int) -> list[Any]:
+    """A sum and a local shape over ranks 0 and 2 alone; the others have no elements."""
+    mesh = dist.DeviceMesh("cpu", [0, 2])
+    x = DTensor.from_local(torch.ones(3, 4), mesh, [Shard(0)])
+    assert x.shape == (6, 4)
+    y = x + 2
+    assert y.shape == (6, 4) and y.to_local().shape == ((3, 4) if rank in (0, 2) else (0,))
+    total = x.sum().full_tensor()
+    return [total.item() if total.numel() else 0, list(y.to_local().shape)]

@@ -464,6 +464,8 @@ def tolist(x: Tensor) -> Any:
     not_cacheable()
     if not x._spec.ndim:
         return item(x)
+    if x._storage is None and x._spec.device.type != "meta":
+        raise RuntimeError(f".tolist() is not supported for tensor subclasses, got {type(x).__name__}")
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
@@ -508,6 +510,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
         if spec.dtype.numpy_name is None:
             raise TypeError(f"Got unsupported ScalarType {spec.dtype.scalar}")
         device = spec.device
+        if x._storage is None and device.type != "meta":
+            raise RuntimeError(".numpy() is not supported for tensor subclasses.")
         if x._storage is None:
             raise TypeError(
                 "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."

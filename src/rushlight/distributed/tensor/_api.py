@@ -10,15 +10,20 @@ from rushlight import Tensor
 from rushlight._interface.dispatch import disabled_torch_function
 from rushlight.autograd import Function
 from rushlight.distributed import distributed_c10d as dist
-from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
+from rushlight.distributed._mesh_layout import _FlatLayout, _MeshLayout
+from rushlight.distributed.device_mesh import DeviceMesh, current_mesh, init_device_mesh
 from rushlight.distributed.tensor import _calls
+from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
-from rushlight.distributed.tensor.placement_types import Placement, Replicate, Shard, interned
+from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard, interned
+from rushlight.serialization import add_safe_globals
+from rushlight.serialization.rebuild import rebuild_from_type_v2, rebuild_wrapper_subclass
 
 __all__ = ["DTensor", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
 
 Placements = tuple[Placement, ...]
+_OWN = ("_local_tensor", "_mesh", "_placed", "_moved_view")
 
 
 class DTensor(Tensor):
@@ -37,7 +42,13 @@ class DTensor(Tensor):
     __torch_function__ = disabled_torch_function
 
     @staticmethod
-    def __new__(cls, local: Tensor, mesh: DeviceMesh, placements: Placements, shape: Any, stride: Any) -> Any:
+    def __new__(
+        cls, local: Tensor, mesh: Any, placements: Any = None, shape: Any = None, stride: Any = None, *, requires_grad: Any = None
+    ) -> Any:  # fmt: skip
+        """From parts; or `DTensor(local, spec, requires_grad=...)` of a `DTensorSpec`, as subclasses in programs make it."""
+        if isinstance(mesh, DTensorSpec):
+            made = cls.__new__(cls, local, mesh.mesh, mesh.placements, mesh.shape, mesh.stride)
+            return made if requires_grad is None else made.requires_grad_(requires_grad)
         wrapper: Any = Tensor
         made = wrapper._make_wrapper_subclass(
             cls,
@@ -71,6 +82,25 @@ class DTensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _calls.call(func, args, kwargs, DTensor, DTensor.implicit_replication)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The local tensor and where it lies, as PyTorch's files have it; nothing of the whole tensor's size."""
+        meta = TensorMeta(self.shape, self.stride(), self.dtype)
+        more = {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        state = {"_local_tensor": self._local_tensor, "_spec": DTensorSpec(self._mesh, self._placed, meta), **more}
+        shell = DTensor, self.dtype, tuple(self.shape), self.stride(), 0, self.layout, self.device, self.requires_grad
+        return rebuild_from_type_v2, (rebuild_wrapper_subclass, DTensor, shell, (None, state))
+
+    @staticmethod
+    def _from_pickled(shell: tuple[Any, ...], state: Any) -> DTensor:
+        """The tensor of such a file."""
+        held = state[1] if isinstance(state, tuple) else state
+        local, spec = held["_local_tensor"], held["_spec"]
+        if not isinstance(spec, DTensorSpec) or not isinstance(local, Tensor) or not isinstance(spec.mesh, DeviceMesh):
+            raise RuntimeError("corrupt file: a DTensor needs a tensor and a DTensorSpec of a DeviceMesh")
+        made: DTensor = DTensor(local, spec, requires_grad=bool(shell[-1]))
+        made.__dict__.update({name: value for name, value in held.items() if name not in (*_OWN, "_spec")})
+        return made
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         local = self._local_tensor
@@ -143,13 +173,17 @@ class DTensor(Tensor):
         those of the first process of their group.  Differentiable; the gradient is that of the local tensor, from one
         that lies as `grad_placements` (by default as the tensor itself, whole where it lies as terms).
         """
+        if isinstance(local_tensor, DTensor):
+            raise RuntimeError(
+                f"the local_tensor argument only accepts torch.Tensor but got {type(local_tensor)} value."
+            )
         mesh = device_mesh or _all_processes()
         placed = _normalized(placements, mesh, local_tensor.ndim) or (Replicate(),) * mesh.ndim
         if (shape is None) != (stride is None):
             raise RuntimeError(
                 f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time."
             )
-        if run_check:
+        if run_check and mesh.get_coordinate() is not None:
             for axis, placement in enumerate(placed):
                 if placement.is_replicate():
                     local_tensor = local_tensor.contiguous()
@@ -203,13 +237,18 @@ class _FromLocal(Function):
     def forward(ctx: Any, local: Tensor, mesh: Any, placed: Placements, shape: Any, stride: Any, grads: Any) -> Any:
         ctx.placed = grads or tuple(Replicate() if p.is_partial() else p for p in placed)
         ctx.mesh = mesh
+        ctx.set_materialize_grads(False)
         if shape is None:
             shape = global_shape(local.shape, mesh, placed)
             stride = _strides_like(local, shape)
+        if mesh.get_coordinate() is None:
+            local = local.new_empty(0)
         return DTensor(local.detach(), mesh, placed, shape, stride)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
+        if grad is None:
+            return None, None, None, None, None, None
         if _differentiated(grad):
             return _ToLocal.apply(_Redistribute.apply(grad, ctx.placed, None, None), None), None, None, None, None, None
         local = redistribute(grad._local_tensor, grad.shape, ctx.mesh, grad.placements, ctx.placed)
@@ -219,11 +258,15 @@ class _FromLocal(Function):
 class _ToLocal(Function):
     @staticmethod
     def forward(ctx: Any, x: DTensor, grads: Placements | None) -> Any:
-        ctx.like = x._mesh, grads or x.placements, tuple(x.shape), tuple(x.stride())
+        ctx.set_materialize_grads(False)
+        placed = grads or tuple(Replicate() if p.is_partial() else p for p in x.placements)
+        ctx.like = x._mesh, placed, tuple(x.shape), tuple(x.stride())
         return x._local_tensor.view_as(x._local_tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        if grad is None:
+            return None, None
         mesh, placed, shape, stride = ctx.like
         if _differentiated(grad):
             return _FromLocal.apply(grad, mesh, placed, shape, stride, None), None
@@ -238,6 +281,7 @@ class _Redistribute(Function):
             for here, there in zip(x.placements, placed, strict=True)
         )
         ctx.dtypes = x.dtype, backward_dtype
+        ctx.set_materialize_grads(False)
         local = x._local_tensor if forward_dtype is None else x._local_tensor.to(forward_dtype)
         moved = redistribute(local, x.shape, x.device_mesh, x.placements, placed)
         return DTensor(moved.view_as(moved), x.device_mesh, placed, x.shape, x.stride())
@@ -245,6 +289,8 @@ class _Redistribute(Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         dtype, backward_dtype = ctx.dtypes
+        if grad is None:
+            return None, None, None, None
         if _differentiated(grad):
             after = _after(grad, ctx.before)
             return _Redistribute.apply(grad, after, backward_dtype, dtype).to(dtype), None, None, None
@@ -268,8 +314,8 @@ def _after(grad: Any, before: Placements) -> Placements:
 
 
 def _all_processes() -> DeviceMesh:
-    """The mesh of one axis that is meant where none is named."""
-    return init_device_mesh("cpu", (dist.get_world_size(),))
+    """The mesh that is meant where none is named: of the `with` block, else one axis of all processes."""
+    return current_mesh() or init_device_mesh("cpu", (dist.get_world_size(),))
 
 
 def _normalized(placements: Sequence[Placement] | None, mesh: DeviceMesh, ndim: int) -> Placements | None:
@@ -327,11 +373,12 @@ def distribute_tensor(
                 " `redistribute` instead?"
             )
         return tensor
-    if any(p.is_partial() for p in placed):
-        raise RuntimeError(f"a tensor is distributed as parts or replicas, got {placed}")
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     local = tensor.detach()
+    if mesh.get_coordinate() is None:
+        local = local.new_empty(0)
+        return DTensor(local, mesh, placed, tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
     if src_data_rank is not None and mesh.size() > 1 and not local.is_meta:
         local = local.clone(memory_format=rushlight.contiguous_format)
         for axis in range(mesh.ndim):
@@ -340,7 +387,18 @@ def distribute_tensor(
     for axis, placement in enumerate(placed):
         if isinstance(placement, Shard):
             local = shard_of(local, placement.dim, mesh, axis)
+        elif isinstance(placement, Partial):
+            local = _term_of(local, placement, mesh.size(axis))
     return DTensor(local, mesh, placed, tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
+
+
+def _term_of(x: Tensor, placement: Partial, size: int) -> Tensor:
+    """The term that every process takes of a tensor which all have; NotImplementedError for products."""
+    if placement.reduce_op == "sum":
+        return x / size
+    if placement.reduce_op in ("avg", "max", "min"):
+        return x.clone()
+    raise NotImplementedError(f"a tensor is not divided into terms of {placement}")
 
 
 def _factory(
@@ -398,3 +456,22 @@ def full(
         requires_grad,
         dtype=dtype,
     )
+
+
+# Files of `torch.save` with such tensors load without more: their classes hold numbers and names alone.
+DTensor.__module__ = DTensor.__module__.removesuffix("._api")
+add_safe_globals(
+    [
+        DTensor,
+        DTensorSpec,
+        TensorMeta,
+        ShardOrderEntry,
+        DeviceMesh,
+        _MeshLayout,
+        _FlatLayout,
+        Shard,
+        Replicate,
+        Partial,
+        _StridedShard,
+    ]
+)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import warn_user
 from rushlight._interface.sharding import (
     CallGraph,
     Graph,
@@ -117,6 +118,8 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     for observer in STATE.observers:
         if observer.takes_spread:
             observer.spread(getattr(func, "__name__", str(func)), tensors)
+    if mesh.get_coordinate() is None:
+        return _outside(func, flat, tree, tensors, dtensor)
     if REGISTERED and func in REGISTERED:
         return run(func, flat, tree_flatten((flat, {}))[1] if tree is None else tree, mesh, dtensor)
     form, keys = None if tree is None else str(tree), tuple([_key(x, tensors) for x in flat])
@@ -165,8 +168,14 @@ def _check_changes(func: Any, tensors: Sequence[Any], changed: Sequence[int]) ->
 
 
 def _replicated(func: Any, x: Tensor, mesh: Any, dtensor: Any, implicit: bool) -> Any:
+    if x.ndim == 1 and x.numel() == 1 and not implicit:
+        warn_user(
+            "Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for it. However, please consider"
+            " changing it to a scalar tensor or explicitly create a DTensor under distributed environment.",
+            UserWarning,
+        )
     loss = bool(LOSS_PARALLEL) and getattr(func, "_opname", "") in _LOSSES
-    if not implicit and not loss and (x.ndim or x.numel() != 1):
+    if not implicit and not loss and x.numel() != 1:
         raise RuntimeError(
             f"{func} got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling"
             " distributed operators!"
@@ -296,6 +305,27 @@ def _planned_run(func: Any, recorded: Recorded, plan: Plan, mesh: Any, dtensor: 
 
 
 # ***** calls on the whole *****
+
+
+def _outside(func: Any, flat: Sequence[Any], tree: Any, tensors: Sequence[Any], dtensor: Any) -> Any:
+    """The call on a process outside of the mesh: tensors of the right sizes without elements; None for other results."""
+    whole = {id(x): rushlight.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in tensors}
+    args, kwargs = _arguments([whole[id(x)] if isinstance(x, dtensor) else x for x in flat], tree)
+    with rushlight.no_grad():
+        found, layout = tree_flatten(func(*args, **kwargs))
+    mesh = tensors[0].device_mesh
+    owners = {id(y): x for x in tensors for y in [whole[id(x)]]}
+
+    def wrap(y: Any) -> Any:
+        if not isinstance(y, Tensor):
+            return None
+        if id(y) in owners:
+            return owners[id(y)]
+        local = rushlight.empty(0, dtype=y.dtype, device=tensors[0]._local_tensor.device)
+        placed = tensors[0].placements if y.shape == tensors[0].shape else (Replicate(),) * mesh.ndim
+        return dtensor._wrapped(local, mesh, placed, y.shape, y.stride())
+
+    return tree_unflatten([wrap(y) for y in found], layout)
 
 
 def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> Any:

@@ -38,7 +38,7 @@ def redistribute(
     local: Tensor, shape: Sequence[int], mesh: Any, before: Sequence[Placement], after: Sequence[Placement]
 ) -> Tensor:
     """The local tensor under the placements `after` of a tensor of a shape that is placed as `before`."""
-    if tuple(before) == tuple(after):
+    if tuple(before) == tuple(after) or mesh.get_coordinate() is None:  # outside of the mesh there are no elements
         return local
     if any(type(p) is _StridedShard for p in (*before, *after)):
         return _in_other_order(local, shape, mesh, before, after)

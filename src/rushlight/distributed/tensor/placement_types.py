@@ -25,6 +25,16 @@ def interned(placements: tuple[Any, ...]) -> tuple[Any, ...]:
 class Placement:
     """The base of placements."""
 
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A dict, as in PyTorch's files."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name in self._fields:
+            setattr(self, name, state[name])
+
     def is_shard(self, dim: int | None = None) -> bool:
         """Whether the tensor is divided, along `dim` if that is given."""
         return False
@@ -46,6 +56,7 @@ class Shard(Placement):
     """
 
     __slots__ = ("dim",)
+    _fields = ("dim",)
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -100,6 +111,7 @@ class Partial(Placement):
     LINEAR_REDUCE_OPS: ClassVar[tuple[str, ...]] = ("sum", "avg")
     ALL_REDUCE_OPS: ClassVar[tuple[str, ...]] = (*LINEAR_REDUCE_OPS, "min", "max", "product")
     __slots__ = ("reduce_op",)
+    _fields = ("reduce_op",)
 
     def __init__(self, reduce_op: str = "sum") -> None:
         self.reduce_op = reduce_op
@@ -126,6 +138,7 @@ class _StridedShard(Shard):
     """
 
     __slots__ = ("split_factor",)
+    _fields = ("dim", "split_factor")
 
     def __init__(self, dim: int, *, split_factor: int) -> None:
         super().__init__(dim)
