@@ -211,7 +211,19 @@ _script_if_tracing = script_if_tracing
 
 
 def script_method(fn: Any) -> Any:
-    """Mark a method of a `ScriptModule` class; such classes are not there: `script` compiles modules."""
+    """Mark a method of a `ScriptModule` class: it is compiled when an object's `__init__` is done; `fn` is returned.
+
+    >>> import rushlight as torch
+    >>> class Scale(torch.jit.ScriptModule):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.weight = torch.nn.Parameter(torch.tensor([2.0]))
+    ...     @torch.jit.script_method
+    ...     def forward(self, x: torch.Tensor) -> torch.Tensor:
+    ...         return x * self.weight
+    >>> Scale()(torch.ones(2)).tolist()
+    [2.0, 2.0]
+    """
     fn._script_method = True
     return fn
 

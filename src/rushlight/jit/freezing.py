@@ -15,14 +15,14 @@ from rushlight.jit.ir.passes.constants import constant_of, fold_constants, is_co
 from rushlight.jit.ir.passes.inlining import inline_calls
 from rushlight.jit.ir.passes.tuples import lower_simple_tuples
 from rushlight.jit.ir.schemas import Argument, Schema
-from rushlight.jit.modules import RecursiveScriptModule, ScriptFunction, wrap_module
+from rushlight.jit.modules import ScriptFunction, is_compiled, wrap_module
 
 __all__ = ["freeze", "operator_names", "optimize", "optimize_for_inference"]
 
 
 def freeze(module: Any, preserved: Any, numerics: bool) -> Any:
     """A frozen copy of a compiled module."""
-    if not isinstance(module, RecursiveScriptModule):
+    if not is_compiled(module):
         raise RuntimeError(
             "Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your 'nn.Module'."
         )
@@ -70,7 +70,7 @@ class _Freezer:
         for node in graph.block.all_nodes():
             if node.kind_ == "prim::GetAttr" and node.inputs[0] in found:
                 owner, name = found[node.inputs[0]], node.attributes["name"]
-                if isinstance(owner, RecursiveScriptModule) and name in owner._modules:
+                if is_compiled(owner) and name in owner._modules:
                     found[node.outputs[0]] = owner._modules[name]
         return found
 
@@ -248,7 +248,7 @@ def optimize(module: Any, numerics: bool, preserved: Any) -> None:
 
 def optimize_for_inference(module: Any, other_methods: Any) -> Any:
     """A frozen module."""
-    if not isinstance(module, RecursiveScriptModule):
+    if not is_compiled(module):
         raise RuntimeError(
             "optimize_for_inference expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your 'nn.Module'."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,11 @@ from rushlight._interface.base import LazyModule
 from rushlight.jit import _TRACING
 from rushlight.jit.arguments import Binder, Misfit, converter
 from rushlight.jit.errors import raise_from_graph
+from rushlight.jit.frontend.text import names_of_caller, text_functions
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.passes.inlining import inline_calls
+from rushlight.jit.marked import keep_attribute, prepare
 from rushlight.jit.serialization.printer import function_code
 from rushlight.jit.tracing.recording import current
 from rushlight.nn.modules.module import Module
@@ -28,6 +31,7 @@ __all__ = [
     "ScriptModule",
     "TopLevelTracedModule",
     "TracedModule",
+    "is_compiled",
     "wrap_module",
 ]
 
@@ -135,7 +139,7 @@ class ScriptFunction(_Compiled):
         return f"<torch.jit.ScriptFunction object {self.__name__} at {hex(id(self))}>"
 
     def __reduce__(self) -> Any:
-        raise NotImplementedError("ScriptFunction cannot be pickled: use torch.jit.save")
+        raise pickle.PickleError("ScriptFunction cannot be pickled: torch.jit.save writes it to a file")
 
 
 class ScriptMethod(_Compiled):
@@ -171,11 +175,8 @@ class ScriptModule(Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        marked = [n for n, v in vars(cls).items() if getattr(v, "_script_method", False)]
-        if marked:
-            raise NotImplementedError(
-                f"rushlight compiles modules with torch.jit.script; torch.jit.script_method (of {cls.__name__}.{marked[0]}) is not there"
-            )
+        if not getattr(cls, "_disable_script_meta", False):
+            prepare(cls)
 
     @property
     def _c(self) -> Any:
@@ -240,6 +241,9 @@ class ScriptModule(Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = self.__dict__.get("_type")
+        if kind is None and isinstance(value, rushlight.jit.Attribute):
+            keep_attribute(self, name, value)
+            return
         if kind is None or name in ("training",) or name.startswith("_") and name not in kind.attributes:
             super().__setattr__(name, value)
             return
@@ -341,11 +345,16 @@ class ScriptModule(Module):
         return self._forward().get_debug_state()
 
     def define(self, src: str) -> None:
-        """Add methods from their source text.
+        """Add methods from their source text, which may use the names of the calling function.
 
         Example: `m.define("def double(self, x): return x * 2")`
         """
-        scripting.define_methods(self, src)
+        names = names_of_caller(1)
+        if is_compiled(self):
+            scripting.define_methods(self, text_functions(src, names))
+            return
+        texts = self.__dict__.setdefault("_text_methods", {})
+        texts |= {each.node.name: each for each in text_functions(src, names)}
 
     # ***** files *****
 
@@ -366,7 +375,8 @@ class ScriptModule(Module):
     # ***** copies *****
 
     def __copy__(self) -> Any:
-        made = wrap_module(self._type, type(self))
+        made = type(self).__new__(type(self))
+        made.__dict__.update(_type=self._type, _methods={})
         for table in ("_parameters", "_buffers", "_modules"):
             made.__dict__[table] = dict(self.__dict__[table])
         self._copy_rest(made)
@@ -374,7 +384,7 @@ class ScriptModule(Module):
 
     def _copy_rest(self, made: Any) -> None:
         for name, value in self.__dict__.items():
-            if name not in ("_parameters", "_buffers", "_modules", "_methods"):
+            if name not in ("_parameters", "_buffers", "_modules", "_methods", "_type"):
                 made.__dict__[name] = value.copy() if isinstance(value, (dict, set)) else value
 
     def copy(self) -> Any:
@@ -384,7 +394,8 @@ class ScriptModule(Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         import copy
 
-        made = wrap_module(self._type, type(self))
+        made = type(self).__new__(type(self))
+        made.__dict__.update(_type=self._type, _methods={})
         memo[id(self)] = made
         for name, value in self.__dict__.items():
             if name not in ("_methods", "_type"):
@@ -398,7 +409,7 @@ class ScriptModule(Module):
         return copy.deepcopy(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise NotImplementedError("compiled modules cannot be pickled: use torch.jit.save")
+        raise pickle.PickleError("compiled modules cannot be pickled: torch.jit.save writes them to files")
 
     def __len__(self) -> int:
         method = self._method("__len__")
@@ -489,6 +500,11 @@ def _bound(held: Any, owner: Any) -> Any:
     ):
         return held.__get__(owner)
     return held
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether a module is a compiled one."""
+    return isinstance(module, ScriptModule) and "_type" in module.__dict__
 
 
 def wrap_module(kind: T.ClassType, cls: Any = RecursiveScriptModule) -> Any:

@@ -9,20 +9,21 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import hints as written
-from rushlight.jit.frontend.errors import CompileError, Source, own_place
+from rushlight.jit.frontend.errors import CompileError, own_place
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.library import method_of
 from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax, define_from, qualified_name
 from rushlight.jit.frontend.syntax import syntax_of
+from rushlight.jit.frontend.text import TextFunction
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.types import Type
-from rushlight.jit.modules import RecursiveScriptModule, ScriptFunction, wrap_module
+from rushlight.jit.modules import ScriptFunction, ScriptModule, is_compiled, wrap_module
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.containers import ScriptDict, ScriptList
 from rushlight.nn.modules.module import Module
 
-__all__ = ["define_methods", "script", "script_function", "script_module"]
+__all__ = ["compile_object", "define_methods", "script", "script_function", "script_module"]
 
 # What every module has; these are no attributes of scripts.
 _INNER = frozenset((
@@ -72,7 +73,7 @@ def script_module(module: Module, memo: dict[int, Any] | None = None) -> Any:
     found = memo.get(id(module))
     if found is not None:
         return found
-    if isinstance(module, RecursiveScriptModule):
+    if is_compiled(module):
         return module
     _check_initialised(module)
     children = {name: None if m is None else script_module(m, memo) for name, m in module._modules.items()}
@@ -95,6 +96,26 @@ def script_module(module: Module, memo: dict[int, Any] | None = None) -> Any:
     return made
 
 
+def compile_object(module: ScriptModule) -> None:
+    """Compile the marked methods of an object of a `ScriptModule` class: the object itself becomes the compiled one."""
+    _check_initialised(module)
+    memo: dict[int, Any] = {}
+    children = {name: None if m is None else script_module(m, memo) for name, m in module._modules.items()}
+    shape = _shape_of(module, children)
+    kind = _class_of(module, shape)
+    module.__dict__["_original_name"] = type(module).__name__
+    module._modules.update(children)
+    for name, value in shape.values.items():
+        module.__dict__[name] = value
+    module.__dict__.update(_type=kind, _methods={})
+    for name in sorted({**type(module)._marked_methods, **module.__dict__.get("_text_methods", {})}):
+        made = kind.find_method(name)
+        assert made is not None
+        made.ensure_defined()
+    for getter, _ in kind.properties.values():
+        kind.methods[getter].ensure_defined()
+
+
 def _check_initialised(module: Module) -> None:
     if "_parameters" not in module.__dict__:
         raise RuntimeError("'nn.Module' was not initialised: super().__init__() must be called first")
@@ -107,7 +128,7 @@ def _check_initialised(module: Module) -> None:
 def _class_of(module: Module, shape: _Shape) -> T.ClassType:
     key = (type(module), shape.key())
     found = _SHARED.get(key)
-    hooks = (*module._forward_hooks, *module._forward_pre_hooks)
+    hooks = (*module._forward_hooks, *module._forward_pre_hooks, *module.__dict__.get("_text_methods", ()))
     if found is not None and not hooks:
         return found
     kind = T.ClassType(qualified_name(type(module), UNIT, object()), is_module=True)
@@ -129,7 +150,7 @@ def _class_of(module: Module, shape: _Shape) -> T.ClassType:
 def _hints(cls: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        if own_place(base).startswith("rushlight.nn"):
+        if own_place(base).startswith(("rushlight.nn", "rushlight.jit")):
             continue
         space = vars(__import__("sys").modules.get(base.__module__, types.ModuleType("")))
         for name, held in inspect.get_annotations(base).items():
@@ -264,6 +285,8 @@ def _values(module: Module, shape: _Shape, hints: dict[str, Any]) -> None:
             shape.raw[name] = value
             continue
         shape.attributes[name] = kind
+        if isinstance(value, rushlight.jit.Attribute):
+            value = value.value
         shape.values[name] = _copied(_plain_value(value))
     shape.attributes.setdefault("training", T.BOOL)
     shape.attributes["_is_full_backward_hook"] = T.optional(T.BOOL)
@@ -276,6 +299,9 @@ def _copied(value: Any) -> Any:
 
 
 def _value_type(module: Module, name: str, value: Any, hints: dict[str, Any]) -> Type | None:
+    told = module.__dict__.get("_attribute_types", {})
+    if name in told:
+        return written.type_of_annotation(told[name], UNIT)
     if name in hints:
         try:
             kind, _ = _annotated(*hints[name])
@@ -298,6 +324,9 @@ def _definer(module: Module, kind: T.ClassType) -> Any:
     cls = type(module)
 
     def define(name: str) -> Function | None:
+        text = module.__dict__.get("_text_methods", {}).get(name)
+        if text is not None:
+            return text_method(kind, text)
         held = _python_method(module, cls, name)
         if held is None:
             return None
@@ -314,6 +343,9 @@ def _definer(module: Module, kind: T.ClassType) -> Any:
 
 
 def _python_method(module: Module, cls: type, name: str) -> Any:
+    marked = getattr(cls, "_marked_methods", {}).get(name)
+    if marked is not None:
+        return marked
     library = method_of(cls, name)
     own = module.__dict__.get(name)
     if own is not None and isinstance(own, types.MethodType) and own.__self__ is module:
@@ -338,6 +370,7 @@ def _python_method(module: Module, cls: type, name: str) -> Any:
         if name in vars(base):
             held = vars(base)[name]
             if base is Module or own_place(base) in (
+                "rushlight.jit.modules",
                 "rushlight.nn.modules.hooks",
                 "rushlight.nn.modules.state",
                 "rushlight.nn.modules.conversion",
@@ -360,7 +393,7 @@ def _compiler(held: Any, kind: T.ClassType) -> Any:
 def _properties(module: Module, kind: T.ClassType) -> None:
     unused = set(getattr(type(module), "__jit_unused_properties__", ()))
     for cls in type(module).__mro__:
-        if cls is Module or own_place(cls).startswith("rushlight.nn"):
+        if cls is Module or own_place(cls).startswith(("rushlight.nn", "rushlight.jit")):
             continue
         for name, held in vars(cls).items():
             if not isinstance(held, property) or name in unused or name in kind.properties or held.fget is None:
@@ -463,7 +496,7 @@ def _forward_hook(name: str) -> Any:
 
 def script(obj: Any, example_inputs: Any = None) -> Any:
     """A function, a class or a module, compiled."""
-    if isinstance(obj, (RecursiveScriptModule, ScriptFunction)):
+    if isinstance(obj, (ScriptModule, ScriptFunction)):
         return obj
     if isinstance(obj, Module):
         return script_module(obj)
@@ -485,32 +518,24 @@ def script(obj: Any, example_inputs: Any = None) -> Any:
     return script_function(obj)
 
 
-def define_methods(module: RecursiveScriptModule, text: str) -> None:
-    """Add methods to a compiled module from their text."""
-    import textwrap
+def text_method(kind: T.ClassType, text: TextFunction) -> Function:
+    """A method of a class that is given as text; it is compiled when first needed."""
 
-    text = textwrap.dedent(text)
-    source = Source(text, "", 1)
-    frame = _Nothing()
-    for node in ast.parse(text).body:
-        if not isinstance(node, ast.FunctionDef):
-            raise CompileError("define takes functions", source.at(node))
-        kind = module._type
-        names = PythonNames(frame, UNIT, kind)
-        names.globals = {"torch": rushlight}
-        names.defaults = _literal_defaults(node)  # type: ignore[method-assign]
-        made = Function(f"{kind.name}.{node.name}")
-        compile_syntax(made, node, source, names, kind)
-        kind.methods[node.name] = made
-        module.__dict__["_methods"].pop(node.name, None)
+    def compile_now(made: Function) -> None:
+        names = PythonNames(_Nothing(), UNIT, kind)
+        names.globals = text.names
+        names.defaults = text.defaults  # type: ignore[method-assign]
+        compile_syntax(made, text.node, text.source, names, kind)
+
+    made = kind.methods[text.node.name] = Function(f"{kind.name}.{text.node.name}", compile_now)
+    return made
 
 
-def _literal_defaults(node: ast.FunctionDef) -> Any:
-    args = node.args.args
-    found = {}
-    for arg, default in zip(args[len(args) - len(node.args.defaults) :], node.args.defaults, strict=True):
-        found[arg.arg] = ast.literal_eval(default)
-    return lambda: found
+def define_methods(module: ScriptModule, texts: list[TextFunction]) -> None:
+    """Add methods to a compiled module from their texts."""
+    for made in [text_method(module._type, text) for text in texts]:
+        made.ensure_defined()
+        module.__dict__["_methods"].pop(made.name, None)
 
 
 class _Nothing:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import textwrap
 from typing import Any
 
-import rushlight
-from rushlight.jit.frontend.errors import CompileError, Source
-from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax
+from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax
 from rushlight.jit.frontend.sugared import Callee, Sugared
+from rushlight.jit.frontend.text import TextFunction, names_of_caller, text_functions
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import Argument, Schema
 from rushlight.jit.modules import ScriptFunction
@@ -22,23 +19,14 @@ class _Text:
 
 
 class _Names(PythonNames):
-    """Names in text: functions of the unit, and `torch`."""
+    """Names in text: functions of the unit, then those of the function that gave the text."""
 
-    def __init__(self, unit: CompilationUnit, node: ast.FunctionDef) -> None:
-        super().__init__(_Text(), Unit())
-        self.compiled, self.node = unit, node
-        import typing
-
-        self.globals = {
-            "torch": rushlight,
-            "Tensor": rushlight.Tensor,
-            **{n: getattr(typing, n) for n in ("List", "Dict", "Tuple", "Optional", "Any", "Union")},
-        }
+    def __init__(self, unit: CompilationUnit, text: TextFunction) -> None:
+        super().__init__(_Text(), UNIT)
+        self.compiled, self.text, self.globals = unit, text, text.names
 
     def defaults(self) -> dict[str, Any]:
-        args = self.node.args.args
-        given = self.node.args.defaults
-        return {a.arg: ast.literal_eval(d) for a, d in zip(args[len(args) - len(given) :], given, strict=True)}
+        return self.text.defaults()
 
     def value(self, name: str, at: Any, e: Any) -> Sugared | None:
         found = self.compiled.functions.get(name)
@@ -57,26 +45,22 @@ class CompilationUnit:
     def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
         self.functions: dict[str, Function] = {}
         if lang is not None:
-            self.define(lang)
+            self.define(lang, _frames_up=_frames_up + 1)
 
     def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> None:
-        """Compile the functions of a text; RuntimeError names the line of what cannot be."""
-        text = textwrap.dedent(lang)
-        source = Source(text)
-        try:
-            tree = ast.parse(text)
-        except SyntaxError as error:
-            raise CompileError(f"the text is not Python: {error}") from None
+        """Compile the functions of a text, which may use the names of the calling function; RuntimeError names the line
+        of what cannot be compiled.
+        """
+        names = names_of_caller(_frames_up + 1)
         made = []
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef):
-                raise CompileError("a compilation unit holds functions", source.at(node))
+        for text in text_functions(lang, names):
 
-            def define(function: Function, node: ast.FunctionDef = node) -> None:
-                compile_syntax(function, node, source, _Names(self, node), None)
+            def compile_now(function: Function, text: TextFunction = text) -> None:
+                compile_syntax(function, text.node, text.source, _Names(self, text), None)
 
-            self.functions[node.name] = Function(f"__torch__.{node.name}", define)
-            made.append(self.functions[node.name])
+            name = text.node.name
+            self.functions[name] = Function(f"__torch__.{name}", compile_now)
+            made.append(self.functions[name])
         for function in made:
             function.ensure_defined()
 

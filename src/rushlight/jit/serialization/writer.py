@@ -15,7 +15,7 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import Argument, Schema
 from rushlight.jit.ir.types import Type
-from rushlight.jit.modules import RecursiveScriptModule, ScriptFunction, wrap_module
+from rushlight.jit.modules import ScriptFunction, is_compiled, wrap_module
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.objects import type_of_object
 from rushlight.jit.serialization.printer import Code, class_code, method_names, print_function
@@ -87,7 +87,7 @@ def _type(value: Any) -> Type:
 
 
 def _as_module(held: Any) -> Any:
-    if isinstance(held, RecursiveScriptModule):
+    if is_compiled(held):
         return held
     if isinstance(held, ScriptFunction):
         return _function_module(held)

@@ -14,7 +14,7 @@ from rushlight.jit.ir.graph import Graph, Location, Value
 from rushlight.jit.ir.passes.constants import remove_dead
 from rushlight.jit.ir.schemas import Argument, Schema, variants
 from rushlight.jit.ir.types import Type
-from rushlight.jit.modules import RecursiveScriptModule, wrap_module
+from rushlight.jit.modules import RecursiveScriptModule, is_compiled, wrap_module
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step, shaped_type
 
@@ -39,7 +39,7 @@ class Builder:
         found = self.kinds.get(id(module))
         if found is not None:
             return found
-        if isinstance(module, RecursiveScriptModule):
+        if is_compiled(module):
             self.kinds[id(module)] = module._type
             return module._type
         kind = T.ClassType(qualified_name(type(module), UNIT, object()), is_module=True)
@@ -68,7 +68,7 @@ class Builder:
         found = self.modules.get(id(module))
         if found is not None:
             return found
-        if isinstance(module, RecursiveScriptModule):
+        if is_compiled(module):
             return module
         made = self.modules[id(module)] = wrap_module(self.kinds[id(module)], cls)
         made.__dict__["_original_name"] = type(module).__name__
