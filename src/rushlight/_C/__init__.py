@@ -127,8 +127,10 @@ def set_vital(vital: str, attr: str, value: str, /) -> bool:
 
 # Graphs of TorchScript and the types of their values.
 _SCRIPT_NAMES = (
-    "AnyType", "Block", "BoolType", "ClassType", "ComplexType", "DeviceObjType", "DictType", "EnumType", "FloatType", "Graph", "IntType", "InterfaceType",
-    "ListType", "Node", "NoneType", "NumberType", "OptionalType", "StringType", "TensorType", "TupleType", "Type", "Value",
+    "AnyType", "Argument", "Block", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType", "FileCheck",
+    "FloatType", "FunctionSchema", "Future", "FutureType", "Graph", "IntType", "InterfaceType", "ListType", "Node", "NoneType", "NumberType", "OptionalType",
+    "ScriptDict", "ScriptFunction", "ScriptList", "ScriptMethod", "ScriptModule", "StringType", "TensorType", "TupleType", "Type", "UnionType", "Use",
+    "Value", "_create_function_from_graph", "parse_ir", "parse_schema", "parse_type",
 )  # fmt: skip
 
 
@@ -142,4 +144,8 @@ def __getattr__(name: str) -> Any:
     if name in _SCRIPT_NAMES:
         value = globals()[name] = getattr(import_whole("rushlight._C._script"), name)
         return value
+    if name.startswith("_jit_"):
+        found = import_whole("rushlight._C._script")._FUNCTIONS.get(name)
+        if found is not None:
+            return found
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

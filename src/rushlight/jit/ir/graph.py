@@ -5,13 +5,15 @@ Control flow is nodes with blocks: `prim::If` has two, `prim::Loop` one. Graphs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rushlight._interface.base import LazyModule
 from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
 
 copying: Any = LazyModule("rushlight.jit.ir.copying")
+inference: Any = LazyModule("rushlight.jit.frontend.inference")
 
 __all__ = ["Block", "Graph", "Items", "Location", "Node", "Value", "constant_text"]
 
@@ -42,6 +44,31 @@ class Items(list[_T]):
         return iter(self)
 
 
+class Use(tuple[Any, int]):
+    """A place where a value is used: the user, and which of its inputs it is."""
+
+    __slots__ = ()
+
+    @property
+    def user(self) -> Any:
+        """The node."""
+        return self[0]
+
+    @property
+    def offset(self) -> int:
+        """Which of the inputs."""
+        return self[1]
+
+
+class Uses(list[tuple[Any, int]]):
+    """The uses of a value; a call gives them, as programs written for PyTorch ask (`value.uses()`)."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[Use]:
+        return [Use(each) for each in self]
+
+
 class Value:
     """What a node gives, or what a block or a graph takes."""
 
@@ -52,7 +79,7 @@ class Value:
         self.unique = graph.next_unique
         graph.next_unique += 1
         self.name = ""
-        self.uses: list[tuple[Any, int]] = []
+        self.uses: Uses = Uses()
         if name:
             self.set_name(name)
 
@@ -75,6 +102,27 @@ class Value:
         """What a constant holds; None for other values."""
         return self.node.attributes.get("value") if self.node is not None else None
 
+    def setDebugName(self, name: str) -> Value:
+        """Take a name, under PyTorch's name for it."""
+        return self.set_name(name)
+
+    def setType(self, kind: Type) -> Value:
+        """Take another type."""
+        self.type = kind
+        return self
+
+    def setTypeAs(self, other: Value) -> Value:
+        """Take the type of another value."""
+        return self.setType(other.type)
+
+    def requiresGrad(self) -> bool:
+        """Whether a trace saw a tensor that wants gradients."""
+        return bool(self.type.requires_grad())
+
+    def replaceAllUsesWith(self, other: Value) -> None:
+        """Use `other` wherever this is used."""
+        self.replace_all(other)
+
     def isCompleteTensor(self) -> bool:
         """Whether it is a tensor of which a trace saw dtype, sizes and strides."""
         return self.type.sizes() is not None
@@ -84,10 +132,12 @@ class Value:
 
     def replace_all(self, other: Value) -> None:
         """Use `other` wherever this is used."""
+        if other is self:
+            return
         for user, at in self.uses:
             user.inputs[at] = other
             other.uses.append((user, at))
-        self.uses = []
+        self.uses = Uses()
 
 
 class Returned:
@@ -110,7 +160,7 @@ class Node:
         self.inputs: Items[Value] = Items()
         self.attributes: dict[str, Any] = {}
         self.block: Block | None = None
-        self.blocks: list[Block] = []
+        self.blocks: Items[Block] = Items()
         self.location: Location | None = None
         self.schema: Any = None
         self.scope = ""
@@ -210,6 +260,137 @@ class Node:
         """The only input."""
         return self.inputs[0]
 
+    def inputsAt(self, at: int) -> Value:
+        """One input."""
+        return self.inputs[at]
+
+    def outputsAt(self, at: int) -> Value:
+        """One output."""
+        return self.outputs[at]
+
+    def namedInput(self, name: str) -> Value:
+        """The input for an argument of the schema; RuntimeError for a name that it does not have."""
+        for argument, value in zip(getattr(self.schema, "arguments", ()), self.inputs, strict=False):
+            if argument.name == name:
+                return value
+        raise RuntimeError(f"{self.kind_} has no argument '{name}'")
+
+    def addInput(self, value: Value) -> Value:
+        """One more input, which is given back."""
+        self.add_input(value)
+        return value
+
+    def addOutput(self) -> Value:
+        """One more output, a tensor."""
+        return self.add_output(TENSOR)
+
+    def addBlock(self) -> Block:
+        """One more block."""
+        return self.add_block()
+
+    def removeInput(self, at: int) -> None:
+        """One input less."""
+        self.remove_input(at)
+
+    def removeAllInputs(self) -> None:
+        """No inputs any longer."""
+        self.remove_inputs()
+
+    def replaceInput(self, at: int, value: Value) -> Value:
+        """Another value for an input; the one before is given back."""
+        before = self.inputs[at]
+        self.set_input(at, value)
+        return before
+
+    def replaceInputWith(self, old: Value, new: Value) -> None:
+        """Another value wherever one is an input."""
+        for at, value in enumerate(list(self.inputs)):
+            if value is old:
+                self.set_input(at, new)
+
+    def replaceAllUsesWith(self, other: Node) -> None:
+        """Use the outputs of another node for its own."""
+        for old, new in zip(self.outputs, other.outputs, strict=True):
+            old.replace_all(new)
+
+    def eraseOutput(self, at: int) -> None:
+        """One output less; it must have no uses."""
+        self.remove_output(at)
+
+    def insertBefore(self, other: Node) -> Node:
+        """Stand in front of another node."""
+        return self.insert_before(other)
+
+    def insertAfter(self, other: Node) -> Node:
+        """Stand behind another node."""
+        return self.insert_after(other)
+
+    def moveBefore(self, other: Node) -> None:
+        """Leave the place, and stand in front of another node."""
+        self.move_before(other)
+
+    def moveAfter(self, other: Node) -> None:
+        """Leave the place, and stand behind another node."""
+        assert self.block is not None
+        self.block.nodes.remove(self)
+        self.insert_after(other)
+
+    def hasUses(self) -> bool:
+        """Whether an output is used."""
+        return any(v.uses for v in self.outputs)
+
+    def hasMultipleOutputs(self) -> bool:
+        """Whether there are several outputs."""
+        return len(self.outputs) > 1
+
+    def mustBeNone(self) -> bool:
+        """Whether it is the constant None."""
+        return self.kind_ == "prim::Constant" and self.outputs[0].type == NONE
+
+    def owningBlock(self) -> Block | None:
+        """The block in which it stands."""
+        return self.block
+
+    def findNode(self, kind: str, recurse: bool = True) -> Node | None:
+        """The first node of a kind in its blocks; None for none."""
+        return next(iter(self.findAllNodes(kind, recurse)), None)
+
+    def findAllNodes(self, kind: str, recurse: bool = True) -> list[Node]:
+        """The nodes of a kind in its blocks."""
+        return [n for block in self.blocks for n in block.findAllNodes(kind, recurse)]
+
+    def copyMetadata(self, other: Node) -> None:
+        """Take the place and the scope of another node."""
+        self.location, self.scope = other.location, other.scope
+
+    def copyAttributes(self, other: Node) -> Node:
+        """Take the attributes of another node."""
+        self.attributes = dict(other.attributes)
+        return self
+
+    def removeAttribute(self, name: str) -> Node:
+        """One attribute less."""
+        del self.attributes[name]
+        return self
+
+    def kindOf(self, name: str) -> str:
+        """Which kind of value an attribute is: `i`, `f`, `s`, `t`, `g`, with an `s` behind it for several."""
+        held = self.attributes[name]
+        letter = _letter_of(held[0] if isinstance(held, list) and held else held)
+        return letter + "s" * isinstance(held, list)
+
+    def _attribute(self, name: str) -> Any:
+        if name not in self.attributes:
+            raise RuntimeError(f"{self.kind_} has no attribute '{name}'")
+        return self.attributes[name]
+
+    def _set_attribute(self, name: str, value: Any) -> Node:
+        self.attributes[name] = value
+        return self
+
+    i = f = s = t = g = c = z = ty = ival = fs = ss = ts = gs = zs = tys = _attribute
+    i_ = f_ = s_ = t_ = g_ = c_ = z_ = ty_ = ival_ = is_ = fs_ = ss_ = ts_ = gs_ = zs_ = tys_ = _set_attribute
+
     def outputsSize(self) -> int:
         """How many outputs there are."""
         return len(self.outputs)
@@ -237,8 +418,28 @@ class Node:
     def __getitem__(self, name: str) -> Any:
         return self.attributes[name]
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "is":  # an attribute of numbers: a word of Python, which no function can be called
+            return self._attribute
+        raise AttributeError(f"'Node' object has no attribute '{name}'")
+
     def __repr__(self) -> str:
         return "".join(_node_lines(self, 0))
+
+
+def _letter_of(value: Any) -> str:
+    for python, letter in (
+        (bool, "i"),
+        (int, "i"),
+        (float, "f"),
+        (str, "s"),
+        (complex, "c"),
+        (Graph, "g"),
+        (Type, "ty"),
+    ):
+        if isinstance(value, python):
+            return letter
+    return "t" if hasattr(value, "stride") else "ival"
 
 
 class Block:
@@ -285,7 +486,7 @@ class Block:
         self.set_results([])
         for node in reversed(list(self.nodes)):
             for value in node.outputs:
-                value.uses = []
+                value.uses = Uses()
             node.destroy()
 
     def append(self, node: Node) -> Node:
@@ -293,6 +494,31 @@ class Block:
         node.block = self
         self.nodes.append(node)
         return node
+
+    def findNode(self, kind: str, recurse: bool = True) -> Node | None:
+        """The first node of a kind; None for none."""
+        return next(iter(self.findAllNodes(kind, recurse)), None)
+
+    def findAllNodes(self, kind: str, recurse: bool = True) -> list[Node]:
+        """The nodes of a kind."""
+        return [n for n in (self.all_nodes() if recurse else self.nodes) if n.kind_ == kind]
+
+    def owningNode(self) -> Node | None:
+        """The node whose block it is; None for that of a graph."""
+        return self.owner
+
+    def returnNode(self) -> Returned:
+        """The results, as a user of values."""
+        return self.returned
+
+    def registerOutput(self, value: Value) -> int:
+        """One more result; its place."""
+        self.add_result(value)
+        return len(self.outputs) - 1
+
+    def addInputToBlock(self) -> Value:
+        """One more parameter, a tensor."""
+        return self.add_input(TENSOR)
 
     def all_nodes(self) -> Iterator[Node]:
         """The nodes, and those of their blocks."""
@@ -377,9 +603,9 @@ class Graph:
             self.at.append(node)
         return node
 
-    def create(self, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] = (TENSOR,)) -> Node:
-        """A node that stands nowhere yet."""
-        return Node(self, kind, inputs, types)
+    def create(self, kind: str, inputs: Sequence[Value] = (), types: Sequence[Type] | int = (TENSOR,)) -> Node:
+        """A node that stands nowhere yet; with a number for the types, so many outputs that are tensors."""
+        return Node(self, kind, inputs, (TENSOR,) * types if isinstance(types, int) else types)
 
     def op(self, kind: str, inputs: Sequence[Value], result: Type, **attributes: Any) -> Value:
         """Insert a node with one output, and give that."""
@@ -433,13 +659,105 @@ class Graph:
 
     def findNode(self, kind: str, recurse: bool = True) -> Node | None:
         """The first node of a kind; None for none."""
-        found = self.findAllNodes(kind, recurse)
-        return found[0] if found else None
+        return self.block.findNode(kind, recurse)
 
     def findAllNodes(self, kind: str, recurse: bool = True) -> list[Node]:
         """The nodes of a kind."""
-        nodes = self.block.all_nodes() if recurse else iter(self.block.nodes)
-        return [n for n in nodes if n.kind_ == kind]
+        return self.block.findAllNodes(kind, recurse)
+
+    def return_node(self) -> Returned:
+        """The results, as a user of values."""
+        return self.block.returned
+
+    def addInput(self, name: str = "") -> Value:
+        """One more input, a tensor."""
+        return self.block.add_input(TENSOR, name)
+
+    def eraseInput(self, at: int) -> None:
+        """One input less; it must have no uses."""
+        assert not self.block.inputs[at].uses, "an input that is used cannot be taken away"
+        self.forget(self.block.inputs.pop(at))
+
+    def registerOutput(self, value: Value) -> int:
+        """One more result; its place."""
+        return self.block.registerOutput(value)
+
+    def eraseOutput(self, at: int) -> None:
+        """One result less."""
+        self.block.remove_result(at)
+
+    def permuteInputs(self, order: Sequence[int]) -> None:
+        """The inputs in another order."""
+        if sorted(order) != list(range(len(self.block.inputs))):
+            raise RuntimeError(f"{list(order)} is no order of {len(self.block.inputs)} inputs")
+        self.block.inputs = Items(self.block.inputs[i] for i in order)
+
+    def appendNode(self, node: Node) -> Node:
+        """Put a node at the end."""
+        return self.block.append(node)
+
+    def prependNode(self, node: Node) -> Node:
+        """Put a node at the beginning."""
+        node.block = self.block
+        self.block.nodes.insert(0, node)
+        return node
+
+    def insertNode(self, node: Node) -> Node:
+        """Put a node where the graph is being built."""
+        return self.insert(node)
+
+    def insertConstant(self, value: Any) -> Value:
+        """Insert a constant where the graph is being built; TypeError for a value that has no type."""
+        return self.constant(value, inference.type_of(value))
+
+    def insertPoint(self) -> Any:
+        """The node in front of which the graph is being built; the results of the block for its end."""
+        return self.before if self.before is not None else self.at.returned
+
+    def setInsertPoint(self, place: Node | Block) -> None:
+        """Build in front of a node, or at the end of a block."""
+        if isinstance(place, Block):
+            self.at, self.before = place, None
+        elif isinstance(place, Returned):
+            self.at, self.before = place.block, None
+        else:
+            assert place.block is not None
+            self.at, self.before = place.block, place
+
+    @contextmanager
+    def insert_point_guard(self, place: Node | Block) -> Iterator[None]:
+        """A context in which the graph is built in front of a node, or at the end of a block."""
+        at, before = self.at, self.before
+        self.setInsertPoint(place)
+        try:
+            yield
+        finally:
+            self.at, self.before = at, before
+
+    def createClone(self, node: Node, change: Callable[[Value], Value]) -> Node:
+        """A copy of a node whose inputs are given by a function; it stands nowhere yet."""
+        return copying.copy_node(node, self, {v: change(v) for v in node.inputs})
+
+    def insertGraph(self, callee: Graph, inputs: Sequence[Value]) -> list[Value]:
+        """Copy the nodes of another graph to where the graph is being built; the values of its results."""
+        values = dict(zip(callee.block.inputs, inputs, strict=True))
+        for node in callee.block.nodes:
+            self.insert(copying.copy_node(node, self, values))
+        return [values.get(v, v) for v in callee.block.outputs]
+
+    def makeMultiOutputIntoTuple(self) -> None:
+        """Several results become one tuple."""
+        values = list(self.block.outputs)
+        if len(values) == 1:
+            return
+        node = self.block.append(
+            self.create("prim::TupleConstruct", values, (Type("Tuple", [v.type for v in values]),))
+        )
+        self.block.set_results([node.outputs[0]])
+
+    def lint(self) -> None:
+        """RuntimeError for a graph in which a value is used before it is defined."""
+        _lint(self.block, set())
 
     def copy(self) -> Graph:
         """A graph of new nodes with the same meaning."""
@@ -453,6 +771,20 @@ class Graph:
         return graph_text(self)
 
     __repr__ = __str__
+
+
+def _lint(block: Block, known: set[Value]) -> None:
+    known = {*known, *block.inputs}
+    for node in block.nodes:
+        missing = [v.debugName() for v in node.inputs if v not in known]
+        if missing:
+            raise RuntimeError(f"%{missing[0]} is used before it is defined, in {node}")
+        for inner in node.blocks:
+            _lint(inner, known)
+        known.update(node.outputs)
+    missing = [v.debugName() for v in block.outputs if v not in known]
+    if missing:
+        raise RuntimeError(f"%{missing[0]} is a result that is not defined")
 
 
 def _is_name(name: str) -> bool:

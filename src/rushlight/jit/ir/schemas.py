@@ -91,6 +91,10 @@ class Schema:
         self.is_vararg, self.is_varret = vararg, False
         self.form: Any = None
 
+    def __call__(self) -> str:
+        """Its text: programs written for PyTorch ask a node for its `schema()`."""
+        return str(self)
+
     @property
     def is_mutable(self) -> bool:
         """Whether it changes an argument."""

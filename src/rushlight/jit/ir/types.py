@@ -117,13 +117,14 @@ class ShapedType(Type):
         self,
         dtype: Any,
         word: str,
-        sizes: Sequence[int],
+        sizes: Sequence[int | None] | None,
         strides: Sequence[int] | None,
         device: Any,
-        requires_grad: bool,
+        requires_grad: bool | None,
     ) -> None:
         super().__init__("Tensor")
-        self._facts = dtype, word, tuple(sizes), None if strides is None else tuple(strides), device, requires_grad
+        shape = None if sizes is None else tuple(sizes)
+        self._facts = dtype, word, shape, None if strides is None else tuple(strides), device, requires_grad
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Type) and other.name == "Tensor"
@@ -132,25 +133,33 @@ class ShapedType(Type):
 
     @property
     def shown(self) -> str:
-        """`Float(2, 3, strides=[3, 1], requires_grad=0, device=cpu)`."""
+        """`Float(2, *, strides=[3, 1], requires_grad=0, device=cpu)`: what is known."""
         _, word, sizes, strides, device, requires_grad = self._facts
-        parts = [
-            *map(str, sizes),
-            *([f"strides=[{', '.join(map(str, strides))}]"] if sizes and strides is not None else []),
-        ]
-        return f"{word}({', '.join([*parts, f'requires_grad={int(requires_grad)}', f'device={device}'])})"
+        parts = ["*" if n is None else str(n) for n in sizes or ()]
+        if sizes and strides is not None:
+            parts.append(f"strides=[{', '.join(map(str, strides))}]")
+        if requires_grad is not None:
+            parts.append(f"requires_grad={int(requires_grad)}")
+        if device is not None:
+            parts.append(f"device={device}")
+        return f"{word}({', '.join(parts)})" if parts or sizes is not None else word
 
-    def sizes(self) -> list[int]:
-        """The sizes."""
-        return list(self._facts[2])
+    def sizes(self) -> list[int] | None:
+        """The sizes; None where one of them is not known."""
+        sizes = self._facts[2]
+        return None if sizes is None or None in sizes else [n for n in sizes if n is not None]
+
+    def varyingSizes(self) -> list[int | None] | None:
+        """The sizes, with None for each that is not known; None where not even their number is."""
+        return None if self._facts[2] is None else list(self._facts[2])
 
     def strides(self) -> list[int] | None:
         """The strides; None for a tensor without any."""
         return None if self._facts[3] is None else list(self._facts[3])
 
-    def dim(self) -> int:
-        """How many dims there are."""
-        return len(self._facts[2])
+    def dim(self) -> int | None:
+        """How many dims there are; None where that is not known."""
+        return None if self._facts[2] is None else len(self._facts[2])
 
     def dtype(self) -> Any:
         """The dtype."""
@@ -164,7 +173,7 @@ class ShapedType(Type):
         """The device."""
         return self._facts[4]
 
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> bool | None:
         """Whether gradients were wanted."""
         return self._facts[5]
 

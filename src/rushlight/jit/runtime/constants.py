@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 
-__all__ = ["dtype_of", "format_of", "layout_of", "number_of"]
+__all__ = ["TENSOR_WORDS", "dtype_of", "format_of", "layout_of", "number_of"]
 
 _DTYPES = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32", 9: "complex64", 10: "complex128",
@@ -24,6 +24,14 @@ _LAYOUTS = {
     7: "jagged",
 }
 _FORMATS = {0: "contiguous_format", 1: "preserve_format", 2: "channels_last", 3: "channels_last_3d"}
+
+
+# The words of graphs for tensors of a dtype.
+TENSOR_WORDS: dict[str, Any] = {
+    "Float": rushlight.float32, "Double": rushlight.float64, "Half": rushlight.float16, "BFloat16": rushlight.bfloat16, "Long": rushlight.int64,
+    "Int": rushlight.int32, "Short": rushlight.int16, "Char": rushlight.int8, "Byte": rushlight.uint8, "Bool": rushlight.bool,
+    "ComplexFloat": rushlight.complex64, "ComplexDouble": rushlight.complex128,
+}  # fmt: skip
 
 
 def _found(table: dict[int, str], number: Any, what: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import rushlight
 from rushlight.jit.errors import TracerWarning
 from rushlight.jit.ir.types import ShapedType
+from rushlight.jit.runtime.constants import TENSOR_WORDS
 from rushlight.library.aten.calls import bound
 from rushlight.nn.modules import hooks
 from rushlight.overrides import TorchFunctionMode
@@ -382,13 +383,12 @@ def current() -> Recorder | None:
     return _CURRENT[-1] if _CURRENT and not _CURRENT[-1].paused else None
 
 
+_WORDS = {dtype: word for word, dtype in TENSOR_WORDS.items()}
+
+
 def shaped_type(x: Any) -> ShapedType:
     """A tensor's type as traced graphs have it."""
-    words = {
-        "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-        "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    }  # fmt: skip
-    word = words.get(str(x.dtype).removeprefix("torch."), "Tensor")
+    word = _WORDS.get(x.dtype, "Tensor")
     strides = x.stride() if x.layout is rushlight.strided else None
     return ShapedType(x.dtype, word, [int(n) for n in x.shape], strides, x.device, x.requires_grad)
 

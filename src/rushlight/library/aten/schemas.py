@@ -87,6 +87,11 @@ def _table() -> dict[str, dict[str, Form]]:
     return made
 
 
+def names_of_operators() -> list[str]:
+    """The operators of the table, without their overloads."""
+    return list(_table())
+
+
 def forms_of(name: str) -> dict[str, Form]:
     """The overloads of an operator by name; empty for none."""
     return _table().get(name, {})

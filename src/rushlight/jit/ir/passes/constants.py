@@ -9,7 +9,16 @@ from rushlight.jit.ir.graph import Block, Graph, Items, Node, Value
 from rushlight.jit.ir.schemas import Schema
 from rushlight.jit.runtime.operators import evaluate
 
-__all__ = ["constant_of", "fold_constants", "is_constant", "pool_constants", "order_outputs", "remove_dead"]
+__all__ = [
+    "constant_of",
+    "fold_constants",
+    "is_constant",
+    "node_has_effect",
+    "order_outputs",
+    "pool_constants",
+    "remove_dead",
+    "written_values",
+]
 
 _SKIPPED = frozenset((
     "prim::If", "prim::Loop", "prim::Closure", "prim::Constant", "prim::Uninitialized", "prim::PythonOp", "prim::IgnoredPythonOp", "prim::RaiseException",
@@ -138,11 +147,11 @@ def _drop_equal_outputs(node: Node) -> None:
 
 def remove_dead(graph: Graph) -> None:
     """Take out nodes without effects whose outputs nothing uses."""
-    changed: set[Value] = _written(graph.block)
+    changed: set[Value] = written_values(graph.block)
     _dead(graph.block, changed)
 
 
-def _written(block: Block) -> set[Value]:
+def written_values(block: Block) -> set[Value]:
     """Whether anything changes values: those that are changed are kept with what they are made of."""
     found: set[Value] = set()
     for node in block.all_nodes():
@@ -154,7 +163,8 @@ def _written(block: Block) -> set[Value]:
     return found
 
 
-def _has_effect(node: Node) -> bool:
+def node_has_effect(node: Node) -> bool:
+    """Whether a node does more than compute its outputs."""
     if node.kind_ in _EFFECTS:
         return True
     schema = node.schema
@@ -162,7 +172,7 @@ def _has_effect(node: Node) -> bool:
         return True
     if schema is None and "::" in node.kind_ and node.kind_.split("::")[0] not in ("prim", "aten"):
         return True
-    return any(_has_effect(n) for b in node.blocks for n in b.nodes)
+    return any(node_has_effect(n) for b in node.blocks for n in b.nodes)
 
 
 def _dead(block: Block, changed: set[Value]) -> None:
@@ -180,7 +190,7 @@ def _dead(block: Block, changed: set[Value]) -> None:
         elif node.kind_ == "prim::Loop":
             _unused_carried(node)
             _dead(node.blocks[0], changed)
-        if not any(v.uses for v in node.outputs) and not _has_effect(node):
+        if not any(v.uses for v in node.outputs) and not node_has_effect(node):
             if node.kind_ in ("prim::If", "prim::Loop") and node.outputs:
                 pass
             node.destroy()
