@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.schemas import NO_DEFAULT, Schema
 from rushlight.jit.ir.types import Type
 from rushlight.jit.runtime.constants import number_of
-from rushlight.jit.runtime.objects import tuple_class, type_of_object
+from rushlight.jit.runtime.containers import ScriptDict, ScriptList
+from rushlight.jit.runtime.objects import enum_class, is_instance, tuple_class, type_of_object
 
 __all__ = ["Binder", "Misfit", "converter"]
 
@@ -90,17 +91,17 @@ def converter(kind: Type) -> Callable[[Any], Any]:
         inner = converter(kind.inner[0])
         return lambda value: None if value is None else inner(value)
     if kind.name == "Union":
-        return _first([converter(t) for t in kind.inner])
+        return _member(kind)
     if kind.name == "List":
-        return _list_converter(converter(kind.inner[0]))
+        return _list_converter(converter(kind.inner[0]), kind)
     if kind.name == "Dict":
-        return _dict_converter(*map(converter, kind.inner))
+        return _dict_converter(*map(converter, kind.inner), kind)
     if isinstance(kind, T.NamedTupleType):
         return _named_converter(kind)
     if kind.name == "Tuple":
         return _tuple_converter([converter(t) for t in kind.inner])
     if isinstance(kind, T.EnumType):
-        return _instance(enum.Enum)
+        return _instance(enum_class(kind))
     if isinstance(kind, T.ClassType):
         return _class_converter(kind)
     return lambda value: value
@@ -113,20 +114,21 @@ _SIMPLE: dict[Type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def _first(converters: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _member(kind: Type) -> Callable[[Any], Any]:
+    """A value that has one of the types: nothing is converted."""
+
     def convert(value: Any) -> Any:
-        for each in converters:
-            try:
-                return each(value)
-            except Misfit:
-                continue
+        if is_instance(value, [kind]):
+            return value
         raise Misfit
 
     return convert
 
 
-def _list_converter(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _list_converter(inner: Callable[[Any], Any], kind: Type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
+        if isinstance(value, ScriptList) and value.element_type == kind:
+            return value  # the function changes the caller's list
         if isinstance(value, (str, dict, rushlight.Tensor)) or not hasattr(value, "__iter__"):
             raise Misfit
         return [inner(v) for v in value]
@@ -134,8 +136,10 @@ def _list_converter(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-def _dict_converter(key: Callable[[Any], Any], held: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _dict_converter(key: Callable[[Any], Any], held: Callable[[Any], Any], kind: Type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
+        if isinstance(value, ScriptDict) and value.item_type == kind:
+            return value  # the function changes the caller's dict
         if not isinstance(value, dict):
             raise Misfit
         return {key(k): held(v) for k, v in value.items()}
@@ -225,8 +229,17 @@ class Binder:
 
     def _wrong(self, argument: Any, value: Any, place: int) -> str:
         spoken = "Tensor" if argument.type == T.TENSOR else argument.type.annotation
+        error = f"Unable to cast Python instance of type {type(value)} to {spoken}"
+        if argument.type.name == "Union":
+            error = f"Expected a member of {spoken} but instead found type {_type_name(value)}"
         return (
             f"{self.name}() Expected a value of type '{spoken}' for argument '{argument.name}' but instead found type '{type(value).__name__}'.\n"
-            f"Position: {place + self.skip}\nValue: {str(value)[:200]}\nDeclaration: {self.declaration()}\nCast error details: Unable to cast "
-            f"Python instance of type {type(value)} to {spoken}"
+            f"Position: {place + self.skip}\nValue: {str(value)[:200]}\nDeclaration: {self.declaration()}\nCast error details: {error}"
         )
+
+
+def _type_name(value: Any) -> str:
+    try:
+        return type_of(value).annotation
+    except NoType:
+        return type(value).__name__

@@ -166,14 +166,47 @@ class Calls(Expressions):
             keys = [ast.copy_location(ast.Constant(k.arg), node) for k in node.keywords]
             made = ast.copy_location(ast.Dict(list(keys), [k.value for k in node.keywords]), node)
             return self.sugared(made, hint)
+        if node.keywords:
+            base = ast.copy_location(ast.Call(node.func, node.args, []), node)
+            made_ = self.expr(base, hint)
+            for keyword in node.keywords:
+                key = self.graph.constant(keyword.arg, T.STR)
+                builtin_call(self, at, "aten::_set_item", [made_, key, self.expr(keyword.value)], {})
+            return Simple(made_)
+        if isinstance(node.args[0], ast.DictComp):
+            return self.sugared(node.args[0], hint)
         if isinstance(node.args[0], (ast.List, ast.Tuple)) and all(
             isinstance(n, (ast.Tuple, ast.List)) for n in node.args[0].elts
         ):
             pairs: list[Any] = list(node.args[0].elts)
             made = ast.copy_location(ast.Dict([p.elts[0] for p in pairs], [p.elts[1] for p in pairs]), node)
             return self.sugared(made, hint)
-        value = self.expr(node.args[0], hint)
-        return Simple(builtin_call(self, at, "aten::dict", [value], {}))
+        held = self.sugared(node.args[0], hint)
+        if not isinstance(held, Simple):
+            return self._dict_of_pairs(node, held, hint, at)
+        return Simple(builtin_call(self, at, "aten::dict", [held.inner], {}))
+
+    def _dict_of_pairs(self, node: ast.Call, held: Sugared, hint: Type | None, at: Location) -> Sugared:
+        """`dict(zip(keys, values))`."""
+        made = self.graph.op("prim::DictConstruct", [], hint or T.dict_of(T.STR, T.TENSOR))
+        pair = ast.Tuple([ast.Name("_key", ast.Store()), ast.Name("_value", ast.Store())], ast.Store())
+        for each in ast.walk(pair):
+            ast.copy_location(each, node)
+
+        def body() -> None:
+            key, value = (self.lookup(name, at).value(self, at) for name in ("_key", "_value"))
+            if hint is None:
+                made.type = T.dict_of(key.type, value.type)
+            builtin_call(self, at, "aten::_set_item", [made, key, value], {})
+
+        iterable = elements(self, held, at)
+        with self.scope():
+            if iterable.static is None:
+                self.loop(at, iterable, pair, body)
+            for item in iterable.static or ():
+                self.assign(pair, item)
+                body()
+        return Simple(made)
 
     def _form_range(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         return Range(self, at, self.many(node.args, None))

@@ -6,6 +6,7 @@ import ast
 import enum
 import inspect
 import types
+import typing
 from typing import Any
 
 import rushlight
@@ -68,6 +69,8 @@ def _find_in(held: type) -> Any:
 
 
 def _kind(annotation: Any, held: type, unit: Unit) -> Type:
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
         node = ast.parse(annotation, mode="eval").body
         annotation = written.evaluate(node, _find_in(held), None)
@@ -115,6 +118,10 @@ def _methods(held: type) -> dict[str, tuple[ast.FunctionDef, Source, Any]]:
         if cls.__module__ in ("builtins", "typing", "abc", "contextlib"):
             continue
         for name, function in vars(cls).items():
+            if isinstance(function, staticmethod):
+                continue  # compiled as a function where it is called
+            if isinstance(function, classmethod):
+                function = function.__func__  # an object of the class stands for `cls`
             function = inspect.unwrap(function) if callable(function) else function
             if isinstance(function, types.FunctionType):
                 node, source = syntax_of(function)
@@ -156,10 +163,17 @@ def _plain(held: type, unit: Unit) -> Type:
         return function_
 
     made.define = define
-    made.context = (unit, [n for n in methods if not n.startswith("__") or n in ("__init__",)])
-    if "__init__" in methods:
-        constructor = made.find_method("__init__")
-        constructor.ensure_defined()
+    made.context = (unit, list(methods))
+    try:
+        for name in sorted(methods, key=lambda n: n != "__init__"):  # the constructor tells the attributes
+            found = made.find_method(name)
+            if found is not None:
+                found.ensure_defined()
+        for getter, _ in made.properties.values():
+            made.methods[getter].ensure_defined()
+    except Exception:
+        del unit.classes[held], held._script_type  # type: ignore[attr-defined]
+        raise
     return made
 
 

@@ -519,6 +519,9 @@ class Emitter(Calls):
                     "del statements are only supported for deleting items of lists and dicts", self.at(node)
                 )
             base, index = self.expr(target.value), self.expr(target.slice)
+            if isinstance(base.type, T.ClassType):
+                Simple(base).attr(self, self.at(node), "__delitem__").call(self, self.at(node), [index], {})
+                continue
             builtin_call(self, self.at(node), "aten::Delete", [base, index], {})
 
     # ***** control flow *****
@@ -728,25 +731,37 @@ class Emitter(Calls):
         if mode in ("no_grad", "enable_grad") and len(node.items) == 1:
             self._with_grad(node, mode == "enable_grad", at)
             return
-        entered = []
-        for item in node.items:
-            value = self.expr(item.context_expr)
-            kind = value.type
-            if (
-                not isinstance(kind, T.ClassType)
-                or kind.find_method("__enter__") is None
-                or kind.find_method("__exit__") is None
-            ):
-                raise CompileError("with item expression must return an object with __enter__ and __exit__", at)
-            self.graph.location = at
-            found = self.graph.op("prim::Enter", [value], kind.find_method("__enter__").schema.returns[0].type)
-            if item.optional_vars is not None:
-                self.assign(item.optional_vars, Simple(found))
-            entered.append(value)
-        self.statements(node.body)
-        for value in reversed(entered):
+        self._entered(node, 0)
+
+    def _entered(self, node: ast.With, place: int) -> None:
+        """The body of a `with` behind the objects from this place on: each is left wherever the body is."""
+        if place == len(node.items):
+            self.statements(node.body)
+            return
+        item, at = node.items[place], self.at(node)
+        value = self.expr(item.context_expr)
+        kind = value.type
+        if (
+            not isinstance(kind, T.ClassType)
+            or kind.find_method("__enter__") is None
+            or kind.find_method("__exit__") is None
+        ):
+            raise CompileError("with item expression must return an object with __enter__ and __exit__", at)
+        self.graph.location = at
+        found = self.graph.op("prim::Enter", [value], kind.find_method("__enter__").schema.returns[0].type)
+        if item.optional_vars is not None:
+            self.assign(item.optional_vars, Simple(found))
+        made = self.graph.insert(self.graph.create("prim::With", [], ()))
+        body, leave = made.add_block(), made.add_block()
+        with self.inside(body):
+            self._entered(node, place + 1)
+            frame = self.frame
+        with self.inside(leave):
             self.graph.location = at
             self.graph.insert(self.graph.create("prim::Exit", [value], (T.ANY,)))
+        self.frame.types |= frame.types
+        self.frame.held |= frame.held
+        self.frame.errors |= frame.errors
 
 
 def _own_nodes(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:

@@ -24,7 +24,7 @@ _BINARY = {
 }  # fmt: skip
 _MAGIC = {
     "add": "__add__", "sub": "__sub__", "mul": "__mul__", "div": "__truediv__", "floordiv": "__floordiv__", "remainder": "__mod__", "pow": "__pow__",
-    "matmul": "__matmul__", "eq": "__eq__", "ne": "__ne__", "lt": "__lt__", "gt": "__gt__", "le": "__le__", "ge": "__ge__", "neg": "__neg__",
+    "matmul": "__matmul__", **{n: n for n in ("__and__", "__or__", "__xor__", "__lshift__", "__rshift__")}, "eq": "__eq__", "ne": "__ne__", "lt": "__lt__", "gt": "__gt__", "le": "__le__", "ge": "__ge__", "neg": "__neg__",
 }  # fmt: skip
 _REVERSED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne", "add": "add", "mul": "mul"}
 
@@ -232,6 +232,8 @@ class Expressions(Conditions):
                 return Simple(value).attr(self, at, "__neg__").call(self, at, [], {})
             return Simple(self.operator(at, "aten::neg", [value], {}))
         if isinstance(node.op, ast.Invert):
+            if isinstance(value.type, T.ClassType):
+                return Simple(value).attr(self, at, "__invert__").call(self, at, [], {})
             return Simple(self.operator(at, "aten::bitwise_not", [value], {}))
         if is_constant(value) or value.type in (T.INT, T.FLOAT):
             return Simple(value)
@@ -247,7 +249,10 @@ class Expressions(Conditions):
         """A comparison of two values."""
         self.graph.location = at
         if name in ("in", "notin"):
-            found = self.operator(at, "aten::__contains__", [right, left], {})
+            if isinstance(right.type, T.ClassType):
+                found = Simple(right).attr(self, at, "__contains__").call(self, at, [left], {}).value(self, at)
+            else:
+                found = self.operator(at, "aten::__contains__", [right, left], {})
             return found if name == "in" else self.operator(at, "aten::__not__", [found], {})
         if name in ("__is__", "__isnot__"):
             return self.operator(at, f"aten::{name}", [left, right], {})

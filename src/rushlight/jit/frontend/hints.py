@@ -93,6 +93,8 @@ def type_of_annotation(held: Any, classes: Any, at: Location | None = None) -> T
         pass
     if isinstance(held, Type):
         return held
+    if isinstance(held, typing.ForwardRef):
+        return type_of_annotation(evaluate(ast.parse(held.__forward_arg__, mode="eval").body, _known, at), classes, at)
     if isinstance(held, type) and not typing.get_args(held):
         found = _class(held, classes)
         if found is not None:
@@ -104,6 +106,14 @@ def type_of_annotation(held: Any, classes: Any, at: Location | None = None) -> T
     if made is None:
         raise CompileError(f"Unknown type annotation: '{getattr(held, '__name__', held)}'", at)
     return made
+
+
+def _known(name: str) -> tuple[bool, Any]:
+    """The names that an annotation in quotes inside another may use: those of `typing`, and `torch`."""
+    if name == "torch":
+        return True, rushlight
+    held = rushlight.Tensor if name == "Tensor" else getattr(typing, name, None)
+    return held is not None, held
 
 
 def _class(held: type, classes: Any) -> Type | None:

@@ -195,6 +195,10 @@ def signature(
         if not listed:
             raise CompileError("methods must have a self argument", at)
         listed = listed[1:]
+    told = getattr(resolver.function, "__annotations__", {})
+    for name, written in [(a.arg, a.annotation) for a in (*listed, *args.kwonlyargs)] + [("return", node.returns)]:
+        if written is not None and name in told:
+            resolver.note_hint(written, told[name])
     kinds = _comment_types(comment, resolver, at, len(listed)) if comment else None
     values = resolver.defaults()
     made = []
@@ -274,6 +278,7 @@ class PythonNames:
         self.globals = getattr(function, "__globals__", {})
         code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
         self.closure: dict[str, Any] = {}
+        self.hinted: dict[str, Any] = {}
         for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
             try:
                 self.closure[name] = cell.cell_contents
@@ -294,7 +299,18 @@ class PythonNames:
             return True, self.closure[name]
         if name in self.globals:
             return True, self.globals[name]
-        return False, None
+        if self.owner is not None and name == getattr(self.owner.python, "__name__", None):
+            return True, self.owner.python  # a class that is decorated has no name yet
+        return (True, self.hinted[name]) if name in self.hinted else (False, None)
+
+    def note_hint(self, node: ast.expr, held: Any) -> None:
+        """Learn what a name in an annotation means from the evaluated annotation: the name may be a local one."""
+        if isinstance(node, ast.Name) and not isinstance(held, (str, typing.ForwardRef)):
+            self.hinted.setdefault(node.id, held)
+        elif isinstance(node, ast.Subscript):
+            inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            for part, meaning in zip(inner, typing.get_args(held), strict=False):
+                self.note_hint(part, meaning)
 
     def find_type(self, name: str) -> tuple[bool, Any]:
         """As `find`, and the words that comments about types may use without an import."""

@@ -152,6 +152,8 @@ class Simple(Sugared):
         if method is not None:
             return Methods(self.inner, [name])
         found = e.raw_attribute(self.inner, kind, name, at)
+        if found is None and kind.python is not None:
+            found = e.static_method(kind, name)
         if found is not None:
             return found
         owner = "Module" if kind.is_module else f"{kind.name.rpartition('.')[2]}"

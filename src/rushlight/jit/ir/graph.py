@@ -15,7 +15,7 @@ from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
 copying: Any = LazyModule("rushlight.jit.ir.copying")
 inference: Any = LazyModule("rushlight.jit.frontend.inference")
 
-__all__ = ["Block", "Graph", "Items", "Location", "Node", "Value", "constant_text"]
+__all__ = ["Block", "Graph", "Items", "Location", "Node", "Use", "Value", "constant_text", "number_text"]
 
 
 class Location:
@@ -835,7 +835,7 @@ def constant_text(value: Any, kind: Type) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return _general(value)
+        return number_text(value)
     if isinstance(value, complex):
         return f"{value.real:g}{value.imag:+g}j"
     if kind.name == "Device":
@@ -853,11 +853,12 @@ def constant_text(value: Any, kind: Type) -> str:
     return f"annotate({kind.annotation}, None)" if value is None else f"{value}"
 
 
-def _general(value: float) -> str:
+def number_text(value: float) -> str:
+    """A float as graphs and `str` of scripts give it: whole ones as `3.`, others with all their digits."""
     if value != value or value in (float("inf"), float("-inf")):
         return float_text(value)
     if value == int(value) and abs(value) < 1e10:
-        return ("-" if str(value).startswith("-0") else "") + f"{int(value)}."
+        return ("-" if float.__repr__(value).startswith("-0") else "") + f"{int(value)}."
     return f"{value:.17g}"
 
 

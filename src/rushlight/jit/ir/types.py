@@ -340,6 +340,14 @@ def optional(inner: Type) -> Type:
     return Type("Optional", (inner,))
 
 
+# The order in which unions print their members.
+_ORDER = (
+    "AnyType", "EnumType", "AnyEnumType", "TensorType", "StorageType", "TupleType", "ListType", "DictType", "NumberType", "FloatType", "ComplexType",
+    "FutureType", "AwaitType", "RRefType", "IntType", "NoneType", "StringType", "GeneratorType", "QuantizerType", "BoolType", "OptionalType", "VarType",
+    "DeviceObjType", "StreamObjType", "FunctionType", "ClassType",
+)  # fmt: skip
+
+
 def union(members: Sequence[Type]) -> Type:
     """The union of types, in its simplest form."""
     flat: list[Type] = []
@@ -359,7 +367,9 @@ def union(members: Sequence[Type]) -> Type:
         return flat[0]
     if len(flat) == 2 and NONE in flat:
         return optional(next(t for t in flat if t != NONE))
-    return Type("Union", sorted((t for t in flat if t != NONE), key=str) + [NONE] * (NONE in flat))
+    return Type(
+        "Union", sorted(flat, key=lambda t: (_ORDER.index(t.kind()) if t.kind() in _ORDER else len(_ORDER), str(t)))
+    )
 
 
 def members_of(kind: Type) -> tuple[Type, ...]:

@@ -62,7 +62,17 @@ class _Writer:
         for value in self.graph.block.inputs:
             self.names[value] = f"v{len(self.names)}"
         self.lines.append(f"def run({', '.join(self.names.values())}):")
-        self.block(self.graph.block, 1)
+        entered = any(node.kind_ == "prim::Enter" for node in self.graph.block.all_nodes())
+        if entered:
+            self.lines += ["    entered = []", "    try:"]
+        self.block(self.graph.block, 2 if entered else 1)
+        if entered:
+            self.lines += [
+                "        pass",
+                "    except BaseException:",
+                f"        {self.keep(_leave_all)}(entered)",
+                "        raise",
+            ]
         results = [self.use(v) for v in self.graph.block.outputs]
         shown = results[0] if len(results) == 1 else "(" + "".join(r + ", " for r in results) + ")"
         self.lines.append(f"    return {shown}")
@@ -364,6 +374,10 @@ def _interface_call(name: str, owner: Any, *args: Any) -> Any:
     return kind.find_method(name).run(owner, *args)
 
 
+def _enum_part(w: _Writer, node: Node, depth: int) -> None:
+    w.assign(node, depth, f"{w.use(node.inputs[0])}.{'name' if node.kind_ == 'prim::EnumName' else 'value'}")
+
+
 def _create(w: _Writer, node: Node, depth: int) -> None:
     w.assign(node, depth, f"{w.keep(objects.new_object)}({w.keep(node.outputs[0].type)})")
 
@@ -415,18 +429,27 @@ def _python(w: _Writer, node: Node, depth: int) -> None:
 
 
 def _enter(w: _Writer, node: Node, depth: int) -> None:
-    w.assign(node, depth, f"{w.keep(_entered)}({w.use(node.inputs[0])})")
+    w.assign(node, depth, f"{w.keep(_entered)}(entered, {w.use(node.inputs[0])})")
 
 
-def _entered(held: Any) -> Any:
-    return _interface_call("__enter__", held)
+def _entered(entered: list[Any], held: Any) -> Any:
+    result = _interface_call("__enter__", held)
+    entered.append(held)
+    return result
+
+
+def _leave_all(entered: list[Any]) -> None:
+    """Leave what an error left entered."""
+    while entered:
+        _left(entered, entered[-1])
 
 
 def _exit(w: _Writer, node: Node, depth: int) -> None:
-    w.assign(node, depth, f"{w.keep(_left)}({w.use(node.inputs[0])})")
+    w.assign(node, depth, f"{w.keep(_left)}(entered, {w.use(node.inputs[0])})")
 
 
-def _left(held: Any) -> Any:
+def _left(entered: list[Any], held: Any) -> Any:
+    entered.pop()
     return _interface_call("__exit__", held, None, None, None)
 
 
@@ -445,5 +468,5 @@ _HANDLERS: dict[str, Any] = {
     "prim::DictConstruct": _dict, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::TupleIndex": _tuple_index,
     "prim::TupleSlice": _tuple_slice, "prim::GetAttr": _get_attribute, "prim::SetAttr": _set_attribute, "prim::CallFunction": _call_function,
     "prim::CallMethod": _call_method, "prim::CreateObject": _create, "prim::Uninitialized": _uninitialized, "prim::Print": _print,
-    "prim::isinstance": _isinstance, "prim::fork": _fork, "prim::PythonOp": _python, "prim::Enter": _enter, "prim::Exit": _exit,
+    "prim::isinstance": _isinstance, "prim::fork": _fork, "prim::PythonOp": _python, "prim::EnumName": _enum_part, "prim::EnumValue": _enum_part, "prim::Enter": _enter, "prim::Exit": _exit,
 }  # fmt: skip

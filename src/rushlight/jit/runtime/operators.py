@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -9,8 +10,10 @@ from functools import cache
 from typing import Any
 
 import rushlight
+from rushlight.jit.ir.graph import number_text
 from rushlight.jit.ir.schemas import variants
 from rushlight.jit.runtime.constants import dtype_of, format_of, layout_of, number_of
+from rushlight.jit.runtime.objects import type_of_object
 from rushlight.nn.composites.recurrence import run_cell
 
 __all__ = ["CONVERSIONS", "TABLE", "evaluate", "function_of"]
@@ -250,10 +253,18 @@ def _slice(items: Any, start: Any, end: Any, step: int = 1) -> Any:
 
 
 def _sort(items: list[Any], reverse: bool = False) -> None:
+    items.sort(key=_order(items), reverse=reverse)
+
+
+def _order(items: list[Any]) -> Any:
+    """The key by which a list is sorted: the numbers of tensors, the compiled `__lt__` of objects."""
     if items and isinstance(items[0], rushlight.Tensor):
-        items.sort(key=lambda t: t.item(), reverse=reverse)
-    else:
-        items.sort(reverse=reverse)
+        return lambda t: t.item()
+    kind = type_of_object(items[0]) if items else None
+    less = kind.find_method("__lt__") if kind is not None else None
+    if less is None:
+        return None
+    return functools.cmp_to_key(lambda a, b: -1 if less.run(a, b) else int(less.run(b, a)))
 
 
 def _min_max(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -272,30 +283,19 @@ def _min_max(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def text_of(value: Any) -> str:
-    """A value as `str` of scripts gives it."""
-    if isinstance(value, str):
-        return value
-    return _shown(value)
-
-
-def _shown(value: Any) -> str:
+    """A value as `str` of scripts gives it: strings have no quotes, not even in lists, and floats all their digits."""
     if isinstance(value, float):
-        if value == int(value) if math.isfinite(value) else False:
-            return f"{value:.0f}." if abs(value) < 1e16 else f"{value:g}"
-        return f"{value:g}" if math.isfinite(value) else str(value)
+        return number_text(value)
+    if isinstance(value, complex):
+        imag = number_text(value.imag)
+        return f"{number_text(value.real)}{'' if imag[0] == '-' else '+'}{imag}j"
     if isinstance(value, list):
-        return "[" + ", ".join(_quoted(v) for v in value) + "]"
+        return "[" + ", ".join(map(text_of, value)) + "]"
     if isinstance(value, tuple):
-        return "(" + ", ".join(_quoted(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+        return "(" + ", ".join(map(text_of, value)) + ("," if len(value) == 1 else "") + ")"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(k)}: {_quoted(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, rushlight.Tensor):
-        return str(value)
+        return "{" + ", ".join(f"{text_of(k)}: {text_of(v)}" for k, v in value.items()) + "}"
     return str(value)
-
-
-def _quoted(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else _shown(value)
 
 
 def _format(text: str, *values: Any) -> str:
@@ -314,10 +314,17 @@ def _format(text: str, *values: Any) -> str:
 
 
 def _percent(text: str, *values: Any) -> str:
-    given = tuple(text_of(v) if not isinstance(v, (int, float, str)) else v for v in values)
-    if len(given) == 1 and isinstance(values[0], tuple):
-        given = tuple(values[0])
-    return text % given
+    given = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
+    return text % tuple(
+        _Said(v) if isinstance(v, float) else v if isinstance(v, (int, str)) else text_of(v) for v in given
+    )
+
+
+class _Said(float):
+    """A number whose text is that of scripts: `%s` writes it, `%d` and `%f` write the number."""
+
+    def __str__(self) -> str:
+        return number_text(float(self))
 
 
 def _split(text: str, separator: str | None = None, count: int = -1) -> list[str]:
@@ -556,7 +563,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::update": _returning_none("update"), "aten::Delete": _deleted, "aten::_set_item": _set_item, "aten::__contains__": _contains,
     "aten::__getitem__.t": _getitem, **{f"aten::__getitem__.Dict_{k}": _dict_getitem for k in ("str", "int", "bool", "float", "complex", "Tensor")},
     "aten::slice.t": _slice, "aten::slice.str": _slice, "aten::add.t": operator.add, "aten::add_.t": operator.iadd, "aten::mul.left_t": operator.mul,
-    "aten::mul.right_": operator.mul, "aten::mul_.t": operator.imul, "aten::sorted": sorted, "aten::add.str": operator.add, "aten::eq.str": operator.eq,
+    "aten::mul.right_": operator.mul, "aten::mul_.t": operator.imul, "aten::sorted": lambda items: sorted(items, key=_order(items)), "aten::add.str": operator.add, "aten::eq.str": operator.eq,
     "aten::ne.str": operator.ne, "aten::any.str": any, "aten::any.int": any, "aten::any.float": any, "aten::any.bool": any, "aten::all.int": all,
     "aten::all.float": all, "aten::all.bool": all, "aten::sum.int": sum, "aten::sum.float": sum, "aten::sum.complex": sum, "aten::sum.bool": sum,
     **{f"aten::sort.{k}": _sort for k in ("int", "float", "Tensor", "bool", "str", "any")},

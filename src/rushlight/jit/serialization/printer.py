@@ -97,7 +97,7 @@ class _Printer:
         return point
 
     def _can_inline(self, value: Value, node: Node) -> bool:
-        if len(node.outputs) != 1 or len(value.uses) != 1 or node.blocks:
+        if len(node.outputs) != 1 or len(value.uses) != 1 or node.blocks or node.kind_ in _STATEMENTS:
             return False
         user, at = value.uses[0]
         returned = not isinstance(user, Node)
@@ -477,6 +477,18 @@ def _unpack(p: _Printer, node: Node) -> None:
         p.line(f"{names} = {source}")
 
 
+def _enter(p: _Printer, node: Node) -> None:
+    named = f" as {p.name(node.outputs[0])}" if node.outputs[0].uses else ""
+    p.line(f"with {p.use(node.inputs[0])}{named}:")
+    p.level += 1
+
+
+def _exit(p: _Printer, node: Node) -> None:
+    if p.lines[-1].lstrip().startswith("with "):
+        p.line("pass")
+    p.level -= 1
+
+
 def _set_attribute(p: _Printer, node: Node) -> None:
     owner, name = p.use(node.inputs[0]), node.attributes["name"]
     value = p.use(node.inputs[1]) if node.inputs[1].node not in p.inline else p._inline_text(node.inputs[1])
@@ -491,6 +503,7 @@ def _fork(p: _Printer, node: Node) -> None:
 
 _STATEMENTS: dict[str, Any] = {
     "prim::If": _if, "prim::Loop": _loop, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::SetAttr": _set_attribute, "prim::fork": _fork,
+    "prim::Enter": _enter, "prim::Exit": _exit,
 }  # fmt: skip
 
 

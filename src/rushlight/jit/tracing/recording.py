@@ -11,6 +11,7 @@ import rushlight
 from rushlight.jit.errors import TracerWarning
 from rushlight.jit.ir.types import ShapedType
 from rushlight.jit.runtime.constants import TENSOR_WORDS
+from rushlight.jit.tracing.forms import recorded_form, without_whole_slices
 from rushlight.library.aten.calls import bound
 from rushlight.nn.modules import hooks
 from rushlight.overrides import TorchFunctionMode
@@ -31,23 +32,6 @@ _CONSTANT = (
     "this value will be treated as a constant in the future. This means that the trace might not generalize to other inputs!"
 )
 _UNRECORDED = frozenset(("item", "_local_scalar_dense", "is_nonzero", "equal", "is_same_size"))
-
-
-# PyTorch's tracer records what these are made of.
-_CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
-
-
-def _convolution(values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `aten::_convolution` for those of a convolution of 1 to 3 dims."""
-    transposed = "output_padding" in values
-    dims = len(values["weight"].shape) - 2
-    lists = {name: values.get(name, [0] * dims) for name in ("stride", "padding", "dilation", "output_padding")}
-    wide = {name: list(v) * (dims // len(v)) for name, v in lists.items()}
-    return {
-        "input": next(iter(values.values())), "weight": values["weight"], "bias": values["bias"], "stride": wide["stride"], "padding": wide["padding"],
-        "dilation": wide["dilation"], "transposed": transposed, "output_padding": wide["output_padding"], "groups": values["groups"], "benchmark": False,
-        "deterministic": False, "cudnn_enabled": True, "allow_tf32": True,
-    }  # fmt: skip
 
 
 class TracedInt(int):
@@ -338,8 +322,7 @@ class Recorder:
             raise RuntimeError(f"torch.jit.trace cannot record {func}: it is no operator of PyTorch's")
         values = bound(func, args, kwargs)
         name, overload = func._opname, "" if func._overloadname == "default" else func._overloadname
-        if name in _CONVOLUTIONS and overload in ("", "input"):
-            name, overload, values = "_convolution", "", _convolution(values)
+        name, overload, values = recorded_form(name, overload, values)
         step = Step(f"aten::{name}", overload, [self.ref(v) for v in values.values()], [])
         many = isinstance(result, (tuple, list))
         results = func.form.parsed().returns
@@ -460,6 +443,10 @@ class _Functions(TorchFunctionMode):
                 return recorder.size(args[0], dim)
         if name in _ARITHMETIC and any(isinstance(a, TracedInt) for a in args):
             args = tuple(recorder.tensor_of(a) if isinstance(a, TracedInt) else a for a in args)
+        if name in ("__getitem__", "__setitem__") and isinstance(args[0], rushlight.Tensor):
+            found = without_whole_slices(args[0], args[1])
+            if found is not None:
+                args = (*found, *args[2:])
         if name in _LEAVES:
             warnings.warn(_CONSTANT.format(_LEAVES[name]), TracerWarning, stacklevel=3)
         return func(*args, **kwargs)

@@ -192,6 +192,21 @@ class _Exits:
         return _Exit(made[0], made[1:])
 
 
+def _inline_withs(block: Block) -> None:
+    """Put the body of each `with`, and what leaves it, in its place."""
+    for node in list(block.nodes):
+        for inner in node.blocks:
+            _inline_withs(inner)
+        if node.kind_ != "prim::With":
+            continue
+        body, leave = node.blocks
+        for each in [*body.nodes, *leave.nodes]:
+            each.move_before(node)
+        for old, new in zip(node.outputs, list(body.outputs), strict=True):
+            old.replace_all(new)
+        node.destroy()
+
+
 def _inline_ifs(graph: Graph, block: Block) -> None:
     """Join two ifs in a row where the second asks for a constant that the blocks of the first gave."""
     at = 0
@@ -245,4 +260,6 @@ def transform_exits(graph: Graph) -> None:
             exits = _Exits(graph, loops)
             exits.run(graph.block)
             exits.finish()
+    if "prim::With" in kinds:
+        _inline_withs(graph.block)
     _inline_ifs(graph, graph.block)

@@ -57,7 +57,9 @@ class _ControlFlow:
                 self._if(node)
             elif node.kind_ == "prim::Loop":
                 self._loop(node)
-            elif node.kind_ == "prim::Closure" or node.kind_ == "prim::With":
+            elif node.kind_ == "prim::With":
+                self._with(node)
+            elif node.kind_ == "prim::Closure":
                 for inner in node.blocks:
                     self.run(inner)
             elif node.kind_ == "prim::Store":
@@ -89,6 +91,17 @@ class _ControlFlow:
                 block.add_result(_load(self.graph, block, name, kind))
             after = self._store(after, name, node.add_output(joined, name if not name[0].isdigit() else ""))
             frame.types[name] = joined
+
+    def _with(self, node: Node) -> None:
+        """What the body stores are results, so that code behind it may be guarded by what the body did."""
+        frame, body = self.frame, node.blocks[0]
+        assert frame is not None
+        inner = self.run(body)
+        after = node
+        for name, kind in sorted(inner.types.items()):
+            body.add_result(_load(self.graph, body, name, kind))
+            after = self._store(after, name, node.add_output(kind))
+            frame.types[name] = kind
 
     def _loop(self, node: Node) -> None:
         frame = self.frame
