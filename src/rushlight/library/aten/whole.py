@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight.library.aten import conventions
+from rushlight.library.aten import conventions, internal
 from rushlight.library.aten.kernels import FUNCTIONS, KERNELS, absent, kernel, tags
 from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import run_cell, run_layers
 
 __all__ = ["FUNCTIONS", "KERNELS", "absent", "tags"]
 
-# The module that registers more kernels when it is loaded.
-FILLED_BY = (conventions,)
+# The modules that register more kernels when they are loaded.
+FILLED_BY = (conventions, internal)
 
 # ***** recurrent layers *****
 
