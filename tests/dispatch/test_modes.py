@@ -166,3 +166,24 @@ def test_operators_without_a_formula_are_one_opaque_call() -> None:
     plain = x.detach().requires_grad_()
     torch.linalg.eig(plain).eigenvalues.abs().sum().backward()
     assert x.grad is not None and torch.allclose(x.grad, plain.grad)
+
+
+def test_automatic_casts_come_before_modes() -> None:
+    """A mode sees the casts and the operators that they lead to, and no casts happen below it."""
+    seen: list[Any] = []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append((str(func), [x.dtype for x in args if isinstance(x, torch.Tensor)]))
+            return func(*args, **(kwargs or {}))
+
+    x, w = torch.ones(2, 3), torch.ones(3, 3, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16), Log():
+        y = x @ w
+    assert seen == [
+        ("aten._to_copy.default", [torch.float32]),
+        ("aten._to_copy.default", [torch.float32]),
+        ("aten.mm.default", [torch.bfloat16, torch.bfloat16]),
+    ]
+    y.sum().backward()
+    assert y.dtype is torch.bfloat16 and w.grad is not None and w.grad.tolist() == [[2.0] * 3] * 3

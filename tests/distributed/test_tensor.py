@@ -10,7 +10,7 @@ from tests.distributed.ranks import Ranks
 
 import rushlight as torch
 import rushlight.distributed as dist
-from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 
 
 def test_every_placement_becomes_every_other(four: Ranks) -> None:
@@ -99,6 +99,10 @@ def test_processes_outside_of_the_mesh_have_no_elements(four: Ranks) -> None:
     assert four.run(programs.outside_of_the_mesh, timeout=60) == [[24.0, [3, 4]], [0, [0]]] * 2
 
 
+def test_the_norm_of_many_gradients_is_one_reduction(four: Ranks) -> None:
+    assert four.run(programs.common_norms, timeout=60) == [[1] * 6] * 4
+
+
 def test_outputs_that_nobody_uses_have_no_gradient(alone: dist.DeviceMesh) -> None:
     x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
 
@@ -153,6 +157,51 @@ def test_how_whole_tensors_mix_and_compare(alone: dist.DeviceMesh) -> None:
         x.tolist()
     with pytest.raises(RuntimeError, match="numpy.* not supported for tensor subclasses"):
         x.numpy()
+
+
+def test_automatic_casts_come_before_the_parts(alone: dist.DeviceMesh) -> None:
+    """Whatever was computed before, with casts or without, and in backward too."""
+    layer = distribute_module(torch.nn.Linear(4, 4), alone)
+    x = distribute_tensor(torch.ones(2, 4), alone, [Replicate()])
+    for lower in (False, True, False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=lower):
+            y = layer(x)
+        assert y.dtype is (torch.bfloat16 if lower else torch.float32)
+        y.sum().backward()
+    assert layer.weight.grad.dtype is torch.float32 and layer.weight.grad.full_tensor().tolist() == [[6.0] * 4] * 4
+
+
+def test_functions_around_distributed_modules(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.ones(2, 2), alone, [Replicate()])
+    with pytest.warns(FutureWarning, match="Deprecating output_fn that takes two arguments"):
+        layer = distribute_module(torch.nn.Linear(2, 2), alone, output_fn=lambda outputs, mesh: outputs.to_local())
+    assert type(layer(x)) is torch.Tensor
+    with pytest.raises(ValueError, match="input_fn should take in 3 arguments, but got 1"):
+        distribute_module(torch.nn.Linear(2, 2), alone, input_fn=lambda inputs: inputs)
+
+
+def test_what_fully_shard_refuses_and_says(alone: dist.DeviceMesh) -> None:
+    from rushlight.distributed._composable.replicate import replicate
+    from rushlight.distributed.fsdp import fully_shard
+
+    layer = fully_shard(torch.nn.Linear(2, 2))
+    assert fully_shard.state(layer) is not None and fully_shard.state(torch.nn.Linear(2, 2)) is None
+    assert replicate.state(replicate(torch.nn.Linear(2, 2))) is not None
+    with pytest.raises(AssertionError, match="fully_shard has already been applied"):
+        fully_shard(layer)
+    bare = torch.nn.Linear(2, 2)
+    bare.scale = torch.nn.Parameter(torch.ones(()))
+    with pytest.raises(ValueError, match="Change scale to a 1D tensor"):
+        fully_shard(bare)
+    with pytest.raises(AssertionError, match="2D mesh for HSDP with mesh_dim_names"):
+        fully_shard(torch.nn.Linear(2, 2), mesh=dist.init_device_mesh("cpu", (1, 1)))
+    with pytest.raises(ValueError, match="a factor of 1, not 3"):
+        fully_shard(torch.nn.Linear(2, 2), reshard_after_forward=3)
+    fully_shard(torch.nn.Linear(2, 2), reshard_after_forward=1)(torch.ones(1, 2)).sum().backward()
+    with torch.device("meta"):
+        empty = torch.nn.Linear(2, 2)
+    with pytest.raises(RuntimeError, match=r"still on meta device: \['weight', 'bias'\]"):
+        fully_shard(empty)(torch.ones(1, 2))
 
 
 def test_tensors_of_a_spec(alone: dist.DeviceMesh) -> None:

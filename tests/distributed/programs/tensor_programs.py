@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from typing import Any
 
@@ -396,3 +397,21 @@ def outside_of_the_mesh(rank: int, size: int) -> list[Any]:
     assert y.shape == (6, 4) and y.to_local().shape == ((3, 4) if rank in (0, 2) else (0,))
     total = x.sum().full_tensor()
     return [total.item() if total.numel() else 0, list(y.to_local().shape)]
+
+
+def common_norms(rank: int, size: int) -> list[Any]:
+    """Norms of gradients that are divided, replicated, uneven and empty on some processes; and how often they reduce."""
+    from rushlight.distributed.tensor.debug import CommDebugMode
+
+    mesh = mesh_of(size)
+    wholes = [torch.arange(1.0, 6.0), torch.tensor([[3.0, -7.0], [0.0, 2.0]]), torch.tensor([-4.0])]
+    placed = [[Shard(0)], [Replicate()], [Shard(0)]]
+    spread = [distribute_tensor(x, mesh, p) for x, p in zip(wholes, placed, strict=True)]
+    found = []
+    for order in (2.0, 1.0, 3.0, 0.0, math.inf, -math.inf):
+        with CommDebugMode() as counts:
+            norm = torch.nn.utils.get_total_norm(spread, order)
+        want = torch.linalg.vector_norm(torch.cat([x.reshape(-1) for x in wholes]), order)
+        torch.testing.assert_close(norm.full_tensor(), want)
+        found.append(counts.get_total_counts())
+    return found

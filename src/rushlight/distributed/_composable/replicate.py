@@ -102,3 +102,11 @@ def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, *
     module.register_forward_pre_hook(state.before)
     module.register_forward_hook(state.after)
     return module
+
+
+def _state(module: Any) -> _Replicated | None:
+    """What `replicate` keeps of a module, which is one of its own; None for others."""
+    return getattr(module, "_replicated", None)
+
+
+replicate.state = _state  # type: ignore[attr-defined]

@@ -141,11 +141,11 @@ class Group:
         if not self.placed:
             for m in self.managed:
                 m.refresh()
-        if self.managed[0].local.device.type == "meta":
-            names = ", ".join(m.name for m in self.managed)
+        names = [m.name for m in self.managed if m.local.device.type == "meta"]
+        if names:
             raise RuntimeError(
                 "FSDP parameters should be materialized from meta device before training, but the following were still on"
-                f" meta device: {names}. Call module.to_empty(device) and initialize them, or load a state_dict with assign=True."
+                f" meta device: {names}\nCall module.to_empty(device) and initialize them, or load a state_dict with assign=True."
             )
         seen = tuple(m.local._version for m in self.managed)
         if seen != self.seen:

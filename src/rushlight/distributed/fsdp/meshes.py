@@ -25,22 +25,23 @@ class Axes:
         if coordinate is None:
             raise ValueError(f"rank {mesh.get_rank()} is not in {mesh}")
         last = mesh.ndim - 1
+        if last and mesh.mesh_dim_names is None:
+            raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
         self.mesh, self.group = mesh, mesh.get_group(last)
         self.part = Part(mesh.shape[last], coordinate[last])
         self.replicas = mesh.shape[0] if last else 1
         self.replica_group = mesh.get_group(0) if last else None
 
-    def near(self, size: int) -> tuple[Any, int]:
-        """The group of `size` consecutive processes among those that have parts, and this one's number in it.
-
-        ValueError for a size that does not divide their number, or that is 1 or all of them.
-        """
-        count, place = self.part.size, self.part.coordinate
-        if not 1 < size < count or count % size:
+    def check_divides(self, size: int) -> None:
+        """ValueError for a number that does not divide that of the processes which have parts."""
+        if size < 1 or self.part.size % size:
             raise ValueError(
-                "If reshard_after_forward is an int, it should be a non-trivial divisor of the size of the mesh axis that"
-                f" divides parameters: got {size} for {count} processes"
+                f"If passing reshard_after_forward as an int, it should be a factor of {self.part.size}, not {size}"
             )
+
+    def near(self, size: int) -> tuple[Any, int]:
+        """The group of `size` consecutive processes among those that have parts, and this one's number in it."""
+        place = self.part.coordinate
         ranks = dist.get_process_group_ranks(self.group)
         first = place - place % size
         group = dist.new_group(ranks[first : first + size], use_local_synchronization=True, sort_ranks=False)

@@ -252,11 +252,11 @@ def _found(modules: Sequence[Module], ignored: set[Any]) -> dict[Any, tuple[str,
     return found
 
 
-def _dim_of(parameter: Any, placement: Callable[[Any], Any] | None) -> int:
+def _dim_of(parameter: Any, name: str, placement: Callable[[Any], Any] | None) -> int:
     """Along which dim a parameter is divided."""
     if not parameter.ndim:
         raise ValueError(
-            "fully_shard doesn't support scalar parameters. Change it to a 1D tensor with numel equal to 1."
+            f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to 1."
         )
     chosen = placement(parameter) if placement is not None else None
     chosen = Shard(0) if chosen is None else chosen
@@ -310,10 +310,14 @@ def fully_shard(
     _check_modules(modules)
     axes = Axes(init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh)
     found = _found(modules, set(ignored_params or ()))
-    dims = {p: _dim_of(p, shard_placement_fn) for p in found}
+    dims = {p: _dim_of(p, name, shard_placement_fn) for p, (name, _) in found.items()}
     near = None
     if isinstance(reshard_after_forward, int) and not isinstance(reshard_after_forward, bool):
-        near, place = axes.near(reshard_after_forward)
+        axes.check_divides(reshard_after_forward)
+        if reshard_after_forward in (1, axes.part.size):
+            reshard_after_forward = reshard_after_forward != 1
+        else:
+            near, place = axes.near(reshard_after_forward)
     kinds: dict[Any, list[Managed]] = {}
     for p, (name, places) in found.items():
         kinds.setdefault(p.dtype, []).append(Managed(places, name, dims[p], axes))
@@ -336,7 +340,10 @@ def _check_modules(modules: Sequence[Any]) -> None:
         if type(part).__name__ in ("ModuleList", "ModuleDict"):
             raise ValueError(f"fully_shard does not support containers that do not implement forward: {part}")
         if isinstance(part, FSDPModule):
-            raise AssertionError("Each distinct module can only be fully sharded once; this one is")
+            raise AssertionError(
+                "Each distinct composable distributed API can only be applied to a module once. fully_shard has already been"
+                f" applied to the following module:\n{part}"
+            )
 
 
 def _become(module: Module, state: State) -> None:
@@ -355,6 +362,14 @@ def _become(module: Module, state: State) -> None:
 
     module.register_state_dict_pre_hook(sharded)
     module.register_load_state_dict_pre_hook(sharded)
+
+
+def _state(module: Any) -> State | None:
+    """What `fully_shard` keeps of a module, which is one of its own; None for others."""
+    return getattr(module, "_fsdp_state", None)
+
+
+fully_shard.state = _state  # type: ignore[attr-defined]
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:

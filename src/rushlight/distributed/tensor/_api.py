@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from rushlight.serialization.rebuild import rebuild_from_type_v2, rebuild_wrappe
 __all__ = ["DTensor", "distribute_tensor", "empty", "full", "ones", "rand", "randn", "zeros"]
 
 Placements = tuple[Placement, ...]
+_KIND_OF_NORM = {math.inf: "max", -math.inf: "min"}
 _OWN = ("_local_tensor", "_mesh", "_placed", "_moved_view")
 
 
@@ -136,6 +138,33 @@ class DTensor(Tensor):
             if not isinstance(x, DTensor) or x._placed != placed or x._mesh != mesh:
                 return tensors
         return tensors if any(p.is_partial() for p in placed) else [x._local_tensor for x in tensors]
+
+    @staticmethod
+    def _common_norm(tensors: Sequence[Any], order: float) -> DTensor | None:
+        """The norm of tensors of one mesh as one vector: what the processes have is reduced once.  None for others."""
+        mesh = tensors[0]._mesh
+        groups: dict[tuple[bool, ...], list[Tensor]] = {}
+        for x in tensors:
+            if not isinstance(x, DTensor) or x._mesh != mesh or any(p.is_partial() for p in x._placed):
+                return None
+            groups.setdefault(tuple(p.is_shard() for p in x._placed), []).append(x._local_tensor)
+        if mesh.get_coordinate() is None:
+            return None
+        kind, finite = _KIND_OF_NORM.get(order, "sum"), abs(order) != math.inf
+        power = order if finite and order else 1.0
+        terms = []
+        for divided, parts in groups.items():
+            norms = [rushlight.linalg.vector_norm(part, order) for part in parts if part.numel()]
+            if not norms:
+                nothing = math.inf if order < 0 and not finite else 0.0
+                norms = [rushlight.full((), nothing, dtype=parts[0].dtype, device=parts[0].device)]
+            found = rushlight.stack(norms)
+            part = found.sum() if not order else rushlight.linalg.vector_norm(found, order) ** power
+            placed: Placements = tuple(Partial(kind) if cut else Replicate() for cut in divided)
+            terms.append(DTensor.from_local(part, mesh, placed).redistribute(placements=(Replicate(),) * mesh.ndim))
+        whole = rushlight.stack(terms)
+        total = whole.sum() if kind == "sum" else whole.amax() if kind == "max" else whole.amin()
+        return total ** (1.0 / power)  # type: ignore[no-any-return]
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         return ["_local_tensor"], (self._mesh, self._placed, tuple(self.shape), self.stride(), self.requires_grad)

@@ -56,7 +56,7 @@ class Shard(Placement):
     """
 
     __slots__ = ("dim",)
-    _fields = ("dim",)
+    _fields: ClassVar[tuple[str, ...]] = ("dim",)
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -111,7 +111,7 @@ class Partial(Placement):
     LINEAR_REDUCE_OPS: ClassVar[tuple[str, ...]] = ("sum", "avg")
     ALL_REDUCE_OPS: ClassVar[tuple[str, ...]] = (*LINEAR_REDUCE_OPS, "min", "max", "product")
     __slots__ = ("reduce_op",)
-    _fields = ("reduce_op",)
+    _fields: ClassVar[tuple[str, ...]] = ("reduce_op",)
 
     def __init__(self, reduce_op: str = "sum") -> None:
         self.reduce_op = reduce_op
@@ -138,7 +138,7 @@ class _StridedShard(Shard):
     """
 
     __slots__ = ("split_factor",)
-    _fields = ("dim", "split_factor")
+    _fields: ClassVar[tuple[str, ...]] = ("dim", "split_factor")
 
     def __init__(self, dim: int, *, split_factor: int) -> None:
         super().__init__(dim)

@@ -14,8 +14,8 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.dispatch import DISPATCH_CLASSES, call_name
-from rushlight._interface.tensors import FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
+from rushlight._interface.dispatch import DISPATCH_CLASSES, POLICIES, call_name, cast_call
+from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
 from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_default
 
 functions: Any = LazyModule("rushlight.library.aten.functions")
@@ -97,6 +97,10 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
     if state.dispatch_off or not state.dispatch_modes and not asks(args, kwargs):
         return False, None
     name = aten_name(function)
+    if state.word & AUTOCAST and "out" not in kwargs:
+        policy = POLICIES.get(name)
+        if policy is not None:  # casting lies above autograd, which lies above what is asked here
+            return True, cast_call(policy, function, args, kwargs)
     row = getattr(function, "operator", None)
     if row is not None and args and type(args[-1]) is bool and len(args) == len(row.schema.arguments) + 1:
         kwargs, args = {**kwargs, "inplace": args[-1]}, args[:-1]  # the one argument that schemas do not have
@@ -129,7 +133,12 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         found = choose(name, args, kwargs)
         if found is not None:
             form, values = found
-            made = finish(function, chosen(overload_of(form), *shown(form, values)))
+            word = state.word
+            state.word = word & ~AUTOCAST
+            try:
+                made = finish(function, chosen(overload_of(form), *shown(form, values)))
+            finally:
+                state.word = state.word & ~AUTOCAST | word & AUTOCAST
             return True, made.requires_grad_() if kwargs.get("requires_grad") else made
     if body is not None:
         if body is ABOVE.body:  # it asks by itself, and this is the question

@@ -38,8 +38,10 @@ def get_total_norm(
         norm_type = float(norm_type)
         if not grads:
             return rushlight.tensor(0.0)
-        norms = [_norm(grad, norm_type) for grad in grads]
-        total = _norm(rushlight.stack(norms), norm_type)
+        spread = getattr(type(grads[0]), "_common_norm", None)  # tensors over a mesh: one reduction for all
+        total = None if spread is None else spread(grads, norm_type)
+        if total is None:
+            total = _norm(rushlight.stack([_norm(grad, norm_type) for grad in grads]), norm_type)
         if error_if_nonfinite and not rushlight.isfinite(total):
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
