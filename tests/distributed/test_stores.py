@@ -119,10 +119,66 @@ def test_a_file_is_shared_and_removed_with_the_last_store(tmp_path) -> None:
     assert other.get("key") == b"values" and other.add("n", 1) == 1 and one.add("n", 1) == 2
     assert one.delete_key("key") and not other.check(["key"]) and other.list_keys() == ["n"]
     # PyTorch's layout: lengths of four bytes, a slash before keys of users.
-    assert path.read_bytes().startswith(b"\x04\0\0\0/key\x05\0\0\0value")
+    assert b"\x04\0\0\0/key\x05\0\0\0value" in path.read_bytes()
     with pytest.raises(NotImplementedError, match="queue_push"):
         one.queue_push("queue", "1")
     del one
     assert path.exists()
     del other
     assert not path.exists()
+
+
+def test_a_file_stays_while_another_store_of_it_is_open(tmp_path) -> None:
+    path = tmp_path / "store"
+    one, other = (dist.FileStore(str(path), 1) for _ in range(2))
+    one.set("a", "1")
+    del one
+    assert path.exists() and other.get("a") == b"1"
+    del other
+    assert not path.exists()
+
+
+class Bytes(dist.Store):
+    """A store of a program that knows bytes alone, and has `compare_set`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[str, bytes] = {}
+
+    def set(self, key, value) -> None:
+        assert type(value) is bytes
+        self.held[key] = value
+
+    def get(self, key) -> bytes:
+        return self.held[key]
+
+    def compare_set(self, key, expected, value) -> bytes:
+        assert type(expected) is bytes and type(value) is bytes
+        if self.held.get(key, b"") == expected:
+            self.held[key] = value
+        return self.held.get(key, expected)
+
+
+def test_a_prefix_hands_bytes_to_stores_of_programs() -> None:
+    below = Bytes()
+    store = dist.PrefixStore("p", below)
+    store.set("a", "text")
+    store.multi_set(["b"], ["more"])
+    for piece in ("po", "tato"):
+        store.append("c", piece)
+    assert below.held == {"p/a": b"text", "p/b": b"more", "p/c": b"potato"} and not store.has_extended_api()
+    with pytest.raises(RuntimeError, match="Not implemented."):
+        dist.Store().append("a", "b")
+    with pytest.raises(ValueError, match="another store"):
+        dist.PrefixStore("p", None)  # type: ignore[arg-type]
+
+
+def test_a_place_is_said_once() -> None:
+    with pytest.raises(AssertionError, match="has node-specific arguments"):
+        dist.rendezvous("file://foo?rank=12&world_size=16", 12, 16)
+
+
+def test_a_taken_port_has_pytorch_s_words() -> None:
+    taken = dist.TCPStore("localhost", 0, is_master=True)
+    with pytest.raises(dist.DistNetworkError, match="failed to listen on any local network address.*EADDRINUSE"):
+        dist.TCPStore("localhost", taken.port, is_master=True)

@@ -38,7 +38,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Iterator[Place]:
     """The places of this process, one for each time that ranks meet: (store, rank, world_size).
 
-    `rank` and `world_size` go before what the URL says. RuntimeError for an unknown scheme, ValueError where the URL
+    `rank` and `world_size` are said here or in the URL, AssertionError for both. RuntimeError for an unknown scheme, ValueError where the URL
     and the environment do not say rank, size or address.
     """
     if not isinstance(url, str):
@@ -48,6 +48,9 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) ->
     parts = urlsplit(url)
     if parts.scheme not in _HANDLERS:
         raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
+    known = parse_qs(parts.query)
+    if (rank != -1 or world_size != -1) and ("rank" in known or "world_size" in known):
+        raise AssertionError(f"The url: {url} has node-specific arguments(rank, world_size) already.")
     said = [f"{name}={value}" for name, value in (("rank", rank), ("world_size", world_size)) if value != -1]
     query = "&".join([*filter(None, [parts.query]), *said])
     return _HANDLERS[parts.scheme](parts._replace(query=query).geturl(), **kwargs)

@@ -6,6 +6,7 @@ closes (the owner ends, however it does), the port is free at once, and the proc
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -48,8 +49,11 @@ def listen(host: str, port: int, descriptor: int | None = None) -> socket.socket
         address = "127.0.0.1" if host == "localhost" else host if local else ""
         return socket.create_server((address, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        name = "EADDRINUSE, address already in use" if error.errno == 98 else str(error)
-        raise DistNetworkError(f"the store cannot listen on {host}, port {port}: {name}") from None
+        code = errno.errorcode.get(error.errno or 0, str(error.errno))
+        raise DistNetworkError(
+            f"The server socket has failed to listen on any local network address. host: {host}, port: {port}, name: {code},"
+            f" message: {os.strerror(error.errno).lower() if error.errno else error}"
+        ) from None
 
 
 def allow_many_files(count: int | None = None) -> None:

@@ -23,14 +23,15 @@ from rushlight._distributed.stores.table import Table
 __all__ = ["FileStore"]
 
 _LENGTH = struct.Struct("<I")
-_USERS, _GONE, _FINISHED = "/", "-", "finished/"
+_USERS, _GONE, _OPENED, _FINISHED = "/", "-", "opened/", "finished/"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
 
 
 class FileStore(Store):
     """A store in a file of this machine, or of a file system whose locks machines share.
 
-    The file is made when it is new, and removed when `world_size` stores have ended (a negative one: never). Leave no
+    The file is made when it is new, and removed when `world_size` stores have ended (a negative one: never) and no other
+    one is open. Leave no
     file of an earlier run behind: its values count.
 
     >>> import rushlight as torch, tempfile
@@ -49,8 +50,8 @@ class FileStore(Store):
         self._path = os.fspath(file_name)
         self._table, self._read_to = Table(), 0
         self._lock = threading.Lock()
-        with self._locked():
-            pass
+        with self._locked() as file:
+            self._write(file, _OPENED, b"1")
         if world_size > 0:
             weakref.finalize(self, _finish, self._path, world_size)
 
@@ -182,7 +183,8 @@ def _finish(path: str, world_size: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         fields = _fields(_all_of(file, os.fstat(file).st_size))
         ended = 1 + sum(key == _FINISHED.encode() for key in fields[::2])
-        if ended >= world_size and os.path.exists(path):
+        opened = sum(key == _OPENED.encode() for key in fields[::2])
+        if ended >= max(world_size, opened) and os.path.exists(path):
             os.unlink(path)
         else:
             os.lseek(file, 0, os.SEEK_END)

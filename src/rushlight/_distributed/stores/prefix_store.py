@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from rushlight._distributed.stores.store import Store
+from rushlight._distributed.stores.store import Store, as_bytes
 
 __all__ = ["PrefixStore"]
 
@@ -24,6 +24,8 @@ class PrefixStore(Store):
 
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__()
+        if store is None:
+            raise ValueError("a PrefixStore is a part of another store, got None")
         self._prefix, self._store = f"{prefix}/", store
 
     def _named(self, key: str) -> str:
@@ -53,7 +55,7 @@ class PrefixStore(Store):
         self._store.set_timeout(timeout)
 
     def set(self, key: str, value: str | bytes, /) -> None:
-        self._store.set(self._named(key), value)
+        self._store.set(self._named(key), as_bytes(value))
 
     def get(self, key: str, /) -> bytes:
         return self._store.get(self._named(key))
@@ -71,7 +73,7 @@ class PrefixStore(Store):
             self._store.wait(self._all_named(keys), timeout)
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes, /) -> bytes:
-        return self._store.compare_set(self._named(key), expected_value, desired_value)
+        return self._store.compare_set(self._named(key), as_bytes(expected_value), as_bytes(desired_value))
 
     def delete_key(self, key: str, /) -> bool:
         return self._store.delete_key(self._named(key))
@@ -85,16 +87,16 @@ class PrefixStore(Store):
         return [key.removeprefix(self._prefix) for key in self._store.list_keys() if key.startswith(self._prefix)]
 
     def append(self, key: str, value: str | bytes, /) -> None:
-        self._store.append(self._named(key), value)
+        self._store.append(self._named(key), as_bytes(value))
 
     def multi_get(self, keys: Sequence[str], /) -> list[bytes]:
         return self._store.multi_get(self._all_named(keys))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes], /) -> None:
-        self._store.multi_set(self._all_named(keys), values)
+        self._store.multi_set(self._all_named(keys), [as_bytes(value) for value in values])
 
     def queue_push(self, key: str, value: str | bytes, /) -> None:
-        self._store.queue_push(self._named(key), value)
+        self._store.queue_push(self._named(key), as_bytes(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         return self._store.queue_pop(self._named(key), block)

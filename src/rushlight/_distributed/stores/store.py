@@ -61,7 +61,7 @@ class Store:
         self._timeout = DEFAULT_TIMEOUT
 
     def _refuse(self, name: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__} has no {name}()")
+        return NotImplementedError(f"Not implemented. {type(self).__name__} has no {name}()")
 
     @property
     def timeout(self) -> timedelta:
@@ -109,8 +109,16 @@ class Store:
         raise self._refuse("list_keys")
 
     def append(self, key: str, value: str | bytes, /) -> None:
-        """Put `value` behind the value of `key`."""
-        raise self._refuse("append")
+        """Put `value` behind the value of `key`; of a store of one's own, by `compare_set` if it has that."""
+        if type(self).compare_set is Store.compare_set:
+            raise self._refuse("append")
+        more, before = as_bytes(value), b""
+        while True:
+            after = before + more
+            found = self.compare_set(key, before, after)
+            if found == after:
+                return
+            before = found
 
     def queue_push(self, key: str, value: str | bytes, /) -> None:
         """Put a value at the end of the queue `key`."""
