@@ -75,7 +75,27 @@ def whiles(n: int) -> List[int]:  # noqa: UP006
     return out
 
 
+def slices(x: Tensor, n: int, numbers: List[int]) -> Any:  # noqa: UP006
+    part = slice(0, n)
+    n += 1
+    y = x.new_zeros(x.shape[slice(None, -1, None)] + (1,))
+    z = x.clone()
+    z[slice(1), slice(None, None, 2)] = 0
+    return (
+        x[part],
+        x[(slice(None, None, None), part)],
+        x[..., slice(n)],
+        x[None, slice(n - 1, n), 0],
+        y,
+        z,
+        numbers[part],
+        (1, 2, 3)[slice(1, None)],
+        "abc"[part],
+    )
+
+
 CALLS: list[tuple[Any, Any]] = [
+    (slices, lambda: (torch.arange(12.0).reshape(3, 4), 2, [7, 8, 9])),
     (loops, lambda: (torch.ones(2), 5, [1])),
     (loops, lambda: (torch.zeros(2), 9, [])),
     (choices, lambda: (None, 3, (1, 2.5))),

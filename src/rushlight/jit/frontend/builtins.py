@@ -52,7 +52,7 @@ class Cast(Sugared):
 BUILTIN_NAMES: dict[str, Sugared] = {
     **{name: Cast(name) for name in _CASTS},
     **{name: Special(name) for name in (
-        "print", "isinstance", "hasattr", "getattr", "range", "enumerate", "zip", "reversed", "tuple", "list", "dict", "super", "iter", "type",
+        "print", "isinstance", "hasattr", "getattr", "range", "enumerate", "zip", "reversed", "tuple", "list", "dict", "super", "iter", "type", "slice",
     )},
     **{name: Builtin(f"aten::{name}") for name in (
         "len", "ord", "chr", "divmod", "hash", "hex", "oct", "bin", "sorted", "any", "all", "sum",

@@ -9,7 +9,18 @@ from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSuppor
 from rushlight.jit.frontend.expressions import Expressions
 from rushlight.jit.frontend.iterables import Iterable, Range, Static, Tree, counter, elements
 from rushlight.jit.frontend.matching import match_schemas
-from rushlight.jit.frontend.sugared import Given, Items, Methods, New, NoneValue, Simple, Special, Sugared, builtin_call
+from rushlight.jit.frontend.sugared import (
+    Given,
+    Items,
+    Methods,
+    New,
+    NoneValue,
+    Simple,
+    SliceParts,
+    Special,
+    Sugared,
+    builtin_call,
+)
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Location, Value
 from rushlight.jit.ir.passes.constants import constant_of, is_constant
@@ -238,6 +249,13 @@ class Calls(Expressions):
 
     def _form_iter(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         raise NotSupportedError("iter isn't supported in scripts", at)
+
+    def _form_slice(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        if not 1 <= len(node.args) <= 3 or node.keywords:
+            raise CompileError(f"slice expected at least 1 and at most 3 arguments, got {len(node.args)}", at)
+        parts = [None if isinstance(a, ast.Constant) and a.value is None else self.expr(a) for a in node.args]
+        lower, upper, step = [None, *parts, None] if len(parts) == 1 else [*parts, None][:3]
+        return SliceParts(lower, upper, step)
 
     def _form_type(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         raise NotSupportedError("type() isn't supported in scripts: use isinstance", at)

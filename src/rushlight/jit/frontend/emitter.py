@@ -430,7 +430,7 @@ class Emitter(Calls):
         if isinstance(base.type, T.ClassType):
             Simple(base).attr(self, at, "__setitem__").call(self, at, [self.expr(target.slice), value], {})
             return
-        if isinstance(target.slice, ast.Slice):
+        if self.slice_of(target.slice) is not None:
             raise CompileError("Sliced assignment to lists isn't supported", at)
         index = self.expr(target.slice)
         self.graph.location = at

@@ -9,7 +9,7 @@ from rushlight.jit.frontend.builtins import written
 from rushlight.jit.frontend.conditions import Conditions
 from rushlight.jit.frontend.errors import CompileError, NotSupportedError, UnsupportedNodeError
 from rushlight.jit.frontend.matching import converted, default_constant
-from rushlight.jit.frontend.sugared import Items, NoneValue, Simple, Sugared, builtin_call
+from rushlight.jit.frontend.sugared import Items, NoneValue, Simple, SliceParts, Sugared, builtin_call
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Location, Value
 from rushlight.jit.ir.passes.constants import constant_of, is_constant
@@ -33,6 +33,7 @@ class Expressions(Conditions):
     """The part of the emitter that is about expressions."""
 
     lookup: Any
+    find: Any
     module_getitem: Any
     iterable: Any
     assign: Any
@@ -301,21 +302,38 @@ class Expressions(Conditions):
         return Simple(self.subscript(base.inner, node.slice, at))
 
     def _subscript_sugared(self, base: Sugared, node: ast.Subscript, at: Location) -> Sugared:
-        if isinstance(node.slice, ast.Slice):
+        chosen = self.slice_of(node.slice)
+        if chosen is not None:
             parts = base.items(self, at)
             if parts is None:
                 raise CompileError(f"'{base.kind}' object is not subscriptable", at)
-            return Items(parts[self._static_slice(node.slice)])
+            return Items(parts[self._static_slice(chosen, at)])
         if isinstance(base, Simple):
             return self.module_getitem(base.inner, self.expr(node.slice), at)
         return base.getitem(self, at, self.expr(node.slice))
 
-    def _static_slice(self, node: ast.Slice) -> slice:
+    def slice_of(self, index: ast.expr) -> ast.Slice | SliceParts | None:
+        """An index that is a slice: one in syntax, a call of `slice`, or a name for what it gave; None for another."""
+        if isinstance(index, ast.Slice):
+            return index
+        if isinstance(index, ast.Name):
+            found = self.find(index.id)
+            return found[1] if found is not None and isinstance(found[1], SliceParts) else None
+        if isinstance(index, ast.Call) and self.special_name(index.func) == "slice":
+            made = self.sugared(index)
+            assert isinstance(made, SliceParts)
+            return made
+        return None
+
+    def _bounds(self, chosen: ast.Slice | SliceParts) -> list[Value | None]:
+        given = chosen.lower, chosen.upper, chosen.step
+        return [part if part is None or isinstance(part, Value) else self.expr(part) for part in given]
+
+    def _static_slice(self, chosen: ast.Slice | SliceParts, at: Location) -> slice:
         parts = []
-        for each in (node.lower, node.upper, node.step):
-            value = None if each is None else self.expr(each)
+        for value in self._bounds(chosen):
             if value is not None and not (is_constant(value) and isinstance(constant_of(value), (int, type(None)))):
-                raise CompileError("slices of tuples and of lists of modules must be integer constants", self.at(node))
+                raise CompileError("slices of tuples and of lists of modules must be integer constants", at)
             parts.append(None if value is None else constant_of(value))
         return slice(*parts)
 
@@ -334,8 +352,9 @@ class Expressions(Conditions):
                 f"'Optional[{kind.inner[0].annotation}]' object is not subscriptable: test it with `is not None` first",
                 at,
             )
-        if isinstance(index, ast.Slice):
-            parts = self._slice_values(index)
+        chosen = self.slice_of(index)
+        if chosen is not None:
+            parts = self._slice_values(chosen)
             self.graph.location = at
             return builtin_call(self, at, "aten::slice", [base, *parts], {})
         if isinstance(index, ast.Tuple):
@@ -344,8 +363,8 @@ class Expressions(Conditions):
         self.graph.location = at
         return builtin_call(self, at, "aten::__getitem__", [base, argument], {})
 
-    def _slice_values(self, node: ast.Slice) -> list[Value]:
-        given = [None if part is None else self.expr(part) for part in (node.lower, node.upper, node.step)]
+    def _slice_values(self, chosen: ast.Slice | SliceParts) -> list[Value]:
+        given = self._bounds(chosen)
         absent = (None, T.NONE), (None, T.NONE), (1, T.INT)
         return [
             self.graph.constant(*held).unplaced() if value is None else value
@@ -354,8 +373,9 @@ class Expressions(Conditions):
 
     def _tuple_index(self, base: Value, index: ast.expr, at: Location) -> Value:
         kinds = base.type.inner
-        if isinstance(index, ast.Slice):
-            chosen = range(len(kinds))[self._static_slice(index)]
+        bounds = self.slice_of(index)
+        if bounds is not None:
+            chosen = range(len(kinds))[self._static_slice(bounds, at)]
             parts = self.graph.insert(self.graph.create("prim::TupleUnpack", [base], kinds)).outputs
             picked = [parts[i] for i in chosen]
             return self.graph.op("prim::TupleConstruct", picked, T.tuple_of(*[v.type for v in picked]))
@@ -377,10 +397,11 @@ class Expressions(Conditions):
         parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
         sugared: list[Any] = []
         for part in parts:
-            if isinstance(part, ast.Slice) or isinstance(part, ast.Constant) and part.value is Ellipsis:
+            if isinstance(part, ast.Constant) and part.value is Ellipsis:
                 sugared.append(part)
-            else:
-                sugared.append(self.expr(part))
+                continue
+            chosen = self.slice_of(part)
+            sugared.append(self.expr(part) if chosen is None else chosen)
         if len(sugared) == 1 and isinstance(sugared[0], Value) and sugared[0].type.name == "Tuple":
             sugared = list(
                 self.graph.insert(self.graph.create("prim::TupleUnpack", [sugared[0]], sugared[0].type.inner)).outputs
@@ -401,7 +422,7 @@ class Expressions(Conditions):
             if isinstance(part, ast.Constant):
                 dim, seen = -after, True
                 continue
-            if isinstance(part, ast.Slice):
+            if isinstance(part, (ast.Slice, SliceParts)):
                 self.graph.location = at
                 place = self.graph.constant(dim, T.INT)
                 values = [base, place, *self._slice_values(part)]

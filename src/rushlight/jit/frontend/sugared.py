@@ -16,8 +16,8 @@ from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 
 __all__ = [
-    "Builtin", "Callee", "ClassValue", "EnumClass", "ExceptionClass", "Items", "Methods", "NoneValue", "PythonValue", "Simple", "Special", "Sugared",
-    "TupleClass",
+    "Builtin", "Callee", "ClassValue", "EnumClass", "ExceptionClass", "Items", "Methods", "NoneValue", "PythonValue", "Simple", "SliceParts", "Special",
+    "Sugared", "TupleClass",
 ]  # fmt: skip
 
 
@@ -422,6 +422,15 @@ class Items(Sugared):
         if not -len(self.parts) <= held < len(self.parts):
             raise CompileError(f"Tuple index out of range: {held} of {len(self.parts)}", at)
         return self.parts[held]
+
+
+class SliceParts(Sugared):
+    """What `slice(lower, upper, step)` gives: an index; a part that is None is left out, as in syntax."""
+
+    kind = "slice"
+
+    def __init__(self, lower: Value | None, upper: Value | None, step: Value | None) -> None:
+        self.lower, self.upper, self.step = lower, upper, step
 
 
 class Special(Sugared):
