@@ -271,6 +271,16 @@ for _size in (1024, 4096, 8192):
 row(_product(4096, "float32"))
 
 
+@row
+def grouped_matmul(t: Any, dry: bool) -> tuple[Call, float, float]:
+    """Sixteen thousand tokens among eight experts, the last with fifteen times the rows of the first."""
+    tokens, experts, width, hidden = (64, 2, 16, 32) if dry else (16384, 8, 2048, 4096)
+    a, b = _random(t, tokens, width), _random(t, experts, width, hidden)
+    ends = [tokens * (n + 1) ** 2 // experts**2 for n in range(experts)]
+    offsets = t.tensor(ends, dtype=t.int32, device="cuda")
+    return lambda: t._grouped_mm(a, b, offs=offsets), 0, 2 * tokens * width * hidden
+
+
 def _attention(length: int, backward: bool) -> Row:
     def build(t: Any, dry: bool) -> tuple[Call, float, float]:
         n, heads = (64, 2) if dry else (length, 16)

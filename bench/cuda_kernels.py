@@ -535,4 +535,4 @@ def places_in_the_grid() -> Case:
     return Case(finish(b, 2), (3, 4, 5), [np.zeros(60 * 64, np.int32)])
 
 
-from bench import cuda_group_kernels  # noqa: E402, F401  (registers its kernels)
+from bench import cuda_backend_kernels, cuda_group_kernels  # noqa: E402, F401  (registers their kernels)

@@ -1,4 +1,4 @@
-"""The primitives: 131 strict operations; every operator is written over them.
+"""The primitives: 132 strict operations; every operator is written over them.
 
     from rushlight._prims import prim
     y = prim.exp(x)             # inside a trace
@@ -22,6 +22,7 @@ from rushlight._prims.nn import resample  # isort: skip
 from rushlight._prims.reductions import scan  # isort: skip
 from rushlight._prims.shapes import shape, weighted_gather  # isort: skip
 from rushlight._prims.nn import windowed, windows, window_dot, attention, ragged_attention  # isort: skip
+from rushlight._prims.linalg import grouped  # isort: skip
 from rushlight._prims.linalg import fourier, factor, factor_qr, factor_spectral, factor_ldl, factor_least  # isort: skip
 
 __all__ = ["PRIMITIVES", "Primitive", "not_differentiable", "prim"]

@@ -17,7 +17,7 @@ from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES, Aval, Primitive, Rule, not_differentiable
 from rushlight._types.dtype import ALL_DTYPES, FLOAT8, DType
 
-__all__ = ["HALF", "identity", "lift", "pointwise", "require", "require_equal", "size_of_batch"]
+__all__ = ["HALF", "batch_items", "identity", "lift", "pointwise", "require", "require_equal", "size_of_batch"]
 
 _KINDS = {"b": "bool", "u": "unsigned", "i": "integer", "f": "float", "c": "complex"}
 _STORED = frozenset(d for d in ALL_DTYPES if d in FLOAT8 or d.kind not in _KINDS)
@@ -70,6 +70,27 @@ def lift(batched: Sequence[bool], xs: Sequence[Any]) -> list[Any]:
 def batch_pointwise(name: str) -> Rule:
     """Only the shape changes."""
     return lambda batched, *xs, **p: PRIMITIVES[name](*lift(batched, xs), **p)
+
+
+def batch_items(name: str) -> Rule:
+    """One call for each item: a batch of its own would change what the primitive means."""
+
+    def batch(batched: Sequence[bool], *xs: Any, **p: Any) -> Any:
+        size, whole = size_of_batch(batched, xs), lift(batched, xs)
+        made = []
+        for n in range(size):
+            ends = ((n, *[0] * (len(x.shape) - 1)) for x in whole), ((n + 1, *x.shape[1:]) for x in whole)
+            items = (
+                PRIMITIVES["slice"](x, starts=first, stops=last, steps=(1,) * len(x.shape))
+                for x, first, last in zip(whole, *ends, strict=True)
+            )
+            found = PRIMITIVES[name](*(build.squeeze(x, (0,)) for x in items), **p)
+            found = found if PRIMITIVES[name].multiple else (found,)
+            made.append([build.expand_dims(x, (0,)) for x in found])
+        parts = tuple(PRIMITIVES["cat"](*part, dim=0) for part in zip(*made, strict=True))
+        return parts if PRIMITIVES[name].multiple else parts[0]
+
+    return batch
 
 
 # ***** pointwise primitives *****

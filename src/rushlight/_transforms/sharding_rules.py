@@ -69,6 +69,7 @@ WHOLE = {
     "ragged_attention": "sequences lie behind each other in one dim: where one begins depends on all before",
     "ragged_attention_grad": "sequences lie behind each other in one dim: where one begins depends on all before",
     "paged_attention": "a table of all pages says which keys belong to a sequence",
+    "grouped_dot": "where groups end along a dim is data",
     "window_dot": "it is made of `dot` for one processor, behind the division into parts",
 }
 

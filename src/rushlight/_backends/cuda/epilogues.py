@@ -80,7 +80,12 @@ class ProductEpilogue(Attachment):
             places |= {var: _digit(plain, value, var.size, step, reach) for var, step in digits}
         masks: list[Value | None] = [None, None]
         if place.inside is not None:
-            masks = [plain.apply("lt", v, signature.size(n)) for v, n in ((rows, shape[-2]), (columns, shape[-1]))]
+            ends = place.row_end, place.column_end
+            limits = [
+                signature.size(n) if end is None else b.convert(end.value, index)
+                for n, end in zip(shape[-2:], ends, strict=True)
+            ]
+            masks = [plain.apply("lt", v, n) for v, n in zip((rows, columns), limits, strict=True)]
         inside = plain.inner(places, masks)
         result = b.convert(sums.value, self.made.dtype)
         for load in facts_of([self.stage]).loads:

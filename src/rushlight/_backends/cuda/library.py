@@ -11,6 +11,7 @@ import rushlight._backends.cuda.attention.attention
 import rushlight._backends.cuda.conv.conv
 import rushlight._backends.cuda.fft.fft
 import rushlight._backends.cuda.gemm.dot
+import rushlight._backends.cuda.gemm.grouped
 import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished
@@ -57,7 +58,7 @@ class _CudaLibrary(Library):
         return routine.form if routine is not None else CallForm()
 
     def has_epilogue(self, node: Node) -> bool:
-        return node.prim.name == "dot" and not node.outputs[0].dtype.is_complex
+        return node.prim.name in ("dot", "grouped_dot") and not node.outputs[0].dtype.is_complex
 
     def epilogue(
         self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target

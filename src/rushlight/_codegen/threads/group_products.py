@@ -165,9 +165,16 @@ def find_products(kernel: Kernel) -> dict[Op, GroupProduct]:
         found = _product(kernel, op) if op.kind == "for" else None
         if found is not None:
             return {op: found}
-        if op.kind not in _BEFORE:
+        if not _goes_before(op):
             break
     return {}
+
+
+def _goes_before(op: Op) -> bool:
+    """Whether further warps may do it, too: also loops of such operations."""
+    if op.kind != "for":
+        return op.kind in _BEFORE
+    return all(_goes_before(inner) for region in op.regions for inner in region.ops if inner.kind != "yield")
 
 
 def _product(kernel: Kernel, loop: Op) -> GroupProduct | None:

@@ -269,7 +269,7 @@ def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Seq
             check_arguments(op.name, given)
 
 
-_SCALED = frozenset({"scaled_product"})  # operators that are for numbers of eight bits
+_SCALED = frozenset({"scaled_product", "scaled_grouped_product"})  # operators that are for numbers of eight bits
 
 
 def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec], promoted: DType | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._ops.bodies import C_NAME, CPP_NAME, check_range, common, is_number, narrow, wide, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BFLOAT16, BOOL, INT32
+from rushlight._types.dtype import BFLOAT16, BOOL, INT32, INT64
 from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
@@ -215,6 +215,47 @@ def scaled_product(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, dtype:
     if bias is not None:
         total = total + spread(bias, (1, shape[1]))
     return build.convert(total, dtype)
+
+
+@operator("grouped_product(Tensor input, Tensor mat2, Tensor offs) -> Tensor", spaces=(), method=False)
+def grouped_product(a: Any, b: Any, offs: Any) -> Any:
+    """Products of groups of matrices: `offs` are the ends of groups along the rows of input (mat2 [G, K, N]), the columns of
+    mat2 (input [G, M, K]), or the inner dim of both, which gives [G, M, N].
+    """
+    return prim.grouped_dot(a, b, offs, dtype=a.dtype)
+
+
+@operator(
+    "scaled_grouped_product(Tensor input, Tensor mat2, Tensor offs, Tensor scale_a, Tensor scale_b, dtype dtype) -> Tensor",
+    spaces=(),
+    method=False,
+)
+def scaled_grouped_product(a: Any, b: Any, offs: Any, scale_a: Any, scale_b: Any, dtype: Any) -> Any:
+    """`grouped_product` times the scales of rows and of columns, rounded once to `dtype`.
+
+    The scales of an operand with three dims, and of both where groups cut the inner dim, are [G, M] and [G, N].
+    """
+    wide = a.dtype.wide
+    total = prim.grouped_dot(build.convert(a, wide), build.convert(b, wide), offs, dtype=wide)
+    for scale, dim, other in ((scale_a, -2, -1), (scale_b, -1, -2)):
+        scale = build.convert(scale, wide)
+        if len(scale.shape) == 1:
+            scale = build.reshape(scale, (scale.shape[0], 1) if dim == -2 else (1, scale.shape[0]))
+        elif len(total.shape) == 3:
+            scale = build.expand_dims(scale, (other % 3,))
+        else:  # a scale for each group: rows (or columns) take that of theirs
+            scale = prim.index(scale, _groups_of(offs, total.shape[other]))
+            scale = scale if dim == -1 else build.transpose(scale, (1, 0))
+        total = total * build.broadcast_to(scale, total.shape)
+    return build.convert(total, dtype)
+
+
+def _groups_of(ends: Any, size: int) -> Any:
+    """The group of each place of a dim; that of the places behind all groups is the last."""
+    shape = (size, ends.shape[0])
+    behind = prim.le(build.broadcast_to(ends, shape), prim.iota(shape=shape, dim=0, dtype=INT32))
+    group = prim.sum(build.convert(behind, INT32), dims=(1,))
+    return build.convert(prim.minimum(group, build.full((size,), ends.shape[0] - 1, INT32)), INT64)
 
 
 # ***** with something added *****

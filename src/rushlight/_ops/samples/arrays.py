@@ -137,6 +137,19 @@ give(
     Call(X, Draw(4, 5), Draw(1), Draw(1), None, FLOAT64),
     Call(X, Draw(4, 5), Draw(3, 1), Draw(1, 5), Draw(5), FLOAT64),
 )
+_ENDS = Draw(2, dtype=INT32, values=[1, 3])
+give(
+    "grouped_product",
+    Call(Draw(4, 3), Draw(2, 3, 5), _ENDS),
+    Call(Draw(2, 3, 4), Draw(4, 5), _ENDS),
+    Call(Draw(3, 4), Draw(4, 5), _ENDS),
+)
+give(
+    "scaled_grouped_product",
+    Call(Draw(4, 3), Draw(2, 3, 5), _ENDS, Draw(4), Draw(2, 5), FLOAT64),
+    Call(Draw(2, 3, 4), Draw(4, 5), _ENDS, Draw(2, 3), Draw(5), FLOAT64),
+    Call(Draw(3, 4), Draw(4, 5), _ENDS, Draw(2, 3), Draw(2, 5), FLOAT64),
+)
 give("bmm", Call(CUBE, Draw(2, 4, 5)))
 give("mv", Call(X, Draw(4)))
 give("dot", Call(Draw(4), Draw(4)))

@@ -6,13 +6,13 @@ Kernels read where sequences begin from memory.  The decompositions lay sequence
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rushlight._base.errors import DTypeError
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
-from rushlight._prims.families import HALF, lift, size_of_batch
+from rushlight._prims.families import HALF, batch_items
 from rushlight._prims.record import Aval, ByDecomposition, Primitive, not_differentiable, prim
 from rushlight._prims.samples import Samples, any_dtype
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64
@@ -289,24 +289,6 @@ def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *numbers: Any, **p: Any) -> 
     return (*gradients, *(None for _ in numbers))
 
 
-def _one_by_one(name: str) -> Callable[..., tuple[Any, ...]]:
-    """The batching rule: sequences of each item are sequences of an array of their own."""
-
-    def batch(batched: Sequence[bool], *xs: Any, **p: Any) -> tuple[Any, ...]:
-        size, whole = size_of_batch(batched, xs), lift(batched, xs)
-        made = []
-        for n in range(size):
-            items = (
-                prim.slice(x, starts=(n, *[0] * (len(x.shape) - 1)), stops=(n + 1, *x.shape[1:]), steps=(1,) * len(x.shape))
-                for x in whole
-            )  # fmt: skip
-            found = getattr(prim, name)(*(build.squeeze(x, (0,)) for x in items), **p)
-            made.append([build.expand_dims(x, (0,)) for x in found])
-        return tuple(prim.cat(*parts, dim=0) for parts in zip(*made, strict=True))
-
-    return batch
-
-
 def _pages(pool: Any, table: Any, most: int) -> Any:
     """The first tokens of each sequence, [N, most, G, E]; entries behind a sequence's last page may be anything."""
     pages, size = pool.shape[:2]
@@ -358,14 +340,14 @@ Primitive(
     "ragged_attention", "Attention within sequences: q [T, H, E], k [S, G, E] and v [S, G, F], sequence n from starts[n] to starts[n + 1] of each, or so many "
     "keys as a fifth array says; `left` and `right` keys about a query's place take part, -1 for all, where the last query stands at the last key.  Gives "
     "[T, H, F] and log(sum(exp(scores))) [H, T]; 0 and inf for rows without keys or of no sequence.", family="heavy", spec=_spec, reference=_reference,
-    lower=("extern", "ragged_attention"), multiple=True, samples=_samples, vjp=_vjp, jvp=ByDecomposition(), batch=_one_by_one("ragged_attention"),
+    lower=("extern", "ragged_attention"), multiple=True, samples=_samples, vjp=_vjp, jvp=ByDecomposition(), batch=batch_items("ragged_attention"),
     decompose=_decompose,
 )  # fmt: skip
 
 Primitive(
     "ragged_attention_grad", "The cotangents of q, k and v of `ragged_attention`, from that of its result, the rows' log(sum(exp(scores))), and `delta`, the "
     "rows' sums of cotangent times result.", family="heavy", spec=_grad_spec, reference=_grad_reference, lower=("extern", "ragged_attention_grad"),
-    multiple=True, samples=_grad_samples, vjp=ByDecomposition(), jvp=ByDecomposition(), batch=_one_by_one("ragged_attention_grad"),
+    multiple=True, samples=_grad_samples, vjp=ByDecomposition(), jvp=ByDecomposition(), batch=batch_items("ragged_attention_grad"),
     decompose=_grad_decompose,
 )  # fmt: skip
 
@@ -374,6 +356,6 @@ _NO_GRADIENT = not_differentiable("pages of a pool are for inference")
 Primitive(
     "paged_attention", "`ragged_attention` to keys and values in pages: pools [P, page, G, E], of which sequence n has the first used[n] tokens in the pages "
     "of table[n].", family="heavy", spec=_paged_spec, reference=_paged_reference, lower=("extern", "paged_attention"), multiple=True,
-    samples=_paged_samples, vjp=_NO_GRADIENT, jvp=_NO_GRADIENT, batch=_one_by_one("paged_attention"),
+    samples=_paged_samples, vjp=_NO_GRADIENT, jvp=_NO_GRADIENT, batch=batch_items("paged_attention"),
     decompose=_paged_decompose,
 )  # fmt: skip

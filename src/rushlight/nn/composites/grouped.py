@@ -8,6 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.devices import backend_of
 from rushlight._interface.operators import function_of
 
 __all__ = [
@@ -57,8 +58,10 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     A matrix of two dims holds the groups side by side: `offs` (int32) are the ends of the groups, along the rows of
     `mat_a` or the columns of `mat_b`, or along both contracted dims where both have two.  (M, K) x (G, K, N) gives (M,
     N), (G, M, K) x (K, N) gives (M, N), (M, K) x (K, N) and (G, M, K) x (G, K, N) give (G, M, N).  Rows or columns
-    behind the last end are zero.  RuntimeError for dtypes other than float32, bfloat16 and float16, and for rows that
-    do not start at multiples of 16 bytes.
+    behind the last end are zero.  On a GPU one kernel reads the ends, and nothing waits for the device.
+
+    RuntimeError for dtypes other than float32, bfloat16 and float16, and for rows that do not start at multiples of 16
+    bytes.
 
     >>> a, b = rushlight.ones(3, 4), rushlight.ones(2, 4, 4)
     >>> rushlight.nn.functional.grouped_mm(a, b, offs=rushlight.tensor([1, 3], dtype=rushlight.int32)).shape
@@ -67,6 +70,8 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     _check_groups(mat_a, mat_b, offs, bias, out_dtype)
     if offs is None:
         return _aligned(mat_a @ mat_b)
+    if not backend_of(offs.device).host_readable:
+        return _aligned(function_of("grouped_product")(mat_a, mat_b, offs))
     product = lambda group, a, b: a @ b
     return _aligned(_by_groups(mat_a, mat_b, offs, product))
 
@@ -255,6 +260,8 @@ def _scaled_groups(a: Any, b: Any, scales: tuple[Any, Any], offs: Any, bias: Any
         if tuple(scale.shape) != shape:
             raise RuntimeError(f"{name} must have the shape {shape}, got {tuple(scale.shape)}")
         needed.append(scale.reshape(count, size) if both or matrix.dim() == 3 else scale)
+    if offs is not None and not backend_of(offs.device).host_readable:
+        return _aligned(function_of("scaled_grouped_product")(a, b, offs, *needed, dtype))
     starts = [0, *offs.tolist()[:-1]] if offs is not None else []
 
     def product(group: int, x: Any, y: Any) -> Any:

@@ -31,6 +31,8 @@ class Place(NamedTuple):
     rows: Term  # [R, 1]
     columns: Term  # [1, C]
     inside: Term | None  # [R, C], None where all are
+    row_end: Term | None = None  # a scalar before which rows lie, where it is not the result's size
+    column_end: Term | None = None
 
 
 class Epilogue(NamedTuple):
@@ -140,8 +142,8 @@ class ProductKernel:
 
     def place(self, b: TermBuilder) -> Place:
         """The tile of this program."""
-        rows, columns, _ = (self.arguments.term(b, n) for n in self.sizes)
-        down, across = ((n + (t - 1)) // t for n, t in ((rows, self.tile.rows), (columns, self.tile.columns)))
+        columns = self.arguments.term(b, self.sizes[1])
+        down, across = self.tiles_down(b), (columns + (self.tile.columns - 1)) // self.tile.columns
         number, group = b.program(0), across * _GROUP
         batch: tuple[Term, ...] = ()
         if self.batch:
@@ -149,18 +151,26 @@ class ProductKernel:
         first = number // group * _GROUP
         height = (down - first).least(_GROUP)
         within = number % group
-        row = (first + within % height) * self.tile.rows
+        row, end = self.begin(b, first + within % height)
         column = (within // height) * self.tile.columns
         self.corner = row, column
         r, c = (row + b.index(self.tile.rows))[:, None], (column + b.index(self.tile.columns))[None, :]
         inside = None
         if not self.even[0]:
-            inside = r < rows
+            inside = r < end
         if not self.even[1]:
             inside = (c < columns) if inside is None else inside & (c < columns)
         if inside is not None:
             inside = inside.spread((self.tile.rows, self.tile.columns))
-        return Place(batch, r, c, inside)
+        return Place(batch, r, c, inside, end)
+
+    def tiles_down(self, b: TermBuilder) -> Term:
+        """How many tiles there are along the rows."""
+        return (self.arguments.term(b, self.sizes[0]) + (self.tile.rows - 1)) // self.tile.rows
+
+    def begin(self, b: TermBuilder, down: Term) -> tuple[Term, Term]:
+        """The first row of a tile, and where its rows end."""
+        return down * self.tile.rows, self.arguments.term(b, self.sizes[0])
 
     # ***** the loop *****
 
@@ -190,13 +200,13 @@ class ProductKernel:
         product, tile = self.product, self.tile
         b = self.arguments.builder(self._name())
         place = self.place(b)
-        rows, columns, depth = (self.arguments.term(b, n) for n in self.sizes)
-        low, self.end = self._part(b, depth)
+        columns, depth = (self.arguments.term(b, n) for n in self.sizes[1:])
+        low, self.end = self.part(b, depth, place)
         bases = []
         if self.loads is not None:
             outers = place.rows, place.columns
             bases = [loads.base(b, place.batch, outer) for loads, outer in zip(self.loads, outers, strict=True)]
-        row_mask = None if self.even[0] else (place.rows < rows)
+        row_mask = None if self.even[0] else (place.rows < place.row_end)
         column_mask = None if self.even[1] else (place.columns < columns)
         real = product.sums.to_real()
         shape = (tile.rows, tile.columns)
@@ -205,7 +215,7 @@ class ProductKernel:
 
         def turn(k: Term, *sums: Term) -> list[Term]:
             if self.tiles is not None:
-                return self._multiplied(b, *self._tiles(b, self.tiles, place.batch, k), sums)
+                return self._multiplied(b, *self._tiles(b, self.tiles, place, k), sums)
             assert self.loads is not None
             x = self.loaded(b, self.loads[0], bases[0], k, row_mask, 0, place)
             y = self.loaded(b, self.loads[1], bases[1], k, column_mask, 1, place)
@@ -220,23 +230,31 @@ class ProductKernel:
 
     def launch(self) -> Launch:
         """The launch for the whole product."""
+        return Launch(self.build(), (self.programs(), self.splits), self.arguments.values)
+
+    def programs(self) -> int:
+        """Tiles of the result."""
         rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
-        tiles = -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
-        return Launch(self.build(), (tiles, self.splits), self.arguments.values)
+        return -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
 
     def _tiles(
-        self, b: TermBuilder, tiles: tuple[TileLoads, TileLoads], batch: tuple[Term, ...], k: Term
+        self, b: TermBuilder, tiles: tuple[TileLoads, TileLoads], place: Place, k: Term
     ) -> tuple[list[Term], list[Term]]:
         """The tiles of both operands at a turn."""
-        (row, column), tile, (left, right) = self.corner, self.tile, tiles
-        x = left.load(b, (*batch, row, k), (tile.rows, tile.depth))
-        return [x], [right.load(b, (*batch, k, column), (tile.depth, tile.columns))]
+        tile, (left, right), starts = self.tile, tiles, self.tile_starts(place, k)
+        x = left.load(b, starts[0], (tile.rows, tile.depth))
+        return [x], [right.load(b, starts[1], (tile.depth, tile.columns))]
+
+    def tile_starts(self, place: Place, k: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+        """Where the tiles of both operands begin in their arrays."""
+        row, column = self.corner
+        return (*place.batch, row, k), (*place.batch, k, column)
 
     def _with_split(self, b: TermBuilder, batch: tuple[Term, ...]) -> tuple[Term, ...]:
         """Parts of the inner dim are a first dim of what is stored."""
         return (b.program(1), *batch) if self.splits > 1 else batch
 
-    def _part(self, b: TermBuilder, depth: Term) -> tuple[Any, Term]:
+    def part(self, b: TermBuilder, depth: Term, place: Place) -> tuple[Any, Term]:
         """From where to where along the inner dim this program sums up: whole turns."""
         if self.splits == 1:
             return 0, depth

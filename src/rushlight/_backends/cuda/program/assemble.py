@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
 from rushlight._backends.cuda.gemm.dot import product_steps
+from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step, Word
 from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
@@ -132,6 +133,8 @@ class Assembler:
         epilogue: ProductEpilogue = call.epilogue
         shape, sizes = node.outputs[0].shape, self.schedule.sizes
         bound = epilogue.bound(shape, sizes, self.lowering.words, self.argument)
+        if made.name == "grouped_dot":
+            return grouped_steps(made, epilogue=bound)
         return product_steps(made, *inputs, *outputs, epilogue=bound)
 
     def operand(self, value: Value, at: Location) -> Operand:
