@@ -281,6 +281,26 @@ def grouped_matmul(t: Any, dry: bool) -> tuple[Call, float, float]:
     return lambda: t._grouped_mm(a, b, offs=offsets), 0, 2 * tokens * width * hidden
 
 
+@row
+def convolution_layer(t: Any, dry: bool) -> tuple[Call, float, float]:
+    """A convolution of channels-last images, batch norm in inference, a residual and an activation, compiled."""
+    batch, width, size = (2, 16, 8) if dry else (64, 128, 56)
+    f, last = t.nn.functional, t.channels_last
+    x, r = (_random(t, batch, width, size, size).contiguous(memory_format=last) for _ in range(2))
+    w = _random(t, width, width, 3, 3).contiguous(memory_format=last)
+    mean, bias, scale = _random(t, width), _random(t, width), t.ones(width, device="cuda", dtype=t.bfloat16)
+
+    @t.compile  # type: ignore[misc]
+    def layer() -> Any:
+        return f.relu(f.batch_norm(f.conv2d(x, w, padding=1), mean, scale, scale, bias, False) + r)
+
+    def call() -> Any:
+        with t.no_grad():
+            return layer()
+
+    return call, 0, 2 * batch * size**2 * width**2 * 9
+
+
 def _attention(length: int, backward: bool) -> Row:
     def build(t: Any, dry: bool) -> tuple[Call, float, float]:
         n, heads = (64, 2) if dry else (length, 16)

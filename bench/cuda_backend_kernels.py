@@ -11,8 +11,11 @@ from bench.cuda_kernels import Case, bf16, flagship, normal, unit
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
+from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step
-from rushlight._types.dtype import BFLOAT16, BY_NAME, INT32, DType
+from rushlight._graph.core import trace
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT32, INT32, DType
 
 __all__ = ["Arrays"]
 
@@ -49,6 +52,8 @@ def _grouped(left: Sizes, right: Sizes, ends: Sequence[int], way: str) -> Case:
     """bfloat16; groups along the rows of the first operand, or the inner dim."""
     arrays = Arrays()
     a, b = (arrays.operand(bf16(normal(*s, seed=n)), BFLOAT16) for n, s in enumerate((left, right)))
+    if len(right) == 2:  # [K, M] in memory, as the gradient of matrices finds it
+        a = Operand(a.memory, a.dtype, a.shape, (1, left[0]), a.offset)
     groups = arrays.operand(np.array(ends, np.int32), INT32)
     shape = (left[0], right[-1]) if len(right) == 3 else (len(ends), left[0], right[-1])
     out = arrays.operand(np.zeros(shape, np.uint16), BFLOAT16)
@@ -84,6 +89,37 @@ def wgmma_grouped_rows(small: bool = True) -> Case:
     if small:
         return _grouped((300, 128), (3, 128, 136), [70, 70, 290], "wgmma")
     return _grouped((_TOKENS, _WIDTH), (_EXPERTS, _WIDTH, _HIDDEN), _UNEVEN, "wgmma")
+
+
+# ***** convolutions with what follows them *****
+
+
+@flagship
+def convolution_layer(small: bool = True) -> Case:
+    """A convolution of channels-last images and weights of bfloat16, a bias, a residual and an activation."""
+    batch, channels, outs, size = (2, 32, 32, 9) if small else (64, 128, 128, 56)
+    shapes = (batch, size, size, channels), (outs, 3, 3, channels), (outs,), (batch, size, size, outs)
+
+    def layer(x: Any, w: Any, bias: Any, residual: Any) -> Any:
+        images = [build.convert(build.transpose(v, (0, 3, 1, 2)), FLOAT32) for v in (x, residual)]
+        taps = build.convert(build.transpose(w, (0, 3, 1, 2)), FLOAT32)
+        y = prim.conv(images[0], taps, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+        total = y + build.broadcast_to(build.reshape(bias, (1, outs, 1, 1)), y.shape) + images[1]
+        total = build.convert(prim.maximum(total, build.full_like(total, 0.0)), BFLOAT16)
+        return build.transpose(total, (0, 2, 3, 1))
+
+    types = BFLOAT16, BFLOAT16, FLOAT32, BFLOAT16
+    program = compile_graph(trace(layer, list(zip(shapes, types, strict=True))), [_dense(s) for s in shapes])
+    arrays = Arrays()
+    for n, (memory, shape) in enumerate(zip(program.inputs, shapes, strict=True)):
+        drawn = normal(*shape, seed=n)
+        arrays.held[memory] = bf16(drawn) if types[n] is BFLOAT16 else drawn
+    arrays.held[program.results[0]] = np.zeros(shapes[3], np.uint16)
+    return arrays.case(program.steps, 2e-2, 2e-1, flops=2 * batch * size**2 * outs * channels * 9)
+
+
+def _dense(shape: Sizes) -> Sizes:
+    return tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
 
 
 def _unit(name: str, build: Callable[[], Case], *instructions: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.cuda.running import close, primitive
 
+import rushlight
 from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.gemm.tiles import TileShape
 from rushlight._prims import PRIMITIVES
@@ -65,3 +66,30 @@ def test_a_long_inner_dim_is_cut() -> None:
     (found,) = primitive("conv_windows", arrays, params)
     close(found, PRIMITIVES["conv_windows"].reference(*arrays, **params))
     assert np.isfinite(found).all()
+
+
+rl: Any = rushlight
+
+
+def _layer(x: Any, w: Any, bias: Any, mean: Any, scale: Any, r: Any, groups: int) -> Any:
+    f = rl.nn.functional
+    y = f.conv2d(x, w, bias, padding=1, groups=groups)
+    return f.relu(f.batch_norm(y, mean, scale, scale, bias, False) + r)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_compiled_layers_are_one_launch_and_have_the_bits_of_eager(dtype: str, groups: int) -> None:
+    """Convolution, bias, batch norm, residual and activation, in both memory formats; depthwise, too."""
+    rl.manual_seed(6)
+    kind = getattr(rl, dtype)
+    shapes = (2, 16, 5, 7), (16, 16 // groups, 3, 3), (16,), (16,)
+    x, w, bias, mean = (rl.randn(s, dtype=kind).cuda() for s in shapes)
+    scale, r = rl.rand(16, dtype=kind).cuda() + 0.5, rl.randn_like(x)
+    for layout in (rl.contiguous_format, rl.channels_last):
+        given = (x.contiguous(memory_format=layout), w, bias, mean, scale, r.contiguous(memory_format=layout), groups)
+        made, expected = rl.compile(_layer), _layer(*given)
+        found = made(*given)
+        assert rl.equal(found, expected) and found.stride() == expected.stride()
+        assert str(rl.explain(made)(*given)).count("step ") == 1

@@ -30,6 +30,31 @@ def product_too(x, w, b):
     return y, prim.tanh(y + build.broadcast_to(b, y.shape))
 
 
+def convolved(groups):
+    """Batch norm in inference, a residual and an activation."""
+
+    def function(x, w, b, scale, r):
+        n = len(x.shape) - 2
+        params = {"stride": (1,) * n, "padding": (1,) * n, "dilation": (1,) * n, "groups": groups}
+        shape = (1, w.shape[0], *(1,) * n)
+        y = prim.conv(x, w, **params)
+        bias, factor = (build.broadcast_to(build.reshape(v, shape), y.shape) for v in (b, scale))
+        z = (y + bias) * factor + r
+        return prim.maximum(z, build.full_like(z, 0.0))
+
+    return function
+
+
+def images(batch, channels, outs, groups, *size):
+    return [
+        (batch, channels, *size),
+        (outs, channels // groups, *(3,) * len(size)),
+        (outs,),
+        (outs,),
+        (batch, outs, *size),
+    ]
+
+
 CASES = {
     "a bias and an activation": (linear, [(70, 40), (40, 50), (50,)], 1),
     "parts of the inner dim": (linear, [(20, 3000), (3000, 16), (16,)], 2),
@@ -40,6 +65,10 @@ CASES = {
     "the product is a result": (product_too, [(33, 40), (40, 50), (50,)], 1),
     "a transposed result": (lambda x, w: prim.transpose(prim.tanh(build.dot(x, w)), perm=(1, 0)), [(40, 20), (20, 64)], 1),
     "a broadcast of the product": (lambda x, w: build.broadcast_to(build.dot(x, w), (3, 8, 8)), [(8, 5), (5, 8)], 2),
+    "a convolution": (convolved(1), images(2, 8, 20, 1, 5, 7), 1),
+    "a convolution in groups": (convolved(2), images(1, 4, 24, 2, 9), 1),
+    "a depthwise convolution": (convolved(3), images(2, 3, 6, 3, 5, 4), 1),
+    "a convolution in parts": (convolved(1), images(1, 400, 8, 1, 3, 3), 2),
     "sums of the product": (lambda x, w: prim.sum(build.dot(x, w), dims=(1,)), [(8, 5), (5, 8)], 2),
 }  # fmt: skip
 
@@ -49,6 +78,17 @@ def test_pointwise_work_is_part_of_the_product(name):
     function, shapes, steps = CASES[name]
     ran = check(function, *[floats(*s) for s in shapes], rtol=1e-4, atol=1e-4)
     assert len(ran.program.steps) == steps, [s.name for s in ran.program.steps]
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_images_that_are_channels_last(groups):
+    """The result lies as the images do, and so does the residual."""
+    given = [floats(*s) for s in images(2, 8, 16, groups, 3, 5)]
+    last = lambda n: (n * 15, 1, 5 * n, n)
+    ran = check(
+        convolved(groups), *given, strides={0: last(8), 4: last(16)}, out_strides=[last(16)], rtol=1e-4, atol=1e-4
+    )  # fmt: skip
+    assert len(ran.program.steps) == 1
 
 
 def test_numbers_are_arguments_of_the_product():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.groups import Group
 from rushlight._schedule.schedule import LibraryCall, Schedule
-from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
     from rushlight._schedule.expressions import Buffer
@@ -47,7 +46,7 @@ def _follows(schedule: Schedule, product: LibraryCall, before: int, group: Group
         (k, *schedule.overlaps.get(i, ())) for i, k in schedule.aliases.items() if schedule.targets[i].buffer in written
     ]
     shared = {schedule.input_buffers[j] for inputs in rewritten for j in inputs}
-    if operands & (written | shared) or result.strides != contiguous_strides(product.node.outputs[0].shape):
+    if operands & (written | shared) or not library.epilogue_lies(product.node, result.strides):
         return False
     for other in schedule.groups[before + 1 : at]:
         if result.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
@@ -55,7 +54,7 @@ def _follows(schedule: Schedule, product: LibraryCall, before: int, group: Group
     kept = result.buffer in schedule.outputs or any(
         result.buffer in reads_of(other) for other in schedule.groups[at + 1 :]
     )
-    epilogue = library.epilogue(product.node, result.buffer, group, schedule.args, kept, schedule.target)
+    epilogue = library.epilogue(product.node, result, group, schedule.args, kept, schedule.target)
     if epilogue is None or len(epilogue.stored) > schedule.policy.max_stores:
         return False
     product.epilogue = epilogue

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rushlight._types.layout import contiguous_strides
+
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
     from rushlight._schedule.expressions import Buffer
@@ -83,11 +85,17 @@ class Library:
         """Whether the node's routine can do pointwise work on its results before it stores them."""
         return False
 
+    def epilogue_lies(self, node: Node, strides: Sequence[int]) -> bool:
+        """Whether an epilogue may take the place of a result with these strides: of a row-major one, unless said
+        otherwise.
+        """
+        return tuple(strides) == contiguous_strides(node.outputs[0].shape)
+
     def epilogue(
-        self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target
+        self, node: Node, result: Location, group: Group, args: list[DType], kept: bool, target: Target
     ) -> Attachment | None:
-        """A pointwise `group` as the epilogue of a node whose result would lie row-major in `result`; None where it
-        does not fit.
+        """A pointwise `group` as the epilogue of a node whose result would lie in `result`; None where it does not
+        fit.
 
         `args` are the dtypes of the graph's numbers; `kept`: others read the result too, so it is stored as well.
         """

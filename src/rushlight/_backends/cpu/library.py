@@ -20,7 +20,6 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
-    from rushlight._schedule.expressions import Buffer
     from rushlight._schedule.groups import Group
     from rushlight._schedule.inline import Location
     from rushlight._schedule.policy import Target
@@ -92,13 +91,21 @@ class _CpuLibrary(Library):
         return _sums_of(node) is not None
 
     def epilogue(
-        self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target
+        self, node: Node, result: Location, group: Group, args: list[DType], kept: bool, target: Target
     ) -> Epilogue | None:
         sums = _sums_of(node)
         assert sums is not None
         alike = len({x.dtype for x in node.inputs}) == 1  # bytes with signs and bytes without cannot change places
         return epilogue_of(
-            _matrices_of(node), result, group, sums, args, kept, target, apart=position_step(node), may_transpose=alike
+            _matrices_of(node),
+            result.buffer,
+            group,
+            sums,
+            args,
+            kept,
+            target,
+            apart=position_step(node),
+            may_transpose=alike,
         )
 
     def has_prologue(self, node: Node, target: Target) -> bool:

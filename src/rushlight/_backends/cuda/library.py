@@ -16,15 +16,17 @@ import rushlight._backends.cuda.linalg.lapack
 import rushlight._backends.cuda.sort.sort  # noqa: F401
 from rushlight._backends.cpu.conv.prepare import conv_rule, finished
 from rushlight._backends.cpu.gemm.prepare import PACKED, narrowed
-from rushlight._backends.cuda.epilogues import ProductEpilogue, epilogue_of
+from rushlight._backends.cuda.epilogues import ProductEpilogue, epilogue_of, takes_layout
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._schedule.library import CallForm, Library
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rushlight._graph.core import Graph, Node
-    from rushlight._schedule.expressions import Buffer
     from rushlight._schedule.groups import Group
+    from rushlight._schedule.inline import Location
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
@@ -58,10 +60,13 @@ class _CudaLibrary(Library):
         return routine.form if routine is not None else CallForm()
 
     def has_epilogue(self, node: Node) -> bool:
-        return node.prim.name in ("dot", "grouped_dot") and not node.outputs[0].dtype.is_complex
+        return node.prim.name in ("dot", "grouped_dot", "conv_windows") and not node.outputs[0].dtype.is_complex
+
+    def epilogue_lies(self, node: Node, strides: Sequence[int]) -> bool:
+        return takes_layout(node, strides)
 
     def epilogue(
-        self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target
+        self, node: Node, result: Location, group: Group, args: list[DType], kept: bool, target: Target
     ) -> ProductEpilogue | None:
         return epilogue_of(node, result, group, kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.prepare import fits_routine
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.conv.direct import direct_launch
-from rushlight._backends.cuda.conv.windows import Geometry, WindowsKernel, as_product, store_positions
+from rushlight._backends.cuda.conv.windows import Geometry, WindowsKernel, as_product, store_positions, with_bias
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
@@ -30,7 +30,7 @@ def convolution_steps(
     call: ExternCall, *, epilogue: Epilogue | None = None, tile: TileShape | None = None, splits: int | None = None
 ) -> list[Step]:
     """The steps of a call.  An epilogue takes the place of the store: it gets the group as the place's batch, positions
-    of all images as rows, channels of the result as columns.
+    of all images as rows, channels of the result as columns.  A bias is added before.
     """
     x, w, *more = call.inputs
     out, p = call.outputs[0], call.params
@@ -40,13 +40,13 @@ def convolution_steps(
     geometry = Geometry(w.shape[3:], stride, spread, dilation, lo, size, p["flip"])
     bias, sums = more[0] if more else None, out.dtype.wide
     inner = w.shape[2] * geometry.taps
-    if epilogue is None and tile is None and w.shape[1] < _FEW and inner <= _SHORT:
-        return [direct_launch(x, w, bias, out, geometry, sums)]
+    if tile is None and w.shape[1] < _FEW and inner <= _SHORT:
+        return [direct_launch(x, w, bias, out, geometry, sums, epilogue)]
     product = as_product(x, w, out, geometry, sums, float32_precision("conv"))
     groups, rows, outs = product.out.shape
     tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
     splits = splits or count_splits(tile, groups, rows, outs, inner)
-    store = epilogue or store_positions(out, bias, geometry.size)
+    store = store_positions(out, bias, geometry.size) if epilogue is None else with_bias(epilogue, bias)
     if splits == 1:
         return [WindowsKernel(x, w, product, geometry, tile, 1, store).launch()]
     shape = (splits, groups, rows, outs)

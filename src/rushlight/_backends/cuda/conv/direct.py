@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rushlight._backends.cuda.arguments import Arguments, Array
 from rushlight._backends.cuda.conv.windows import Geometry, digits
+from rushlight._backends.cuda.gemm.product import Epilogue, Place
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term
 from rushlight._types.dtype import DType
@@ -17,12 +18,21 @@ _BLOCK = 256
 
 
 def direct_launch(
-    x: Operand, w: Operand, bias: Operand | None, out: Operand, geometry: Geometry, sums: DType
+    x: Operand,
+    w: Operand,
+    bias: Operand | None,
+    out: Operand,
+    geometry: Geometry,
+    sums: DType,
+    epilogue: Epilogue | None,
 ) -> Launch:
-    """x [N, G, C, *S], w [G, O, C, *K], a bias [G, O] into out [N, G, O, *size]."""
+    """x [N, G, C, *S], w [G, O, C, *K], a bias [G, O] into out [N, G, O, *size], or to an epilogue (see
+    `convolution_steps`).
+    """
     arguments, g = Arguments(), geometry
     source, weights, to = (Array(arguments, v, n) for v, n in ((x, "x"), (w, "w"), (out, "out")))
     more = None if bias is None else Array(arguments, bias, "bias")
+    emit = None if epilogue is None else epilogue.declare(arguments)
     n_depth, n_groups = arguments.integer(x.shape[2], "depth"), arguments.integer(x.shape[1], "groups")
     n_outs = arguments.integer(w.shape[1], "outs")
     n_space = [arguments.integer(n, f"space{d}") for d, n in enumerate(x.shape[3:])]
@@ -58,6 +68,10 @@ def direct_launch(
     (total,) = b.loop(0, depth * g.taps, 1, [b.number(0, sums, (_BLOCK,))], step)
     if more is not None:
         total = total + more.pointer(b, group, channel).load().to(sums)
-    to.pointer(b, image, group, channel, *here).store(total, inside)
+    if emit is None:
+        to.pointer(b, image, group, channel, *here).store(total, inside)
+    else:
+        row, column = (image * positions + place)[:, None], channel.spread((1, 1))
+        emit(b, total[:, None], Place((group,), row, column, inside[:, None], (image + 1) * positions, outs))
     programs = x.shape[0] * x.shape[1] * w.shape[1] * -(-numel(g.size) // _BLOCK)
     return Launch(arguments.finish(b), (programs,), arguments.values)

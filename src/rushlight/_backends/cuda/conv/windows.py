@@ -16,7 +16,7 @@ from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
-__all__ = ["Geometry", "WindowsKernel", "as_product", "store_positions"]
+__all__ = ["Geometry", "WindowsKernel", "as_product", "store_positions", "with_bias"]
 
 Ints = tuple[int, ...]
 
@@ -163,24 +163,36 @@ class WindowsKernel(ProductKernel):
         return f"convolution_{self.product.a.dtype.abbr}_{shape}_{self.tile.rows}x{self.tile.columns}"
 
 
+def with_bias(store: Epilogue, bias: Operand | None) -> Epilogue:
+    """A bias [G, O] is added to the sums before."""
+    if bias is None:
+        return store
+
+    def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
+        more, emit = Array(arguments, bias, "bias"), store.declare(arguments)
+
+        def added(b: TermBuilder, sums: Term, place: Place) -> None:
+            inside = None if place.inside is None else place.columns < place.column_end
+            values = more.pointer(b, place.batch[0], place.columns).load(inside, None if inside is None else 0)
+            emit(b, sums + values.to(sums.dtype), place)
+
+        return added
+
+    return Epilogue(declare)
+
+
 def store_positions(out: Operand, bias: Operand | None, size: Ints) -> Epilogue:
     """Sums plus a bias [G, O], into a result [N, G, O, *size]: rows are the positions of all images."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
         array = Array(arguments, out, "out")
-        more = None if bias is None else Array(arguments, bias, "bias")
         sizes = [arguments.integer(n, f"out_size{d}") for d, n in enumerate(size)]
 
         def emit(b: TermBuilder, sums: Term, place: Place) -> None:
             known = [n[0] if isinstance(n, tuple) else arguments.term(b, n) for n in sizes]
             image, *position = digits(b, place.rows, [0, *known])
-            (group,) = place.batch
-            if more is not None:
-                inside = None if place.inside is None else b.total(place.inside, 0)[None, :]
-                added = more.pointer(b, group, place.columns).load(inside, None if inside is None else 0)
-                sums = sums + added.to(sums.dtype)
-            array.pointer(b, image, group, place.columns, *position).store(sums, place.inside)
+            array.pointer(b, image, *place.batch, place.columns, *position).store(sums, place.inside)
 
         return emit
 
-    return Epilogue(declare)
+    return with_bias(Epilogue(declare), bias)

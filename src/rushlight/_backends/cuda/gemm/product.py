@@ -31,8 +31,8 @@ class Place(NamedTuple):
     rows: Term  # [R, 1]
     columns: Term  # [1, C]
     inside: Term | None  # [R, C], None where all are
-    row_end: Term | None = None  # a scalar before which rows lie, where it is not the result's size
-    column_end: Term | None = None
+    row_end: Term  # scalars, before which rows and columns lie
+    column_end: Term
 
 
 class Epilogue(NamedTuple):
@@ -162,7 +162,7 @@ class ProductKernel:
             inside = (c < columns) if inside is None else inside & (c < columns)
         if inside is not None:
             inside = inside.spread((self.tile.rows, self.tile.columns))
-        return Place(batch, r, c, inside, end)
+        return Place(batch, r, c, inside, end, columns)
 
     def tiles_down(self, b: TermBuilder) -> Term:
         """How many tiles there are along the rows."""
@@ -189,7 +189,7 @@ class ProductKernel:
         for part in range(loads.parts):
             value = (pointers + part if part else pointers).load(mask, None if mask is None else 0)
             if prologue is not None:
-                where = Place(place.batch, place.rows if which == 0 else at, at if which == 0 else place.columns, mask)
+                where = place._replace(inside=mask, **({"columns": at} if which == 0 else {"rows": at}))
                 value = prologue(b, value, where)
                 if mask is not None:
                     value = b.where(mask, value, 0)

@@ -37,7 +37,7 @@ def sum_of_parts(
     total = b.number(0, dtype, (_ROWS, _COLUMNS))
     for part in range(splits):
         total = total + (arguments.term(b, at) + (offset + whole * part)).load(inside, 0)
-    emit(b, total, Place(items.split(b, item), r, c, inside))
+    emit(b, total, Place(items.split(b, item), r, c, inside, height, width))
     size = 1
     for n in batch:
         size *= n

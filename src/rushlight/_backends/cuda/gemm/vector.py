@@ -39,12 +39,12 @@ def vector_launch(matrix: Operand, vector: Operand, sums: DType, row: bool, epil
 
     (spread,) = b.loop(0, deep, turn, [b.number(0, sums, (outs, turn))], turn_of)
     total = b.total(spread, 1)
-    zero = b.number(0, i.dtype, (1, 1))
+    zero, one = b.number(0, i.dtype, (1, 1)), b.number(1, i.dtype)
     if row:
-        where = Place(place, zero, i.reshape(1, outs), (i < many).reshape(1, outs))
+        where = Place(place, zero, i.reshape(1, outs), (i < many).reshape(1, outs), one, many)
         emit(b, total.reshape(1, outs), where)
     else:
-        emit(b, total.reshape(outs, 1), Place(place, i, zero, (i < many)))
+        emit(b, total.reshape(outs, 1), Place(place, i, zero, (i < many), many, one))
     size = 1
     for n in batch:
         size *= n

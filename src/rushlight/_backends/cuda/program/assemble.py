@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
 from rushlight._backends.cuda.gemm.dot import product_steps
@@ -131,8 +132,9 @@ class Assembler:
         if call.epilogue is None:
             return lower(made)
         epilogue: ProductEpilogue = call.epilogue
-        shape, sizes = node.outputs[0].shape, self.schedule.sizes
-        bound = epilogue.bound(shape, sizes, self.lowering.words, self.argument)
+        bound = epilogue.bound(self.schedule.sizes, self.lowering.words, self.argument)
+        if made.name == "conv_windows":
+            return convolution_steps(made, epilogue=bound)
         if made.name == "grouped_dot":
             return grouped_steps(made, epilogue=bound)
         return product_steps(made, *inputs, *outputs, epilogue=bound)
