@@ -317,6 +317,35 @@ def _attention(length: int, backward: bool) -> Row:
     return build
 
 
+def _decode(sequences: int, keys: int) -> Row:
+    """A query of each sequence to keys in pages of 16 tokens, 32 heads for 8 of keys."""
+
+    def build(t: Any, dry: bool) -> tuple[Call, float, float]:
+        from importlib import import_module
+
+        attend = import_module(f"{t.__name__}.nn.attention.varlen").varlen_attn
+        count, most = (2, 64) if dry else (sequences, keys)
+        pages = count * most // 16
+        q = _random(t, count, 32, 128)
+        k, v = (_random(t, pages, 16, 8, 128) for _ in range(2))
+        starts = t.arange(count + 1, dtype=t.int32, device="cuda")
+        used = t.full((count,), most, dtype=t.int32, device="cuda")
+        table = t.randperm(pages, device="cuda").to(t.int32).reshape(count, most // 16)
+        options = {"window_size": (-1, 0), "enable_gqa": True, "seqused_k": used, "block_table": table}
+
+        def call() -> Any:
+            with t.no_grad():
+                return attend(q, k, v, starts, None, 1, most, **options)
+
+        return call, 2 * count * most * 8 * 128 * 2, 0
+
+    build.__name__ = f"paged_decode_{sequences}_{keys}"
+    return build
+
+
+row(_decode(64, 4096))
+row(_decode(1, 1 << 15))
+
 for _length in (4096, 16384):
     row(_attention(_length, False))
     row(_attention(_length, True))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from bench.cuda_kernels import Case, bf16, flagship, normal, unit
 
+from rushlight._backends.cuda.attention.attention import sequence_steps
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
@@ -120,6 +121,44 @@ def convolution_layer(small: bool = True) -> Case:
 
 def _dense(shape: Sizes) -> Sizes:
     return tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
+
+
+# ***** attention to pages *****
+
+
+def _decode(sequences: int, keys: int, span: int | None = None) -> list[tuple[Arrays, Step]]:
+    """One query of each sequence to pages of 16 tokens, 32 heads for 8 of keys, bfloat16: the steps."""
+    page, heads, groups, width = 16, 32, 8, 128
+    pages = sequences * keys // page
+    arrays = Arrays()
+    drawn = np.random.default_rng(3)
+    q = arrays.operand(bf16(normal(sequences, heads, width)), BFLOAT16)
+    k, v = (arrays.operand(bf16(normal(pages, page, groups, width, seed=n)), BFLOAT16) for n in (1, 2))
+    starts = arrays.operand(np.arange(sequences + 1, dtype=np.int32))
+    used = arrays.operand(drawn.integers(keys // 2, keys + 1, sequences).astype(np.int32))
+    table = arrays.operand(drawn.permutation(pages).astype(np.int32).reshape(sequences, keys // page))
+    out = arrays.operand(np.zeros((sequences, heads, width), np.uint16), BFLOAT16)
+    norm = arrays.operand(np.zeros((heads, sequences), np.float32))
+    params = {"scale": width**-0.5, "left": -1, "right": 0, "max_q": 1, "max_k": keys}
+    call = ExternCall("paged_attention", [q, k, v, starts, used, table], [out, norm], params)
+    steps = sequence_steps(call, span=span)
+    for memory in call.taken:
+        arrays.held[memory] = np.zeros(memory.nbytes // 4, np.float32)
+    return [(arrays, step) for step in steps]
+
+
+@flagship
+def paged_decode(small: bool = True) -> Case:
+    """Many sequences: one launch.  What moves is the keys and values that are used."""
+    ((arrays, step),) = _decode(2, 96, 96) if small else _decode(64, 4096)
+    return arrays.case([step], 2e-2, 2e-2, bytes=0 if small else 2 * 64 * 3072 * 8 * 128 * 2)
+
+
+@flagship
+def paged_decode_parts(small: bool = True) -> Case:
+    """One long sequence: the keys in parts, of which this is the first launch."""
+    (arrays, step), _ = _decode(1, 160, 64) if small else _decode(1, 1 << 15)
+    return arrays.case([step], 2e-2, 2e-2, bytes=0 if small else 2 * (1 << 15) * 8 * 128 * 2)
 
 
 def _unit(name: str, build: Callable[[], Case], *instructions: str) -> None:

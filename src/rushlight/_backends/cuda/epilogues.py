@@ -1,8 +1,8 @@
 """Pointwise groups as the epilogues of products and convolutions: what is done to a tile of sums before anything is stored.
 
-The group must read the result element by element: then each of its loop variables is a digit of the index along an axis:
-of a product the rows, the columns, the batch; of a convolution the images, the channels, the positions.  Its expressions are emitted in the kernel of the product, with the rounded sums in the
-place of what it would load.
+The group must read the result element by element: then each of its loop variables is a digit of the index along an axis,
+of a product the rows, the columns, the batch, of a convolution the images, the channels, the positions.  Its
+expressions are emitted in the kernel, with the rounded sums in the place of what it would load.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ or moved between threads (`exchange`).  A tile of one element is a uniform value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,6 +72,7 @@ class Lowering:
         self.values: list[dict[tuple[TileValue, Layout | None], Value]] = [{}]
         self.depths = [1]  # for each of them how many bodies are open
         self.staged: dict[TileValue, tuple[Any, Value]] = {}  # tiles in shared memory: see `pipeline`
+        self.anew: dict[TileValue, Value] = {}  # what is made in each layout that is asked for: see `made_anew`
 
     def kernel(self) -> ThreadKernel:
         kernel = self.source
@@ -162,6 +163,9 @@ class Lowering:
     def uniform(self, value: TileValue) -> Value:
         """A tile of one element."""
         found = self.find(value, None)
+        if found is None and value in self.anew:
+            found = self._made_anew(value, None)
+            self.put(value, found)
         if found is None:
             assert value.op is not None and value.op.kind in PURE, f"{value!r} was not lowered"
             found = self._one(value.op)
@@ -173,6 +177,9 @@ class Lowering:
         if value.type.numel == 1:
             return self.uniform(value)
         found = self.find(value, layout)
+        if found is None and value in self.anew:
+            found = self._made_anew(value, layout)
+            self.put(value, found, layout)
         if found is None and value in self.staged:
             one, slot = self.staged[value]
             found = one.read(self, slot, layout)
@@ -200,6 +207,30 @@ class Lowering:
 
     def optional(self, values: Sequence[TileValue], layout: Layout) -> list[Value]:
         return [self.value(v, layout) for v in values]
+
+    @contextmanager
+    def made_anew(self, values: Iterable[TileValue], mask: Value) -> Iterator[None]:
+        """Values that no thread gives to another: each loads and computes what it needs of them, where the mask is true."""
+        before, self.anew = self.anew, dict.fromkeys(values, mask)
+        try:
+            yield
+        finally:
+            self.anew = before
+
+    def _made_anew(self, value: TileValue, layout: Layout | None) -> Value:
+        op, mask = value.op, self.anew[value]
+        assert op is not None
+        get = self.uniform if layout is None else lambda v: self.value(v, layout)
+        if op.kind != "load":
+            return self._one(op) if layout is None else self._pure(op, layout)
+        address, *more = (get(v) for v in op.operands)
+        both = self.b.both(more[0] if more else None, mask)
+        assert both is not None
+        size = 1 if layout is None else layout.size
+        dtype = thread_dtype(value.type)
+        kind = Registers(dtype, size, layout is None)
+        operands = [address, both if layout is None else self.b.spread(both, size), *more[1:]]
+        return self.b.emit("load", operands, [kind], dtype=dtype, vector=1).result
 
     # ***** operations without effects *****
 

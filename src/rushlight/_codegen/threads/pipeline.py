@@ -1,8 +1,9 @@
 """Loops whose matrix operands are copied to shared memory ahead of time, in the background.
 
-A load qualifies if it feeds a product, and if its addresses and mask can be computed without anything that the loop loads or
-multiplies.  Then the addresses of a later turn are computed from values carried along beside those of the loop, and a ring of
-`stages` tiles in shared memory holds what was copied.  Each turn waits for its tile, passes a barrier (all threads are done
+A load qualifies if it feeds a product, and if its addresses and mask can be computed without anything that the loop multiplies.
+Then the addresses of a later turn are computed from values carried along beside those of the loop, and a ring of `stages` tiles in
+shared memory holds what was copied.  Where addresses come from a table (pages of a pool) and the loop writes nothing, each thread
+loads what it needs of the table for the later turn.  Each turn waits for its tile, passes a barrier (all threads are done
 with the tile of the turn before, and see the copies of the others), and begins the copies of the turn `stages - 1` ahead.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks import Value as TileValue
@@ -77,32 +79,42 @@ class Staged:
 # ***** which loads *****
 
 
-def staged_loads(lo: Lowering, op: Op) -> tuple[list[Staged], list[TileValue]]:
-    """The loads of a `for` that are copied ahead, and the carried values that their addresses need."""
+class Ahead(NamedTuple):
+    """What the addresses of later turns need: carried values, and values of the body that depend on loads of tables."""
+
+    carried: list[TileValue]
+    tabled: set[TileValue]
+
+
+def staged_loads(lo: Lowering, op: Op) -> tuple[list[Staged], Ahead]:
+    """The loads of a `for` that are copied ahead, and what their addresses need."""
     (body,) = op.regions
     stages = lo.source.stages
     if stages < 2 or lo.layouts.capability < LEAST_CAPABILITY:
-        return [], []
+        return [], Ahead([], set())
     found: list[tuple[Op, list[Layout]]] = []
     needed: set[TileValue] = set()
+    tabled: set[TileValue] = set()
+    reads_alone = all(inner.kind not in _WRITES for inner in body.walk())
     for load in body.ops:
         if load.kind == "load" and load.result.type.numel > 1 and load.result.type.element is not BOOL:
             reads = _reads(lo, body, load)
-            carried = _slice(lo, body, [*load.operands[:2]])
-            if reads and carried is not None and _copies(lo, load):
+            addresses = _slice(body, [*load.operands[:2]], reads_alone)
+            if reads and addresses is not None and _copies(lo, load):
                 found.append((load, reads))
-                needed |= carried
+                needed |= addresses[0]
+                tabled |= addresses[1]
     ordered = [p for p in body.params[1:] if p in needed]
     total = sum(load.result.type.numel * load.result.dtype.itemsize for load, _ in found)
     while stages > 2 and stages * total > MOST_SHARED:
         stages -= 1
     if not found or stages * total > MOST_SHARED:
-        return [], []
+        return [], Ahead([], set())
     made = []
     for load, reads in found:
         layout = lo.layouts.access(load)
         made.append(_staged(lo, load, layout, lo.layouts.vector(load, layout), reads, stages))
-    return made, ordered
+    return made, Ahead(ordered, tabled)
 
 
 def _copies(lo: Lowering, load: Op) -> bool:
@@ -139,8 +151,13 @@ def _factors(lo: Lowering, op: Op) -> list[tuple[TileValue, Layout]]:
     return found
 
 
-def _slice(lo: Lowering, body: Region, wanted: Sequence[TileValue]) -> set[TileValue] | None:
-    """The carried values that values of the body depend on; None where they depend on more than arithmetic."""
+_WRITES = frozenset({"store", "atomic", "atomic_cas"})
+
+
+def _slice(body: Region, wanted: Sequence[TileValue], tables: bool) -> tuple[set[TileValue], set[TileValue]] | None:
+    """The carried values that values of the body depend on, and those on the way that depend on a load, which `tables`
+    allows; None where they depend on more than that and arithmetic.
+    """
     inside = {v for op in body.ops for v in op.results}
     carried: set[TileValue] = set()
     open_values, seen = list(wanted), set()
@@ -153,10 +170,20 @@ def _slice(lo: Lowering, body: Region, wanted: Sequence[TileValue]) -> set[TileV
             carried.add(value)
             open_values.append(body.yielded[body.params.index(value) - 1])
         elif value in inside:
-            if value.op is None or value.op.kind not in PURE:
+            if value.op is None or not (value.op.kind in PURE or (tables and _is_table(value.op))):
                 return None
             open_values += value.op.operands
-    return carried
+    tabled: set[TileValue] = set()
+    for op in body.ops:
+        if any(v in seen for v in op.results) and (op.kind == "load" or any(v in tabled for v in op.operands)):
+            tabled.update(op.results)
+    if carried & tabled or any(body.yielded[body.params.index(p) - 1] in tabled for p in carried):
+        return None  # what one turn reads decides where the next one reads
+    return carried, tabled
+
+
+def _is_table(op: Op) -> bool:
+    return op.kind == "load" and not op.attributes.get("volatile")
 
 
 def _staged(lo: Lowering, load: Op, layout: Layout, vector: int, reads: Sequence[Layout], stages: int) -> Staged:
@@ -237,32 +264,34 @@ def _issue(lo: Lowering, staged: Sequence[Staged], slot: Value, inside: Value) -
 
 
 def _ahead(
-    lo: Lowering, region: Region, carried: Sequence[TileValue], values: Sequence[Value], index: Value, high: Value,
+    lo: Lowering, region: Region, ahead: Ahead, values: Sequence[Value], index: Value, high: Value,
     staged: Sequence[Staged], slot: Value,
 ) -> list[Value]:  # fmt: skip
     """Begin the copies of the turn with these carried values; gives the values of the turn after it."""
     with lo.scope():
         lo.put(region.params[0], index)
-        for param, value in zip(carried, values, strict=True):
+        for param, value in zip(ahead.carried, values, strict=True):
             lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
-        _issue(lo, staged, slot, lo.b.pointwise("lt", index, high, dtype=BOOL))
-        following = [region.yielded[region.params.index(param) - 1] for param in carried]
-        return lo.carried(following, carried)
+        inside = lo.b.pointwise("lt", index, high, dtype=BOOL)
+        with lo.made_anew(ahead.tabled, inside):
+            _issue(lo, staged, slot, inside)
+        following = [region.yielded[region.params.index(param) - 1] for param in ahead.carried]
+        return lo.carried(following, ahead.carried)
 
 
-def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[TileValue]) -> None:
+def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Ahead) -> None:
     """A `for` whose loads are staged; its results are those of the loop as it was."""
     (region,) = op.regions
     b, params, stages = lo.b, region.params[1:], staged[0].stages
     low, high, step = (lo.uniform(v) for v in op.operands[:3])
     start = lo.carried(op.operands[3:], params)
-    held = [start[params.index(p)] for p in ahead]
+    held = [start[params.index(p)] for p in ahead.carried]
     b.emit("barrier", [], [])  # whoever used these bytes before is done with them
     index = low
     for slot in range(stages - 1):
         held = _ahead(lo, region, ahead, held, index, high, staged, b.number(slot, INT32))
         index = b.pointwise("add", index, step)
-    types = [lo._type(p) for p in (*region.params, *ahead)]
+    types = [lo._type(p) for p in (*region.params, *ahead.carried)]
     with b.body([*types, Registers(INT32, 1, True)]) as body, lo.scope():
         for param, value in zip(region.params, body.params, strict=False):
             lo.put(param, value, lo.layouts.of[param] if param.type.numel > 1 else None)
@@ -276,7 +305,7 @@ def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[Ti
         following = _ahead(lo, region, ahead, given, index, high, staged, last)
         for one in staged:
             lo.staged[one.load.result] = (one, slot)
-        lo.ops(Region((), [o for o in region.ops[:-1] if o not in [one.load for one in staged]]))
+        lo.ops(Region((), _remaining(region, [one.load for one in staged])))
         carried = lo.carried(region.yielded, params)
         wraps = b.pointwise("eq", slot, b.number(stages - 1, INT32), dtype=BOOL)
         turned = b.pointwise("select", wraps, b.number(0, INT32), _plus(lo, slot, 1), dtype=INT32)
@@ -287,6 +316,16 @@ def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Sequence[Ti
     b.emit("barrier", [], [])  # the ring's bytes are free
     for value, result in zip(op.results, made.results, strict=False):
         lo.put(value, result, lo.layouts.of[value] if value.type.numel > 1 else None)
+
+
+def _remaining(region: Region, staged: Sequence[Op]) -> list[Op]:
+    """What the loop does beside the copies: tables that nothing else reads are not loaded again."""
+    needed, kept = set(region.yielded), []
+    for op in reversed(region.ops[:-1]):
+        if op not in staged and (op.kind != "load" or op.attributes.get("volatile") or needed.intersection(op.results)):
+            kept.append(op)
+            needed.update(v for inner in (op, *(o for r in op.regions for o in r.walk())) for v in inner.operands)
+    return kept[::-1]
 
 
 def _times(lo: Lowering, x: Value, by: int) -> Value:

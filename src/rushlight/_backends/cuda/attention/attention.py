@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rushlight._backends.cuda.arguments import merged
+from rushlight._backends.cuda.arguments import dense_operand, merged
 from rushlight._backends.cuda.attention.backward import to_keys_launch, to_queries_launch
 from rushlight._backends.cuda.attention.forward import forward_launch
 from rushlight._backends.cuda.attention.scores import AttentionForm
-from rushlight._backends.cuda.attention.sequences import Sequences, forward, to_keys, to_queries
+from rushlight._backends.cuda.attention.sequences import (
+    Sequences,
+    forward,
+    forward_of_parts,
+    key_parts,
+    parts_shapes,
+    sum_of_parts,
+    to_keys,
+    to_queries,
+)
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.program.steps import Operand, Step
@@ -19,7 +28,7 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._graph.core import Node
 
-__all__ = ["attention_steps", "gradient_steps"]
+__all__ = ["attention_steps", "call_sequences", "gradient_steps", "sequence_steps"]
 
 _WIDEST = 256  # columns of a head that tiles hold
 
@@ -97,12 +106,28 @@ def _sequences(call: ExternCall, operands: Sequence[Operand], numbers: Sequence[
 
 @extern("ragged_attention", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))
 def ragged_attention(call: ExternCall) -> list[Step]:
-    return [forward(_sequences(call, call.inputs[:3], call.inputs[3:], False), *call.outputs)]
+    return sequence_steps(call)
 
 
 @extern("paged_attention", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))
 def paged_attention(call: ExternCall) -> list[Step]:
-    return [forward(_sequences(call, call.inputs[:3], call.inputs[3:], True), *call.outputs)]
+    return sequence_steps(call)
+
+
+def call_sequences(call: ExternCall) -> Sequences:
+    """The operands and numbers of `ragged_attention` or `paged_attention`."""
+    return _sequences(call, call.inputs[:3], call.inputs[3:], call.name == "paged_attention")
+
+
+def sequence_steps(call: ExternCall, span: int | None = None) -> list[Step]:
+    """One launch where there are enough rows, else keys in parts of `span`, and their sum."""
+    of, (out, norm) = call_sequences(call), call.outputs
+    parts, span = key_parts(of) if span is None else (-(-of.max_k // span), span)
+    if parts == 1:
+        return [forward(of, out, norm)]
+    shapes, dtype = parts_shapes(of, parts), of.q.dtype.wide
+    sums = [dense_operand(call.scratch(numel(s) * dtype.itemsize, "sums"), dtype, s) for s in shapes]
+    return [forward_of_parts(of, span, sums), sum_of_parts(sums, out, norm)]
 
 
 @extern("ragged_attention_grad", takes=fits_sequences, form=CallForm(strided=True, strided_results=True))

@@ -17,7 +17,16 @@ from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import INT32
 
-__all__ = ["Sequences", "forward", "to_keys", "to_queries"]
+__all__ = [
+    "Sequences",
+    "forward",
+    "forward_of_parts",
+    "key_parts",
+    "parts_shapes",
+    "sum_of_parts",
+    "to_keys",
+    "to_queries",
+]
 
 
 class Sequences(NamedTuple):
@@ -145,11 +154,22 @@ class _Kernel:
             pointer = array.pointer(b, page, line % size, at.group, column)
         return _loaded(b, pointer, None if even else places < at.keys, width, turned)
 
-    def store_rows(self, b: TermBuilder, label: str, at: _Place, lines: Term, width: int, value: Term) -> None:
+    def store_rows(
+        self, b: TermBuilder, label: str, at: _Place, lines: Term, width: int, value: Term, lead: tuple[Term, ...] = ()
+    ) -> None:
+        """Rows of [*lead, T, H, width]."""
         token, head = self.rows(b, at, lines)
         column = b.index(padded(width))[None, :]
         inside = (lines < at.queries * self.of.each)[:, None] & (column < width)
-        self.arrays[label].pointer(b, token[:, None], _column(head), column).store(value, inside.spread(value.shape))
+        to = self.arrays[label].pointer(b, *lead, token[:, None], _column(head), column)
+        to.store(value, inside.spread(value.shape))
+
+    def store_numbers(
+        self, b: TermBuilder, label: str, at: _Place, lines: Term, value: Term, lead: tuple[Term, ...] = ()
+    ) -> None:
+        """A number of each row, of [*lead, H, T]."""
+        token, head = self.rows(b, at, lines)
+        self.arrays[label].pointer(b, *lead, head, token).store(value, lines < at.queries * self.of.each)
 
     def store_keys(self, b: TermBuilder, label: str, at: _Place, places: Term, width: int, value: Term) -> None:
         column = b.index(padded(width))[None, :]
@@ -208,9 +228,10 @@ class _Kernel:
         last = b.where(at.item.equals(count), missing * each, 0)
         b.loop(at.start, last, self.count_blocks * self.size.held, [], turn)
 
-    def launch(self, b: TermBuilder) -> Launch:
+    def launch(self, b: TermBuilder, parts: int = 1) -> Launch:
         kernel = self.arguments.finish(b, warps=self.size.warps, stages=self.size.stages)
-        return Launch(kernel, (self.count_blocks * self.of.heads * (self.of.sequences + 1),), self.arguments.values)
+        programs = self.count_blocks * self.of.heads * (self.of.sequences + 1)
+        return Launch(kernel, (programs, parts), self.arguments.values)
 
 
 def _column(x: Term) -> Term:
@@ -250,15 +271,10 @@ def _ranges(b: TermBuilder, step: int, count: Term, low: Bounds, high: Bounds) -
 # ***** kernels *****
 
 
-def forward(of: Sequences, out: Operand, norm: Operand) -> Launch:
-    """The result and log(sum(exp(scores))) of each row."""
-    kernel = _Kernel(of, "sequences" if of.table is None else "pages", [(out, "out"), (norm, "norm")])
+def _attended(kernel: _Kernel, b: TermBuilder, at: _Place, ranges: Ranges) -> tuple[Term, list[Term]]:
+    """The rows of a program, and what they have summed over ranges of keys (see `begun`)."""
+    of, size = kernel.of, kernel.size
     width, depth = of.q.shape[-1], of.v.shape[-1]
-    rows = of.max_q * of.each
-    kernel.tokens = kernel.arguments.integer(of.q.shape[0], "tokens")
-    size = block_sizes(of.q.dtype, padded(max(width, depth)), rows)
-    b = kernel.begin(rows, size)
-    at = kernel.place(b)
     lines = at.start + b.index(size.held)
     query = kernel.row_tile(b, "q", at, lines, width, False)
 
@@ -271,20 +287,115 @@ def forward(of: Sequences, out: Operand, norm: Operand) -> Launch:
         weights, mixed = weights.to(of.q.dtype), mixed * shrink[:, None]
         return [top, total, b.matrix_product(weights, values, mixed, of.precision)]
 
-    carried = begun(b, kernel.sums, size.held, padded(depth))
-    top, total, mixed = kernel.key_ranges(b, at).run(b, size.others, carried, turn)
-    result, logarithm = finished(b, top, total, mixed)
+    return lines, ranges.run(b, size.others, begun(b, kernel.sums, size.held, padded(depth)), turn)
+
+
+def _forward_kernel(of: Sequences, name: str, more: Sequence[tuple[Operand, str]]) -> tuple[_Kernel, TermBuilder]:
+    kernel = _Kernel(of, name if of.table is None else f"{name}_of_pages", more)
+    rows = of.max_q * of.each
+    kernel.tokens = kernel.arguments.integer(of.q.shape[0], "tokens")
+    size = block_sizes(of.q.dtype, padded(max(of.q.shape[-1], of.v.shape[-1])), rows)
+    return kernel, kernel.begin(rows, size)
+
+
+def forward(of: Sequences, out: Operand, norm: Operand) -> Launch:
+    """The result and log(sum(exp(scores))) of each row."""
+    kernel, b = _forward_kernel(of, "sequences", [(out, "out"), (norm, "norm")])
+    depth, size, at = of.v.shape[-1], kernel.size, kernel.place(b)
+    lines, sums = _attended(kernel, b, at, kernel.key_ranges(b, at))
+    result, logarithm = finished(b, *sums)
     kernel.store_rows(b, "out", at, lines, depth, result)
-    token, head = kernel.rows(b, at, lines)
-    kernel.arrays["norm"].pointer(b, head, token).store(logarithm, lines < at.queries * of.each)
+    kernel.store_numbers(b, "norm", at, lines, logarithm)
 
     def empty(there: _Place, lines: Term) -> None:
         kernel.store_rows(b, "out", there, lines, depth, b.number(0, kernel.sums, (size.held, padded(depth))))
-        token, head = kernel.rows(b, there, lines)
-        kernel.arrays["norm"].pointer(b, head, token).store(math.inf, lines < there.queries * of.each)
+        kernel.store_numbers(b, "norm", there, lines, b.number(math.inf, kernel.sums, (size.held,)))
 
     kernel.behind(b, at, "starts_q", of.each, empty)
     return kernel.launch(b)
+
+
+# ***** few rows and many keys: keys in parts *****
+
+_PROGRAMS, _LEAST_SPAN, _MOST_PARTS = 264, 256, 64  # two programs for each multiprocessor of a card
+
+
+def key_parts(of: Sequences) -> tuple[int, int]:
+    """In how many parts the keys of each sequence are cut, and how many each has: by sizes and dtypes alone."""
+    rows = of.max_q * of.each
+    size = block_sizes(of.q.dtype, padded(max(of.q.shape[-1], of.v.shape[-1])), rows)
+    programs = -(-rows // size.held) * of.heads * of.sequences
+    wanted = min(_MOST_PARTS, -(-_PROGRAMS // programs))
+    span = max(_LEAST_SPAN, padded(-(-of.max_k // wanted)))
+    return -(-of.max_k // span), span
+
+
+def parts_shapes(of: Sequences, parts: int) -> list[tuple[int, ...]]:
+    """Of what the parts leave: the largest scores, the sums of weights, the sums of values."""
+    tokens, heads = of.q.shape[:2]
+    return [(parts, heads, tokens), (parts, heads, tokens), (parts, tokens, heads, of.v.shape[-1])]
+
+
+_SUMS = ("tops", "totals", "mixed")
+
+
+def forward_of_parts(of: Sequences, span: int, sums: Sequence[Operand]) -> Launch:
+    """What each part of the keys gives, for `sum_of_parts`; the number of the part is the program's second."""
+    kernel, b = _forward_kernel(of, "parts_of_sequences", list(zip(sums, _SUMS, strict=True)))
+    depth, at, part = of.v.shape[-1], kernel.place(b), b.program(1)
+
+    def store(there: _Place, lines: Term, values: Sequence[Term]) -> None:
+        for label, value in zip(_SUMS[:2], values[:2], strict=True):
+            kernel.store_numbers(b, label, there, lines, value, (part,))
+        kernel.store_rows(b, "mixed", there, lines, depth, values[2], (part,))
+
+    ranges = _clipped(kernel.key_ranges(b, at), part * span, (part + 1) * span)
+    store(at, *_attended(kernel, b, at, ranges))
+    nothing = lambda there, lines: store(there, lines, begun(b, kernel.sums, kernel.size.held, padded(depth)))
+    kernel.behind(b, at, "starts_q", of.each, nothing)
+    return kernel.launch(b, sums[0].shape[0])
+
+
+def _clipped(ranges: Ranges, low: Term, high: Term) -> Ranges:
+    """Ranges within a part."""
+    made: dict[int, Term] = {id(x): x.greatest(low).least(high) for x in ranges}
+    return Ranges(*(made[id(x)] for x in ranges))
+
+
+_ROWS = 4
+
+
+def sum_of_parts(sums: Sequence[Operand], out: Operand, norm: Operand) -> Launch:
+    """The result and the logarithm of each row from what the parts gave, part after part."""
+    arguments, dtype = Arguments(), sums[0].dtype
+    tops, totals, mixed, to, to_norm = (
+        Array(arguments, x, name) for x, name in zip((*sums, out, norm), (*_SUMS, "out", "norm"), strict=True)
+    )
+    parts, heads, tokens = sums[0].shape
+    depth = out.shape[-1]
+    sizes = [arguments.integer(n, name) for n, name in ((parts, "parts"), (heads, "heads"), (tokens, "tokens"))]
+    b = arguments.builder(f"sum_of_parts_of_keys_{out.dtype.abbr}_{depth}")
+    n_parts, n_heads, n_tokens = (arguments.term(b, n) for n in sizes)
+    row, column = b.program(0) * _ROWS + b.index(_ROWS), b.index(padded(depth))[None, :]
+    token, head, inside = row // n_heads, row % n_heads, row < n_heads * n_tokens
+    within = (inside[:, None] & (column < depth)).spread((_ROWS, padded(depth)))
+
+    def turn(part: Term, top: Term, total: Term, whole: Term) -> list[Term]:
+        own_top = tops.pointer(b, part, head, token).load(inside, -math.inf)
+        own_total = totals.pointer(b, part, head, token).load(inside, 0.0)
+        own = mixed.pointer(b, part, token[:, None], head[:, None], column).load(within, 0.0)
+        new_top = top.greatest(own_top)
+        base = b.where(new_top.equals(-math.inf), 0.0, new_top)
+        before, mine = (b.apply("exp2", x - base) for x in (top, own_top))
+        return [new_top, total * before + own_total * mine, whole * before[:, None] + own * mine[:, None]]
+
+    result, logarithm = finished(b, *b.loop(0, n_parts, 1, begun(b, dtype, _ROWS, padded(depth)), turn))
+    to.pointer(b, token[:, None], head[:, None], column).store(result, within)
+    to_norm.pointer(b, head, token).store(logarithm, inside)
+    return Launch(arguments.finish(b, warps=1), (-(-heads * tokens // _ROWS),), arguments.values)
+
+
+# ***** derivatives *****
 
 
 def _derivative(
