@@ -204,6 +204,16 @@ def test_what_fully_shard_refuses_and_says(alone: dist.DeviceMesh) -> None:
         fully_shard(empty)(torch.ones(1, 2))
 
 
+def test_parts_of_sharded_containers_are_plain(alone: dist.DeviceMesh) -> None:
+    from rushlight.distributed._composable.replicate import replicate
+    from rushlight.distributed.fsdp import fully_shard
+
+    whole = fully_shard(torch.nn.Sequential(*map(torch.nn.Linear, (2, 2, 2), (2, 2, 2))))
+    part = whole[:2]
+    assert type(part) is torch.nn.Sequential and len(part) == 2 and part[0] is whole[0]
+    assert type(replicate(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))[:1]) is torch.nn.Sequential
+
+
 def test_tensors_of_a_spec(alone: dist.DeviceMesh) -> None:
     from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 

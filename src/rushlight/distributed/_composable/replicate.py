@@ -15,6 +15,13 @@ class DDP:
     """What `replicate` adds to the class of a module."""
 
     _replicated: Any
+    _plain_class: type
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A module of the class as it was: parts of containers (`model[:2]`) are made by calling the container's class."""
+        if not args and not kwargs:  # a copy, which gets its attributes next
+            return object.__new__(cls)
+        return cls._plain_class(*args, **kwargs)
 
     def set_requires_gradient_sync(self, requires_gradient_sync: bool) -> None:
         """Whether backward averages gradients; without, they are summed on each process until it does."""
@@ -96,7 +103,7 @@ def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, *
     state = _Replicated(ignored_modules or (), kwargs)
     kind = type(module)
     if kind not in _CLASSES:
-        _CLASSES[kind] = type(f"DDP{kind.__name__}", (DDP, kind), {"__module__": kind.__module__})
+        _CLASSES[kind] = type(f"DDP{kind.__name__}", (DDP, kind), {"__module__": kind.__module__, "_plain_class": kind})
     module.__class__ = _CLASSES[kind]
     object.__setattr__(module, "_replicated", state)
     module.register_forward_pre_hook(state.before)

@@ -43,6 +43,11 @@ class FSDPModule:
     """What `fully_shard` adds to the class of a module."""
 
     _fsdp_state: State
+    _plain_class: type
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A module of the class as it was: parts of containers (`model[:2]`) are made by calling the container's class."""
+        return cls._plain_class(*args, **kwargs)
 
     def _states(self, recurse: bool) -> list[State]:
         assert isinstance(self, Module)
@@ -350,7 +355,9 @@ def _become(module: Module, state: State) -> None:
     """A module whose class has what `FSDPModule` adds, and whose calls gather."""
     kind = type(module)
     if kind not in _CLASSES:
-        _CLASSES[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__})
+        _CLASSES[kind] = type(
+            f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__, "_plain_class": kind}
+        )
     module.__class__ = _CLASSES[kind]
     object.__setattr__(module, "_fsdp_state", state)
     module.register_forward_pre_hook(state.before, prepend=True, with_kwargs=True)
