@@ -172,3 +172,39 @@ def test_other_results_are_refused() -> None:
     dist.Backend.register_backend("nothing", lambda *place: 3, devices=["cpu"])
     with pytest.raises(TypeError, match="gives a subclass of torch.distributed.ProcessGroup, got int"):
         dist.new_group([0], backend="nothing")
+
+
+@pytest.fixture
+def alone(twins: None) -> Iterator[Any]:
+    """A group of one process on an engine of rushlight's, in the place of the twins."""
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+
+
+def test_methods_refuse_roots_that_are_not_there(alone: Any) -> None:
+    x, opts = torch.ones(2), dist.BroadcastOptions()
+    opts.rootRank = 1
+    with pytest.raises(RuntimeError, match="invalid root rank: 1"):
+        alone.broadcast([x], opts)
+    opts.rootRank, opts.rootTensor = 0, 1
+    with pytest.raises(RuntimeError, match="invalid root tensor: 1"):
+        alone.broadcast([x], opts)
+    with pytest.raises(RuntimeError, match="requires non-empty tensor list"):
+        alone.allreduce([])
+
+
+def test_the_engine_of_a_device_is_the_group(alone: Any) -> None:
+    assert alone._get_backend(torch.device("cpu")) is alone
+    with pytest.raises(RuntimeError, match="No backend type associated with device type cuda"):
+        alone._get_backend(torch.device("cuda"))
+
+
+def test_coalesced_functions_give_futures(alone: Any) -> None:
+    x, y = torch.ones(2), torch.ones(1)
+    future: Any = dist.all_reduce_coalesced([x, y], async_op=True)
+    assert isinstance(future, Future) and [t.tolist() for t in future.wait()] == [[1.0, 1.0], [1.0]]
+    rows: Any = [[torch.zeros(2), torch.zeros(1)]]
+    gathered: Any = dist.all_gather_coalesced(rows, [x, y], async_op=True)
+    assert isinstance(gathered, Future) and gathered.wait() is not None and rows[0][0].tolist() == [1.0, 1.0]
+    torch.futures.wait_all([future, gathered])

@@ -220,6 +220,9 @@ def asynchronous(rank: int, size: int) -> None:
     a, b = torch.ones(2), torch.ones(3)
     dist.all_reduce_coalesced([a, b])
     assert a.tolist() == [size] * 2 and b.tolist() == [size] * 3
+    twice = torch.ones(2)
+    dist.all_reduce_coalesced([twice, twice])
+    assert twice.tolist() == [size] * 2  # as if each had been copied first
     rows = [[torch.empty(2), torch.empty(1)] for _ in range(size)]
     dist.all_gather_coalesced(rows, [torch.full((2,), float(rank)), torch.tensor([-1.0 * rank])])
     assert [r[1].item() for r in rows] == [-1.0 * k for k in range(size)]

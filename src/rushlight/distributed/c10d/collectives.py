@@ -35,10 +35,11 @@ from rushlight.distributed.c10d.options import (
 )
 from rushlight.distributed.c10d.work import Work, ended
 from rushlight.distributed.c10d.world import BaseGroup, member, place_in
+from rushlight.futures import Future
 
 __all__ = [
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_reduce_mean", "all_to_all",
-    "all_to_all_single", "barrier", "broadcast", "gather", "issue", "reduce", "reduce_scatter", "reduce_scatter_single",
+    "all_to_all_single", "barrier", "broadcast", "gather", "issue", "reduce", "reduce_together", "reduce_scatter", "reduce_scatter_single",
     "reduce_scatter_tensor", "scatter",
 ]  # fmt: skip
 
@@ -101,8 +102,14 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_
 
 def all_reduce_coalesced(
     tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """`all_reduce` of a list of tensors with one dtype, as one operation."""
+) -> Future[Any] | None:
+    """`all_reduce` of a list of tensors with one dtype, as one operation.  With `async_op=True` a future of the tensors."""
+    work = reduce_together(tensors, op, group, async_op)
+    return work.get_future() if work is not None else None
+
+
+def reduce_together(tensors: Any, op: Any, group: Any, async_op: bool) -> Work | None:
+    """`all_reduce_coalesced`, which gives a `Work`."""
     tensors = [tensors] if isinstance(tensors, Tensor) else tensors
     check_list(tensors, "tensors")
     check_same_dtype(tensors)
@@ -115,7 +122,7 @@ def all_reduce_coalesced(
     if pg.is_users:
         return user_groups.all_reduce(pg, tensors, op, async_op, together=True)
     staging, steps, kept = Staging(pg), [], []
-    for tensor in tensors:
+    for tensor in {(x.data_ptr(), x._spec) if x.numel() else id(x): x for x in tensors}.values():  # each once
         reduction = reduction_of(op, tensor, "all_reduce_coalesced")
         kept.append(staging.write(tensor, filled=True))
         steps += staging.communicator.all_reduce(reduced_buffer(kept[-1]), reduction)
@@ -220,8 +227,17 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, asy
 
 def all_gather_coalesced(
     output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any = None, async_op: bool = False
+) -> Future[Any] | None:
+    """`all_gather` of a list of tensors; `output_tensor_lists[rank][k]` is that rank's tensor k.  With `async_op=True` a
+    future of the lists.
+    """
+    work = _gather_together(output_tensor_lists, input_tensor_list, group, async_op)
+    return work.get_future() if work is not None else None
+
+
+def _gather_together(
+    output_tensor_lists: list[list[Tensor]], input_tensor_list: list[Tensor], group: Any, async_op: bool
 ) -> Work | None:
-    """`all_gather` of a list of tensors; `output_tensor_lists[rank][k]` is that rank's tensor k."""
     check_list(input_tensor_list, "tensor_list")
     if not isinstance(output_tensor_lists, list):
         raise TypeError("Invalid function argument: output_tensor_lists should be a list")

@@ -22,6 +22,8 @@ def _one(tensors: Any) -> Tensor:
     """The tensor of a list of one, as PyTorch's methods take it."""
     if isinstance(tensors, Tensor):
         return tensors
+    if not tensors:
+        raise RuntimeError("a process group's method requires non-empty tensor list")
     if len(tensors) != 1:
         raise RuntimeError(f"a process group of the CPU takes one tensor, got a list of {len(tensors)}")
     return tensors[0]
@@ -34,9 +36,14 @@ def _op(opts: Any) -> Any:
     return opts if isinstance(opts, (ReduceOp, RedOpType)) else opts.reduceOp
 
 
-def _root(opts: Any) -> int:
-    """The place of the root that options or an argument name."""
-    return opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank
+def _root(opts: Any, pg: BaseGroup) -> int:
+    """The place of the root that options or an argument name; RuntimeError for one outside of the group."""
+    root = opts if isinstance(opts, int) else 0 if opts is None else opts.rootRank
+    if not 0 <= root < pg.size():
+        raise RuntimeError(f"invalid root rank: {root} in a group of {pg.size()}")
+    if getattr(opts, "rootTensor", 0):
+        raise RuntimeError(f"invalid root tensor: {opts.rootTensor} of a list of one")
+    return root
 
 
 class ProcessGroup(BaseGroup):
@@ -101,6 +108,14 @@ class ProcessGroup(BaseGroup):
         made: ProcessGroup | None = WAYS["split_group"](self, [list(ranks)], timeout, opts, group_desc)
         return made
 
+    def _get_backend(self, device: Any) -> ProcessGroup:
+        """What carries operations on a type of device out: the group itself; RuntimeError for devices that it does not
+        serve.
+        """
+        if device.type not in self._devices and not (self._on_host and device.type == "cpu"):
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return self
+
     def merge_remote_group(
         self, store: Any, size: int, timeout: Any = None, group_name: str | None = None, group_desc: str | None = None
     ) -> Any:
@@ -115,16 +130,16 @@ class ProcessGroup(BaseGroup):
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work | None:
         """`all_reduce_coalesced`."""
-        return collectives.all_reduce_coalesced(tensors, _op(opts), self, async_op=True)
+        return collectives.reduce_together(tensors, _op(opts), self, True)
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work | None:
         """`broadcast` from a place in the group."""
-        return collectives.broadcast(_one(tensors), group=self, async_op=True, group_src=_root(opts))
+        return collectives.broadcast(_one(tensors), group=self, async_op=True, group_src=_root(opts, self))
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Work | None:
         """`reduce` to a place in the group."""
         chosen = op if op is not None else _op(opts) if hasattr(opts, "reduceOp") else ReduceOp.SUM
-        return collectives.reduce(_one(tensors), op=chosen, group=self, async_op=True, group_dst=_root(opts))
+        return collectives.reduce(_one(tensors), op=chosen, group=self, async_op=True, group_dst=_root(opts, self))
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work | None:
         """`all_gather`; the output is a list of a list."""
@@ -151,12 +166,16 @@ class ProcessGroup(BaseGroup):
     def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None) -> Work | None:
         """`gather` to a place in the group."""
         rows = output_tensors[0] if output_tensors and not isinstance(output_tensors[0], Tensor) else output_tensors
-        return collectives.gather(_one(input_tensors), rows or None, group=self, async_op=True, group_dst=_root(opts))
+        return collectives.gather(
+            _one(input_tensors), rows or None, group=self, async_op=True, group_dst=_root(opts, self)
+        )
 
     def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None) -> Work | None:
         """`scatter` from a place in the group."""
         rows = input_tensors[0] if input_tensors and not isinstance(input_tensors[0], Tensor) else input_tensors
-        return collectives.scatter(_one(output_tensors), rows or None, group=self, async_op=True, group_src=_root(opts))
+        return collectives.scatter(
+            _one(output_tensors), rows or None, group=self, async_op=True, group_src=_root(opts, self)
+        )
 
     def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work | None:
         """`reduce_scatter`; the input is a list of a list."""
@@ -225,6 +244,8 @@ class ProcessGroupGloo(ProcessGroup):
             self._devices: list[Any] = []
             self._threads = 2
 
+    _Options = Options
+
     class Device:
         """What PyTorch's sockets are bound to: an interface's name, or a host's. MPI chooses by itself."""
 
@@ -235,7 +256,8 @@ class ProcessGroupGloo(ProcessGroup):
     supports_time_estimate = False
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any = default_pg_timeout) -> None:
-        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout._timeout.total_seconds()
+        limit = getattr(timeout, "_timeout", timeout)
+        seconds = limit.total_seconds() if hasattr(limit, "total_seconds") else float(limit)
         self._set_up(WAYS["new_gloo"](store, rank, size, seconds), "gloo", BackendConfig("gloo"), "undefined")
 
     @staticmethod

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 from rushlight._interface.distributed import DistBackendError, Operation
-from rushlight.futures import Future
+from rushlight.futures import Future, collect_all
 
 __all__ = ["RecordedWork", "Work", "ended", "wait_for", "work_of_future"]
 
@@ -188,8 +188,8 @@ class _Together(Work):
     """Several operations that are waited for as one."""
 
     def __init__(self, works: list[Work]) -> None:
-        tensors = [tensor for work in works if work._operation is not None for tensor in work.result()]
-        super().__init__(works[-1]._operation, tensors)
+        tensors = [tensor for work in works for tensor in _as_list(getattr(work, "_tensors", ()))]
+        super().__init__(getattr(works[-1], "_operation", None), tensors)
         self.works = works
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -205,6 +205,11 @@ class _Together(Work):
 
     def exception(self) -> BaseException | None:
         return next((work.exception() for work in self.works if work.exception() is not None), None)
+
+    def get_future(self) -> Future[Any]:
+        if self._future is None:
+            self._future = collect_all([work.get_future() for work in self.works]).then(lambda _: list(self._tensors))
+        return self._future
 
 
 def ended(works: list[Work]) -> Work | None:

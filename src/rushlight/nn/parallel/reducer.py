@@ -14,7 +14,7 @@ import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
 from rushlight._interface.autograd import queue_callback
-from rushlight.distributed.c10d.collectives import all_reduce_mean
+from rushlight.distributed.c10d.collectives import all_reduce_mean, reduce_together
 from rushlight.distributed.c10d.work import ended, wait_for
 from rushlight.nn.parallel.buckets import Bucket, GradBucket, assigned
 
@@ -237,7 +237,7 @@ class Reducer:
                 works[-1] if rushlight.compiler.is_compiling() else ended([work for work in works if work is not None])
             )
         mean = self._mean()
-        return dist.all_reduce_coalesced(bucket.targets, mean, group=self.group, async_op=async_op)
+        return reduce_together(bucket.targets, mean, self.group, async_op)
 
     def _mean(self) -> Any:
         """The reduction: the mean over the processes, or with another divisor while some have joined."""
