@@ -81,6 +81,8 @@ class _Builder:
             return {key: self.argument(each) for key, each in value.items()}
         if isinstance(value, slice):
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+        if type(value).__module__ == "numpy" and not hasattr(value, "__len__") and hasattr(value, "item"):
+            return value.item()  # a scalar of NumPy, which the text of a graph cannot name
         return value
 
     def is_unknown(self, symbol: Any) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
 __all__ = [
-    "adopt", "generic_attribute", "guard_class", "guard_names", "is_users_class", "known_attribute", "no_attribute",
+    "adopt", "delete_object_attribute", "generic_attribute", "guard_class", "guard_names", "is_users_class", "known_attribute", "no_attribute",
     "require_missing", "set_object_attribute", "store_tensor_attribute", "tensor_attribute",
 ]  # fmt: skip
 
@@ -54,6 +54,8 @@ def require_missing(tracer: Tracer, obj: Any, name: str) -> None:
     """Require that a module, class, function or native object has no such attribute."""
     if is_plain(obj) or id(obj) in tracer.made_functions or isinstance(obj, InstanceDict):
         return
+    if isinstance(obj, types.ModuleType) and name in tracer.outside.globals.get(id(vars(obj)), ()):
+        return  # the trace deleted it
     named = isinstance(obj, (types.ModuleType, type, types.FunctionType))
     source = tracer.constant_source(obj) if named else tracer.outside.source_of(obj)
     if source is not None:
@@ -100,8 +102,10 @@ def is_followed_function(function: Any) -> bool:
 
 def module_attribute(tracer: Tracer, obj: types.ModuleType, name: str) -> Any:
     space = vars(obj)
-    waiting = tracer.outside.attributes.get(id(obj))
+    waiting = tracer.outside.globals.get(id(space))
     if waiting and name in waiting:
+        if waiting[name] is DELETED:
+            raise AttributeError(f"module '{obj.__name__}' has no attribute '{name}'", name=name, obj=obj)
         return waiting[name]
     if name in space:
         value = space[name]
@@ -328,6 +332,26 @@ def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any
         return enter(tracer, setter, (tracer.wrap_constant(raw), obj, value), {})
     tracer.write_attribute(obj, name, value)
     return None
+
+
+def delete_object_attribute(tracer: Tracer, obj: Any, name: str) -> None:
+    """What `object.__delattr__` does."""
+    raw = type_attribute(type(obj), name)
+    if isinstance(raw, property):
+        if raw.fdel is None:
+            raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no deleter")
+        guard_class(tracer, type(obj), name, raw)
+        tracer.nested(raw.fdel, (obj,))
+        return
+    deleter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__delete__")
+    if isinstance(deleter, types.FunctionType):
+        tracer.nested(deleter, (tracer.wrap_constant(raw), obj))
+        return
+    if isinstance(raw, types.MemberDescriptorType):
+        tracer.finished(slot_attribute(tracer, obj, name))
+    elif tracer.instance_attribute(obj, name) is ABSENT:
+        raise AttributeError(name)
+    tracer.write_attribute(obj, name, DELETED)
 
 
 def store_tensor_attribute(tracer: Tracer, obj: Tensor, name: str, value: Any) -> None:

@@ -39,6 +39,7 @@ from rushlight._capture.trace import (
 )
 from rushlight._capture.trace.entering import enter, with_defaults
 from rushlight._capture.trace.hooks import FollowedHook, is_own
+from rushlight._capture.trace.instances import InstanceDict
 from rushlight._capture.trace.iterators import Ahead, Numbered
 from rushlight._capture.trace.outside import (
     ABSENT,
@@ -505,6 +506,8 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
             and not isinstance(x, types.BuiltinFunctionType)
         ):
             x = Followed(tracer, x)
+        elif issubclass(kind, dict) and not isinstance(x := as_dict(tracer, x), dict) and tracer.is_user_object(x):
+            x = tracer.unpack(x)
         elif kind in (
             list,
             tuple,
@@ -515,7 +518,6 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
             map,
             filter,
             deque,
-            dict,
             reversed,
         ) and tracer.is_user_object(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
@@ -561,6 +563,18 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
     raise Break(f"{kind.__name__}() of a {type(x).__name__}")
 
 
+def _are_values(args: tuple[Any, ...]) -> bool:
+    """Whether these are plain values, classes, and scalars and dtypes of NumPy."""
+    return all(
+        is_plain(x) or isinstance(x, type) or type(x).__module__ == "numpy.dtypes" or is_numpy_scalar(x) for x in args
+    )
+
+
+def is_numpy_scalar(x: Any) -> bool:
+    """Whether this is a number of NumPy."""
+    return type(x).__module__ == "numpy" and isinstance(x, sys.modules["numpy"].generic)
+
+
 def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An object of a user's class: `__new__`, then `__init__` in a frame of its own."""
     meta_call = type_attribute(type(kind), "__call__")
@@ -585,6 +599,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         operator.methodcaller,
     ):
         return tracer.native(kind, *args, **kwargs)
+    if kind.__module__ == "numpy" and kind.__name__ != "ndarray" and _are_values((*args, *kwargs.values())):
+        return tracer.native(kind, *args, **kwargs)  # a scalar or a dtype
     if isinstance(new, types.FunctionType):
         attributes.guard_class(tracer, kind, "__new__", type_attribute(kind, "__new__"))
         attributes.adopt(tracer, new)
@@ -710,6 +726,8 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
         printing = isinstance(owner, (str, bytes)) or name in ("__repr__", "__str__")
         tracer.check_methods(*args, *kwargs.values(), *whole, printing=printing)
     given = list(args)
+    if isinstance(owner, dict) and name in ("update", "__init__", "__ior__", "__or__"):
+        given = [as_dict(tracer, x) for x in given]
     if name in ("extend", "update", "__init__", "intersection", "union", "difference", "join"):
         given = [tracer.unpack(x) if tracer.is_user_object(x) and not isinstance(x, dict) else x for x in given]
     named = {key: _callback(tracer, x, name) for key, x in kwargs.items()}
@@ -747,6 +765,32 @@ def entries(owner: dict[Any, Any]) -> dict[Any, Any]:
     return {key: dict.__getitem__(owner, key) for key in keys}
 
 
+def as_dict(tracer: Tracer, value: Any) -> Any:
+    """The entries of a mapping as native code copies them: through `keys` and `__getitem__` of a user's class, guarded
+    where a dict from outside has a class of its own.  What is no such mapping is given back.
+    """
+    if isinstance(value, InstanceDict):
+        return value.copy()
+    if isinstance(value, dict) and type_attribute(type(value), "__iter__") in _NATIVE_ITERATION:
+        if id(value) not in tracer.outside.unread:
+            return value
+        name = tracer.constants.name(entries)
+        return tracer.outside.wrap(
+            entries(value), tracer.reads.source(f"{name}({{}})", tracer.outside.sources[id(value)])
+        )
+    if not tracer.is_user_object(value):
+        return value
+    try:
+        keys = tracer.finished(tracer.load_attr(value, "keys"))
+    except AttributeError:
+        return value
+    names = [tracer.real(key) for key in tracer.unpack(tracer.nested(keys, ()))]
+    return {key: tracer.real(tracer.finished(tracer.load_item(value, key))) for key in names}
+
+
+_NATIVE_ITERATION = (dict.__iter__, OrderedDict.__iter__)
+
+
 def entry(tracer: Tracer, owner: dict[Any, Any], source: Any, name: str, key: Any, *default: Any) -> Any:
     """One entry of a dict from outside whose class has methods of its own."""
     held, said = dict.__contains__(owner, key), tracer.constants.name(key)
@@ -776,7 +820,7 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
     if name == "__getattribute__" and tracer.is_user_object(owner):
         return attributes.generic_attribute(tracer, owner, args[0], attributes.no_attribute)
     if name == "__delattr__" and tracer.is_user_object(owner):
-        tracer.delete_attr(owner, *args)
+        attributes.delete_object_attribute(tracer, owner, *args)
         return None
     if name in ("__init__", "__init_subclass__") and not tracer.outside.is_outside(owner):
         return getattr(owner, name)(*args) if name not in type(owner).__dict__ else ABSENT

@@ -71,6 +71,7 @@ def _sum(iterable: Iterable[Any], start: Any = 0) -> Any:
 
 
 _FOLLOWED: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, functools.reduce: _reduce}
+_NO_NODES = ("rushlight._capture.", "rushlight.jit", "torch.jit")  # `jit.annotate` gives its argument back
 _ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
 _WRITTEN = {builtins.abs: operator.abs}
 
@@ -245,8 +246,14 @@ class DocumentingTracer(Tracer):
 
     def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function of ours has run as it is."""
-        if not str(getattr(function, "__module__", "")).startswith("rushlight._capture."):
+        if not str(getattr(function, "__module__", "")).startswith(_NO_NODES):
             self.note_call(function, args, kwargs, result)
+
+    def note_operator(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> Any:
+        """Write an operation of Python's down, if one operand is a tensor: adding two lists of tensors computes nothing."""
+        if any(not isinstance(_known(x), (list, tuple)) and _has_tensor(_known(x)) for x in args):
+            return self.note(function, args, {}, result)
+        return result
 
     def note_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Write down a call as a function's or a method's."""
@@ -326,12 +333,12 @@ class DocumentingTracer(Tracer):
     def binary(self, op: str, a: Any, b: Any) -> Any:
         before = len(self.document.calls)
         found = super().binary(op, a, b)
-        return found if len(self.document.calls) > before else self.note(_BINARY[op], (a, b), {}, found)
+        return found if len(self.document.calls) > before else self.note_operator(_BINARY[op], (a, b), found)
 
     def inplace(self, op: str, a: Any, b: Any) -> Any:
         before = len(self.document.calls)
         found = super().inplace(op, a, b)
-        return found if len(self.document.calls) > before else self.note(_INPLACE[op[:-1]], (a, b), {}, found)
+        return found if len(self.document.calls) > before else self.note_operator(_INPLACE[op[:-1]], (a, b), found)
 
     def unary(self, op: str, a: Any) -> Any:
         found = super().unary(op, a)
@@ -340,7 +347,7 @@ class DocumentingTracer(Tracer):
     def compare(self, op: str, a: Any, b: Any) -> Any:
         before = len(self.document.calls)
         found = super().compare(op, a, b)
-        return found if len(self.document.calls) > before else self.note(_COMPARE[op], (a, b), {}, found)
+        return found if len(self.document.calls) > before else self.note_operator(_COMPARE[op], (a, b), found)
 
     def load_item(self, obj: Any, index: Any) -> Any:
         obj = self.real(obj)
@@ -415,7 +422,7 @@ class DocumentingTracer(Tracer):
             and isinstance(function, types.BuiltinFunctionType)
             and _is_operator(function)
         ):
-            self.note(function, tuple(args), dict(kwargs), found)
+            self.note_operator(function, tuple(args), found)
         return found
 
 

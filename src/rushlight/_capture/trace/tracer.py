@@ -523,9 +523,7 @@ class Tracer(Undocumented, Operations):
         if isinstance(deleter, types.FunctionType):
             self.nested(types.MethodType(deleter, obj), (name,))
             return
-        if self.instance_attribute(obj, name) is ABSENT:
-            raise AttributeError(name)
-        self.write_attribute(obj, name, DELETED)
+        attributes.delete_object_attribute(self, obj, name)
 
     # ***** items *****
 
@@ -701,7 +699,7 @@ class Tracer(Undocumented, Operations):
         return super().has_type_flag(self.real(value), flag)
 
     def unpack_mapping(self, obj: Any) -> Mapping[Any, Any]:
-        return super().unpack_mapping(self.real(obj))
+        return super().unpack_mapping(calls.as_dict(self, self.real(obj)))
 
     def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
         if function in _EAGER_LOOKS:

@@ -33,6 +33,7 @@ from rushlight._capture.trace.outside import (
     is_getter,
     is_plain,
     is_traced_array,
+    type_attribute,
 )
 from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._capture.trace.tracer import Tracer, gives_itself, is_empty, own_dict
@@ -237,10 +238,8 @@ class Rebuild:
             return self.array(value)
         if kind.__name__ == "ArrayMethod" and self.tracer.follows_numpy:
             return f"{self.value(value.array)}.{value.name}"
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return f"{self.constant(kind)}._make(({''.join(f'{self.value(x)}, ' for x in value)}))"
         if isinstance(value, tuple):
-            return f"tuple.__new__({self.constant(kind)}, ({''.join(f'{self.value(x)}, ' for x in value)}))"
+            return self.tuple_of_class(value, kind)
         if kind in (dict, OrderedDict, defaultdict):
             return self.mapping(value, kind)
         if kind is types.MethodType:
@@ -310,6 +309,8 @@ class Rebuild:
         if id(value) not in self.tracer.made_functions and not self._holds_values(value):
             return self.constant(value)
         cells = "".join(f"{self.value(cell)}, " for cell in value.__closure__ or ())
+        if id(value) in self.places:  # it closes over itself: its cell made it
+            return self.places[id(value)]
         name = self.variable(
             f"{self.constant(types.FunctionType)}({self.constant(value.__code__)}, {self.constant(value.__globals__)}, {value.__name__!r}, "
             f"{self.value(value.__defaults__)}, ({cells}))",
@@ -422,6 +423,18 @@ class Rebuild:
     def row(self, values: Sequence[Any]) -> str:
         """A list of values, some of which may be NULL."""
         return f"[{', '.join(self.constant(NULL) if x is NULL else self.value(x) for x in values)}]"
+
+    def tuple_of_class(self, value: tuple[Any, ...], kind: type) -> str:
+        """A named tuple, or an object of a user's class of tuples with its dictionary."""
+        items = f"({''.join(f'{self.value(x)}, ' for x in value)})"
+        make = f"{self.constant(kind)}._make(" if hasattr(kind, "_fields") else f"tuple.__new__({self.constant(kind)}, "
+        held = getattr(value, "__dict__", {})
+        if not held:
+            return f"{make}{items})"
+        name = self.variable(f"{make}{items})", value)
+        for attribute, each in held.items():
+            self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(each)}")
+        return name
 
     def instance(self, value: Any, kind: type) -> str:
         """An object of a user's class: its elements, its dictionary, its slots."""
@@ -544,7 +557,7 @@ class Rebuild:
                         else f"{owner}.cell_contents = {self.value(value)}"
                     )
                 elif value is DELETED:
-                    text = f"object.__delattr__({owner}, {name!r})" if hasattr(real, name) else "pass"
+                    text = f"object.__delattr__({owner}, {name!r})" if _has_own(real, name) else "pass"
                 else:
                     text = f"object.__setattr__({owner}, {name!r}, {self.value(value)})"
                 self.lines.append(text)
@@ -562,3 +575,9 @@ class Rebuild:
             items = "".join(f"{self.value(x)}, " for x in copy)
             self.lines.append(f"{owner}.clear()")
             self.lines.append(f"{owner}.{'update' if isinstance(copy, set) else 'extend'}(({items}))")
+
+
+def _has_own(obj: Any, name: str) -> bool:
+    """Whether an object itself, not its class, has an attribute."""
+    slot = type_attribute(type(obj), name)
+    return name in getattr(obj, "__dict__", ()) or (isinstance(slot, types.MemberDescriptorType) and hasattr(obj, name))
