@@ -26,7 +26,7 @@ def _alike(go: Any, *args: Any, backend: str = "inductor", calls: int = 2) -> No
 
 def _module(source: str) -> Any:
     made = types.ModuleType("elsewhere")
-    exec(source, made.__dict__)
+    exec(source, made.__dict__)  # noqa: S102 - a module of a few lines
     return made
 
 
@@ -216,7 +216,7 @@ def test_tensors_in_a_mapping(backend: str) -> None:
     _alike(lambda x: dict(held, b=x), torch.ones(2), backend=backend)
 
 
-class _Pair(tuple):  # noqa: SLOT001
+class _Pair(tuple):
     """A class of tuples whose objects have attributes."""
 
 
@@ -284,3 +284,11 @@ def test_constants_of_other_libraries_in_graphs() -> None:
     compiled = torch.compile(go, backend=counter, fullgraph=True)
     assert compiled(torch.ones(2)).tolist() == go(torch.ones(2)).tolist()
     assert counter.op_count == 2
+
+
+def test_arguments_by_the_names_of_pytorch() -> None:
+    def go(**named):
+        return torch._foreach_pow(**named)
+
+    compiled = torch.compile(go, fullgraph=True)
+    assert compiled(self=[torch.full((2,), 3.0)], exponent=2)[0].tolist() == [9, 9]

@@ -123,9 +123,11 @@ class _Compiled:
 
         def forward(primals: Sequence[Any]) -> list[Any]:
             inner = [_passed(t) for t in primals]
+            before = [t.grad_fn for t in inner]
             outs = self.forward_of(inner)
             self.results = [(isinstance(o, Tensor) and o.requires_grad) for o in outs]
-            self.updates = [t.requires_grad for t in inner]
+            # A change under no_grad, or of `x.data`, has no history.
+            self.updates = [t.requires_grad and t.grad_fn is not b for t, b in zip(inner, before, strict=True)]
             self.specs = [(tuple(t.shape), t.dtype) if isinstance(t, Tensor) else None for t in (*inner, *outs)]
             return outs
 
@@ -191,7 +193,11 @@ class _Compiled:
                 rushlight.autograd.graph.increment_version(target)
         outs = list(made[len(self.changed) :])
         for place, (source, steps) in self.aliases.items():
-            outs[place] = replayed(primals[source], steps) if steps else given[self.inputs.place_of(source)]
+            if not steps:
+                outs[place] = given[self.inputs.place_of(source)]
+                continue
+            found = replayed(primals[source], steps)
+            outs[place] = found if self.results[place] or not found.requires_grad else found.detach()
         for place, steps in self.looks.items():
             for step in steps:
                 step.in_place(primals[place], *step.args, **step.kwargs)

@@ -402,6 +402,16 @@ class Recording:
         """Inputs that have got a history."""
         return [x for x in self._standing.values() if x._node is not None and type(x._node) is not InputBackward]
 
+    def new_gradients(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Inputs whose `.grad` was set, as stand-ins, and what it is now."""
+        found = []
+        for x, first in zip(self.inputs, self.first_grads, strict=True):
+            made = self._standing[id(x)]
+            now = None if made._autograd_meta is None else made._autograd_meta.grad
+            if now is not first:
+                found.append((made, now))
+        return found
+
     def inputs_behind(self, x: Tensor) -> list[Any]:
         """Edges to the inputs, and tensors made of them, that are part of the history of a real tensor; none while the
         program is assembled, whose backward ends at its inputs.

@@ -23,6 +23,7 @@ from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result
+from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.shape_env import GuardOnDataDependentSymNode, Undecided, require_between
@@ -70,7 +71,22 @@ def _sum(iterable: Iterable[Any], start: Any = 0) -> Any:
     return value
 
 
-_FOLLOWED: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, functools.reduce: _reduce}
+def _zero_gradients(tensors: Iterable[Any], set_to_none: bool) -> None:
+    """`Optimizer.zero_grad` in Python."""
+    for tensor in tensors:
+        if tensor.grad is not None:
+            if set_to_none:
+                tensor.grad = None
+            else:
+                tensor.grad.detach_()
+                tensor.grad.zero_()
+
+
+_FOLLOWED: dict[Any, Callable[..., Any]] = {
+    builtins.sum: _sum,
+    functools.reduce: _reduce,
+    zero_gradients: _zero_gradients,
+}
 _NO_NODES = ("rushlight._capture.", "rushlight.jit", "torch.jit")  # `jit.annotate` gives its argument back
 _ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
 _WRITTEN = {builtins.abs: operator.abs}
@@ -313,7 +329,7 @@ class DocumentingTracer(Tracer):
 
     # ***** operations *****
 
-    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """As in the base; a result whose size only elements tell has symbols, where the settings say so."""
         env: Any = self.outside.varying.sizes.env
         outer, env.by_program = env.by_program, asks_itself(self, function, args)
@@ -373,6 +389,8 @@ class DocumentingTracer(Tracer):
     def load_attr(self, obj: Any, name: str) -> Any:
         found = super().load_attr(obj, name)
         obj = _known(obj)
+        if name == "grad" and isinstance(obj, Tensor) and isinstance(found, Tensor):
+            return self.gradient(obj, found)
         if isinstance(obj, Tensor):
             self.use(obj)
         if isinstance(found, Tensor):
@@ -386,6 +404,29 @@ class DocumentingTracer(Tracer):
             page = obj.__name__.rpartition(".")[2]
             self.loaded = (found, f"{page}_{name}" if page in _PREFIXED else name)
         return found
+
+    def gradient(self, x: Tensor, found: Tensor) -> Tensor:
+        """The `.grad` of a tensor: an input where it came from outside with that."""
+        known = self.outside.tensors.get(id(x))
+        if known is not None and id(found) not in self.outside.tensors:
+            real, source = known
+            held = None if real._autograd_meta is None else real._autograd_meta.grad
+            if held is not None and self.rec.stand_in(held) is found:
+                found = self.outside.wrap(held, self.reads.source("{}.grad", source))
+        self.use(found)
+        return found
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        obj = self.real(obj)
+        if name == "requires_grad" and isinstance(obj, Tensor) and value is not obj.requires_grad:
+            raise Break("changes whether a tensor wants a gradient, in a graph for another backend")
+        return super().store_attr(obj, name, value)
+
+    def noted(self, made: Any) -> Any:
+        """As in the base; a leaf that wants a gradient is made between two graphs, which may be traced ahead of time."""
+        if isinstance(made, Tensor) and made._rg and made._node is None and id(made) not in self.outside.tensors:
+            raise Break("makes a leaf that wants a gradient, in a graph for another backend")
+        return super().noted(made)
 
     def rows(self, tensor: Any) -> Any:
         """What iterating over a tensor gives, with a node for each row."""
@@ -407,8 +448,10 @@ class DocumentingTracer(Tracer):
         owner = getattr(function, "__self__", None)
         if isinstance(owner, Tensor) and function.__name__ == "tolist" and owner.dim() == 1 and self.captured(owner):
             return [self.call(self.load_item(owner, k).item, (), {}) for k in range(owner.shape[0])]
-        if isinstance(function, types.BuiltinFunctionType) and function in _FOLLOWED:
+        if isinstance(function, (types.BuiltinFunctionType, types.FunctionType)) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
+        if getattr(function, "__name__", "") in ("backward", "grad") and is_backward(function):
+            raise Break(f"calls {function.__name__}() in a graph for another backend")
         before, outer = len(self.document.calls), self.bound
         self.bound = (
             function if isinstance(function, types.MethodType) and isinstance(function.__self__, Tensor) else None
@@ -424,6 +467,12 @@ class DocumentingTracer(Tracer):
         ):
             self.note_operator(function, tuple(args), found)
         return found
+
+
+def is_backward(function: Any) -> bool:
+    """Whether this is `Tensor.backward`, `autograd.backward` or `autograd.grad`."""
+    held = getattr(function, "__func__", function)
+    return held in (HOOKS.public.Tensor.backward, HOOKS.public.autograd.backward, HOOKS.public.autograd.grad)
 
 
 def _known(value: Any) -> Any:

@@ -192,7 +192,7 @@ class Tracer(Undocumented, Operations):
 
     # ***** helpers *****
 
-    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code; what it asks of elements, and of objects that cannot be guarded, ends the trace."""
         if self.stale and any(id(value) in self.stale for value in args):
             raise Break("uses what a scheduler has changed in the same trace")
@@ -280,7 +280,7 @@ class Tracer(Undocumented, Operations):
         found = self.call(function, tuple(args), dict(kwargs or {}))
         return self.real(self.finished(found))
 
-    def nested_call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def nested_call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """`nested`, with the arguments as they are given."""
         return self.nested(function, args, kwargs)
 
@@ -303,7 +303,7 @@ class Tracer(Undocumented, Operations):
             if listened:
                 self.listening.go_on()
 
-    def outside_of_trace(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def outside_of_trace(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code for what it keeps: nothing that it does to tensors is recorded."""
         self.rec.__exit__()
         try:

@@ -7,7 +7,7 @@ that most tensors never get.  Methods are put on the class by `_surface`, from t
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.errors import warn_user
 from rushlight._engine.core.hooks import HOOKS
@@ -263,6 +263,10 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
+        if HOOKS.asks or STATE.dispatch_modes:
+            handled, made = HOOKS.below(_data_of, (self,), {})
+            if handled:
+                return cast("Tensor", made)
         return HOOKS.data_of(self)
 
     @data.setter

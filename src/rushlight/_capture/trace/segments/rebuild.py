@@ -519,6 +519,9 @@ class Rebuild:
             self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
         self.attribute_writes()
         wrappers.write_gradients(self)
+        if self.tracer.settings.backend is not None:  # programs of ours set gradients themselves
+            for made, now in self.tracer.rec.new_gradients():
+                self.lines.append(f"{self.value(made)}.grad = {self.value(now)}")
         for lazy in self.outside.lazies.values():
             if lazy.value is ABSENT and lazy.appended:
                 owner = self.source(lazy.source)

@@ -18,6 +18,16 @@ Tensor = rushlight.Tensor
 # ***** element by element *****
 
 
+@handles("_data_of")
+def data(self: Any) -> Any:
+    return aten("detach")(self)
+
+
+@handles("copy_")
+def copy_number(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    return NotImplemented if isinstance(src, Tensor) else aten("copy_")(self, src, *[True] * non_blocking)
+
+
 @handles("square")
 def square(input: Any, *, out: Any = None) -> Any:
     return NotImplemented if out is not None else aten("pow.Tensor_Scalar")(input, 2)
