@@ -155,6 +155,7 @@ class _Compiled:
                 grads: Any = rushlight.autograd.grad(picked, given, list(tangents), allow_unused=True)
                 for p, g in zip(wanted, grads, strict=True):
                     found[p] = g
+            self.apart = {p for p in wanted if found[p] is None and p not in updated}
             return [*outs, *found]
 
         tangents = [rushlight.ones(shape, dtype=dtype) for shape, dtype in specs]
@@ -164,6 +165,8 @@ class _Compiled:
             if node.op == "call_function" and node not in known:
                 node.meta[BACKWARD] = True
         made = functionalized(graph)
+        if made.changed != self.changed:
+            raise NotImplementedError("aot_function: a backward that changes an argument of the function in place")
         self.count = len(made.changed) + len(self.results)
         # Results of the graph that have gradients, in the order of the tangents.
         self.gradients = [made.changed.index(p) for p in updated] + [len(made.changed) + i for i in own]
@@ -181,7 +184,8 @@ class _Compiled:
         given = [flat[i] for i in self.first]
         primals = self.inputs.primals(given)
         if self.function is not None:
-            made = list(self.function.apply(*primals))
+            # What gets no gradient is no part of the history: its own may be freed already.
+            made = list(self.function.apply(*[t.detach() if p in self.apart else t for p, t in enumerate(primals)]))
         else:
             made = _run(self.forward, [t.detach() for t in primals])
         for place, value in zip(self.changed, made, strict=False):

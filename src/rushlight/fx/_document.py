@@ -8,7 +8,17 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from rushlight import _C, SymFloat, SymInt, Tensor, ops, select
+from rushlight import (
+    _C,
+    SymFloat,
+    SymInt,
+    Tensor,
+    clear_autocast_cache,
+    ops,
+    select,
+    set_autocast_dtype,
+    set_autocast_enabled,
+)
 from rushlight._interface.compiling import CallRecord, placeholder_name
 from rushlight._interface.sizes import Undecided
 from rushlight.fx.experimental.runtime_asserts import RuntimeAsserts, relation
@@ -323,8 +333,17 @@ class _Builder:
                 self.output(record.args)
             elif record.kind == "grad_mode":
                 self.graph.call_function(_C._set_grad_enabled, record.args)
+            elif record.kind == "autocast":
+                self.casting(*record.args)
             else:
                 self.maker(record.kind)(record)
+
+    def casting(self, place: str, enabled: bool, dtype: Any) -> None:
+        """Change what is cast by itself; casts of parameters that were kept are not for what comes later."""
+        self.graph.call_function(set_autocast_dtype, (place, dtype))
+        self.graph.call_function(set_autocast_enabled, (place, enabled))
+        if not enabled:
+            self.graph.call_function(clear_autocast_cache)
 
     def maker(self, kind: str) -> Callable[[CallRecord], None]:
         """What makes a node of a record of this kind."""

@@ -432,7 +432,7 @@ class Followed:
         self.tracer, self.function = tracer, function
         self.__name__ = getattr(function, "__name__", "function")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.tracer.nested(self.function, args, kwargs)
 
 
@@ -983,7 +983,10 @@ def _id(tracer: Tracer, obj: Any) -> int:
 def _vars(tracer: Tracer, *args: Any) -> Any:
     if not args:
         raise Break("vars() without an object")
-    return tracer.load_attr(args[0], "__dict__")
+    try:
+        return tracer.load_attr(args[0], "__dict__")
+    except AttributeError:
+        raise TypeError("vars() argument must have __dict__ attribute") from None
 
 
 _HANDLED: dict[str, Callable[..., Any]] = {

@@ -14,6 +14,7 @@ graph of them.
 | `name` | a local variable's name | the value that was stored in it | |
 | `dropped` | | the result of the call before, which the program does not keep: `x.add_(1)` as a statement | |
 | `grad_mode` | | whether gradients are recorded from here on | |
+| `autocast` | | a type of device, whether operators cast there from here on, and to which dtype | |
 | `cond` | | the predicate, the operands, a `Part` for each of the two functions | a tuple |
 | `higher` | `while_loop`, `scan`, ... | (name, `Part`) of each function, groups of operands | a tuple |
 | `output` | | the tensors that the rest of the program needs | |
@@ -62,7 +63,18 @@ class Document:
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
         self.numbers: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []  # symbolic ones, as they were computed
+        self.known: set[int] = set()  # identities of inputs, and of what calls gave
         self.required: list[Any] = []  # conditions on sizes without a value that the program requires
+
+    def _add(self, record: CallRecord) -> None:
+        """Add a record whose result nodes stand for."""
+        self.calls.append(record)
+        waiting = [record.result]
+        while waiting:
+            value = waiting.pop()
+            self.known.add(id(value))
+            if isinstance(value, (tuple, list)):
+                waiting += value
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
@@ -70,7 +82,7 @@ class Document:
 
     def placeholder(self, source: str, tensor: Any) -> Any:
         """An input, when the program first uses it."""
-        self.calls.append(CallRecord("placeholder", source, (), {}, tensor))
+        self._add(CallRecord("placeholder", source, (), {}, tensor))
         return tensor
 
     def size(self, symbol: Any) -> None:
@@ -81,27 +93,27 @@ class Document:
         self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any], result: Any, name: str = ""
     ) -> None:
         """A call of a function, after it returned."""
-        self.calls.append(CallRecord("call_function", function, _copied(tuple(args)), _copied(kwargs), result, name))
+        self._add(CallRecord("call_function", function, _copied(tuple(args)), _copied(kwargs), result, name))
 
     def method(self, name: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
         """A call of a tensor's method; the tensor is the first argument."""
-        self.calls.append(CallRecord("call_method", name, _copied(tuple(args)), _copied(kwargs), result))
+        self._add(CallRecord("call_method", name, _copied(tuple(args)), _copied(kwargs), result))
 
     def module(self, path: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
         """A call of a module that is not looked into."""
-        self.calls.append(CallRecord("call_module", path, _copied(tuple(args)), _copied(kwargs), result))
+        self._add(CallRecord("call_module", path, _copied(tuple(args)), _copied(kwargs), result))
 
     def cond(self, pred: Any, operands: Iterable[Any], parts: Iterable[Part], result: tuple[Any, ...]) -> None:
         """A choice between two parts."""
-        self.calls.append(CallRecord("cond", "cond", (pred, tuple(operands), *parts), {}, result))
+        self._add(CallRecord("cond", "cond", (pred, tuple(operands), *parts), {}, result))
 
     def higher(self, target: str, parts: Iterable[tuple[str, Part]], groups: Iterable[Any], result: Any) -> None:
         """A function of functions: each part with what its attribute's name begins with, and groups of operands."""
-        self.calls.append(CallRecord("higher", target, (tuple(parts), tuple(groups)), {}, tuple(result)))
+        self._add(CallRecord("higher", target, (tuple(parts), tuple(groups)), {}, tuple(result)))
 
     def attribute(self, path: str, value: Any) -> Any:
         """A tensor or another object that the graph holds as an attribute."""
-        self.calls.append(CallRecord("get_attr", path, (value,), {}, value))
+        self._add(CallRecord("get_attr", path, (value,), {}, value))
         return value
 
     def name(self, variable: str, value: Any) -> None:
@@ -119,6 +131,10 @@ class Document:
     def mode(self, enabled: bool) -> None:
         """A change of the gradient mode."""
         self.calls.append(CallRecord("grad_mode", "", (enabled,)))
+
+    def casting(self, place: str, enabled: bool, dtype: Any) -> None:
+        """A change of what `autocast` does on a type of device."""
+        self.calls.append(CallRecord("autocast", "", (place, enabled, dtype)))
 
 
 class Undocumented:

@@ -18,14 +18,15 @@ from rushlight._capture.recording.dynamic.sizes import MOST
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
-from rushlight._capture.trace.outside import ABSENT, Lazy
+from rushlight._capture.trace.outside import ABSENT, Lazy, is_plain
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result
 from rushlight._engine.autograd.api import zero_gradients
-from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.state import AUTOCAST, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.autocast import dtype_of
 from rushlight._types.shape_env import GuardOnDataDependentSymNode, Undecided, require_between
 from rushlight._types.symbols import is_symbolic
 
@@ -138,6 +139,8 @@ class DocumentingTracer(Tracer):
         self.document = self.root = Document()
         self.inputs: list[tuple[Any, Source]] = []
         self.grad_enabled = bool(STATE.word & GRAD)
+        self.cast_word, self.casting = STATE.word & AUTOCAST, _casting()
+        self.first_casting = self.casting
         self.names: list[str] = []
         self.cells: dict[int, str] = {}
         self.aliases: dict[str, str] = {}  # other names of sources: of a module's call those that its `forward` has
@@ -173,11 +176,26 @@ class DocumentingTracer(Tracer):
     # ***** what is written down *****
 
     def note_mode(self) -> None:
-        """Write down a change of the gradient mode."""
+        """Write down a change of the gradient mode, or of what is cast by itself."""
         enabled = bool(STATE.word & GRAD)
         if enabled != self.grad_enabled:
             self.grad_enabled = enabled
             self.document.mode(enabled)
+        if STATE.word & AUTOCAST != self.cast_word:
+            self.cast_word = STATE.word & AUTOCAST
+            self.note_casting(_casting())
+
+    def note_casting(self, now: dict[str, Any]) -> None:
+        """Write down what is cast by itself from here on."""
+        for place, (on, dtype) in now.items():
+            if self.casting.get(place, (False, None)) != (on, dtype):
+                self.document.casting(place, on, dtype)
+        self.casting = now
+
+    def end(self) -> None:
+        """Write down what a graph that ends within a region of `autocast` leaves as it was."""
+        before = {place: (False, dtype) for place, (_, dtype) in self.casting.items()}
+        self.note_casting(before | self.first_casting)
 
     def use(self, value: Any) -> None:
         """Tensors among nested values are used now: those from outside become inputs."""
@@ -189,6 +207,8 @@ class DocumentingTracer(Tracer):
                     if is_symbolic(size):
                         self.root.size(size)
                 self.root.placeholder(source_text(self, known[1]), value)
+            if known is None and self.document is self.root and id(value) not in self.root.known:
+                raise Break("a tensor that no node of a graph computes, as inside of a function transform")
         elif isinstance(value, (list, tuple)):
             for each in value:
                 self.use(each)
@@ -224,6 +244,7 @@ class DocumentingTracer(Tracer):
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Write down a call of a function that takes or gives tensors."""
+        self.note_mode()
         args, kwargs = self.looked_at(args, kwargs)
         if _has_tensor(result) or (result is None and _has_tensor(args)):
             self.use((args, kwargs))
@@ -273,6 +294,7 @@ class DocumentingTracer(Tracer):
 
     def note_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Write down a call as a function's or a method's."""
+        self.note_mode()
         args, kwargs = self.looked_at(args, kwargs)
         if isinstance(function, functools.partial):
             self.note_call(function.func, (*function.args, *args), {**function.keywords, **kwargs}, result)
@@ -296,6 +318,7 @@ class DocumentingTracer(Tracer):
     def documented(self) -> Iterator[Document]:
         """The time in which what is called belongs to a part of control flow."""
         outer, self.document = self.document, Document()
+        self.document.known = outer.known
         try:
             yield self.document
         finally:
@@ -354,6 +377,10 @@ class DocumentingTracer(Tracer):
     def inplace(self, op: str, a: Any, b: Any) -> Any:
         before = len(self.document.calls)
         found = super().inplace(op, a, b)
+        if op == "+=" and is_plain(_known(a)) and len(self.document.calls) == before:  # as `total = 0; total += x`
+            return self.note_operator(operator.add, (b, a), found)
+        if is_plain(_known(a)) and len(self.document.calls) == before:
+            return self.note_operator(_BINARY[op[:-1]], (a, b), found)
         return found if len(self.document.calls) > before else self.note_operator(_INPLACE[op[:-1]], (a, b), found)
 
     def unary(self, op: str, a: Any) -> Any:
@@ -467,6 +494,11 @@ class DocumentingTracer(Tracer):
         ):
             self.note_operator(function, tuple(args), found)
         return found
+
+
+def _casting() -> dict[str, Any]:
+    """Of the types of devices for which `autocast` was ever used in this thread: whether it is on, and its dtype."""
+    return {place: (bool(on), dtype_of(place)) for place, on in STATE.casts.items()}
 
 
 def is_backward(function: Any) -> bool:

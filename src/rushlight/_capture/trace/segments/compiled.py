@@ -263,7 +263,7 @@ class CompiledFunction:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.caller(*args, **kwargs)
 
     # ***** tracing *****

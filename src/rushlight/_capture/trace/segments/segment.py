@@ -530,6 +530,7 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     assert HOOKS.document is not None and tracer.settings.backend is not None and isinstance(tracer, DocumentingTracer)
     if not rebuild.outputs and not tracer.document.has_calls():
         return None, None, []
+    tracer.end()
     graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
     env: Any = tracer.outside.varying.sizes.env
     env.watch, env.asked_by_backend = None, True

@@ -1,4 +1,4 @@
-"""Gradients in functions that are compiled for other backends: read, set, computed inside, and kept from."""
+"""Functions that are compiled for other backends: gradients read, set and computed inside, and casts, as eager has them."""
 
 from __future__ import annotations
 
@@ -164,3 +164,100 @@ def test_data_and_numbers_that_are_copied_are_traced(mode: Any) -> None:
     graph = make_fx(lambda x: x.copy_(1), tracing_mode=mode)(torch.zeros(2))
     assert [str(n.target) for n in graph.graph.nodes if n.op == "call_function"] == ["aten.copy_.default"]
     assert graph(torch.zeros(2)).tolist() == [1, 1]
+
+
+def _casting(a, b):
+    with torch.autocast("cpu"):
+        inside = a @ b
+        with torch.autocast("cpu", enabled=False):
+            off = a @ b
+    return inside, off, a @ b
+
+
+def _casting_with_a_break(a, b):
+    with torch.autocast("cpu"):
+        inside = a @ b
+        torch._dynamo.graph_break()
+        again = a @ b
+    return inside, again, a @ b
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+@pytest.mark.parametrize("go", [_casting, _casting_with_a_break])
+def test_casts_inside_of_graphs(backend: str, go: Any) -> None:
+    a, b = torch.rand(3, 3), torch.rand(3, 3)
+    compiled = torch.compile(go, backend=backend)
+    for _ in range(2):
+        made, wanted = compiled(a, b), go(a, b)
+        assert [x.dtype for x in made] == [x.dtype for x in wanted]
+        assert all(map(torch.equal, made, wanted))
+        assert not torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu"):
+        assert compiled(a, b)[2].dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+def test_casts_of_parameters_follow_their_updates(backend: str) -> None:
+    weight, x = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2)
+
+    def go(x):
+        with torch.autocast("cpu"):
+            return x @ weight
+
+    compiled = torch.compile(go, backend=backend)
+    for n in range(1, 4):
+        assert compiled(x)[0, 0].item() == 2 * n
+        with torch.no_grad():
+            weight.add_(1)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_casts_are_traced(mode: Any) -> None:
+    def go(a, b):
+        with torch.autocast("cpu"):
+            return torch.nn.functional.linear(a, b)
+
+    graph = make_fx(go, tracing_mode=mode)(torch.ones(2, 2), torch.ones(2, 2))
+    names = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert names == ["aten._to_copy.default"] * 2 + ["aten.t.default", "aten.mm.default"]
+    assert graph(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.bfloat16
+
+
+def test_transforms_end_graphs_of_other_backends() -> None:
+    def go(x):
+        return torch.func.vmap(lambda row: row.sin() + 1)(x * 2) * 3
+
+    counter = torch._dynamo.testing.CompileCounter()
+    x = torch.ones(2, 2)
+    assert torch.equal(torch.compile(go, backend=counter)(x), go(x))
+    assert counter.frame_count == 2
+
+
+def test_numbers_that_tensors_are_added_to() -> None:
+    def go(x):
+        total, scale, rest = 0, 2, 1.5
+        for row in x:
+            total += row.sum()
+        scale *= x
+        rest -= x
+        return total, scale, rest
+
+    counter = torch._dynamo.testing.CompileCounter()
+    x = torch.arange(4.0).reshape(2, 2)
+    assert str(torch.compile(go, backend=counter, fullgraph=True)(x)) == str(go(x))
+    assert counter.frame_count == 1
+
+
+def test_histories_that_are_freed_before_a_detached_use() -> None:
+    def go(a, b):
+        e = a @ a
+        e.mean().backward()
+        (b @ e.detach()).mean().backward()
+
+    compiled = torch.compile(go, backend="aot_eager")
+    grads = []
+    for call in (go, compiled):
+        a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2, requires_grad=True)
+        call(a, b)
+        grads.append((a.grad.tolist(), b.grad.tolist()))
+    assert grads[0] == grads[1]
