@@ -182,6 +182,7 @@ def _casting_with_a_break(a, b):
     return inside, again, a @ b
 
 
+@pytest.mark.filterwarnings("ignore:.*runs as it is")  # a break within a region
 @pytest.mark.parametrize("backend", _BACKENDS)
 @pytest.mark.parametrize("go", [_casting, _casting_with_a_break])
 def test_casts_inside_of_graphs(backend: str, go: Any) -> None:
