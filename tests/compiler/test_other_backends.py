@@ -104,8 +104,46 @@ def _filled(x):
     return y + x
 
 
+def _hooked(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    return y * y
+
+
+def _hooked_later(x):
+    y = x * 2
+    z = y * 3
+    y.register_hook(lambda g: g + 1)
+    return z
+
+
+def _hooked_part(x):
+    first, rest = x[:1], x[1:]
+    rest.register_hook(lambda g: g * 2)
+    return torch.cat([first, rest]) * 2
+
+
+def _unhooked(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 3).remove()
+    return y * y
+
+
+def _kept(x):
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    return y.grad
+
+
+def _of_an_intermediate(x):
+    y = x * 2
+    z = (y * y).sum()
+    return torch.autograd.grad(z, y)[0]
+
+
 _FUNCTIONS = [
-    _backward, _grad, _read, _changed, _dropped, _set, _stepped, _leaf, _wanting, _switched, _data, _detached, _without, _filled,
+    _backward, _grad, _read, _changed, _dropped, _set, _stepped, _leaf, _wanting, _switched, _data, _detached, _without, _filled, _hooked, _hooked_later, _hooked_part, _unhooked, _kept, _of_an_intermediate,
 ]  # fmt: skip
 
 

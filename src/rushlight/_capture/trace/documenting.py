@@ -90,6 +90,8 @@ _FOLLOWED: dict[Any, Callable[..., Any]] = {
 }
 _NO_NODES = ("rushlight._capture.", "rushlight.jit", "torch.jit")  # `jit.annotate` gives its argument back
 _ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
+# Methods of tensors that leave what only the history of the tensor knows.
+_HOOKING = frozenset(("register_hook", "register_post_accumulate_grad_hook", "retain_grad"))
 _WRITTEN = {builtins.abs: operator.abs}
 
 # Instructions that bind locals, and which ones by their argument.
@@ -150,6 +152,7 @@ class DocumentingTracer(Tracer):
             "",
         )  # the function that was last read from a page, and its name in PyTorch
         self.bound: Any = None  # the method that is being called
+        self.noted_at: dict[int, Any] = {}  # `place` when a result got its node, by identity
         self.numbered: set[int] = set()  # numbers read of tensors that have nodes
         self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
@@ -250,7 +253,7 @@ class DocumentingTracer(Tracer):
             self.use((args, kwargs))
             name = self.loaded[1] if self.loaded[0] is function else ""
             self.document.function(_WRITTEN.get(function, function), args, kwargs, result, name)
-            self.note_number(result)
+            self.note_result(result)
         return result
 
     def as_output(self, number: Any) -> Tensor | None:
@@ -275,6 +278,12 @@ class DocumentingTracer(Tracer):
         """Whether an element of a tensor is a number of the program."""
         return self.rec.captures_elements and self.rec.is_recorded(x)
 
+    def note_result(self, result: Any) -> None:
+        """Remember a result that has a node."""
+        for each in result if isinstance(result, (list, tuple)) else (result,):
+            self.noted_at.setdefault(id(each), self.place)
+        self.note_number(result)
+
     def note_number(self, result: Any) -> None:
         """Remember a number that has a node."""
         if isinstance(result, (ElementNumber, Undecided)):
@@ -285,6 +294,17 @@ class DocumentingTracer(Tracer):
         """A function of ours has run as it is."""
         if not str(getattr(function, "__module__", "")).startswith(_NO_NODES):
             self.note_call(function, args, kwargs, result)
+
+    def before_uses(self, tensors: Any) -> Any:
+        """Where a graph has to end for a hook of a tensor, or a gradient by it: before the first of some tensors is made
+        that the graph has used since, as several results of one graph do not lead to each other.
+        """
+        found = []
+        for x in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
+            x = self.real(x)
+            if any(_holds((record.args, record.kwargs), x) for record in self.root.calls if record.kind != "name"):
+                found.append(self.noted_at.get(id(x)))
+        return min([place for place in found if place is not None], key=lambda place: place[0], default=None)
 
     def note_operator(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> Any:
         """Write an operation of Python's down, if one operand is a tensor: adding two lists of tensors computes nothing."""
@@ -312,7 +332,7 @@ class DocumentingTracer(Tracer):
             called = bound if bound is not None and id(bound) in self.methods else function
             name = self.methods[id(called)][1] if id(called) in self.methods else function.__name__
             self.document.method(name, args, kwargs, result)
-            self.note_number(result)
+            self.note_result(result)
 
     @contextlib.contextmanager
     def documented(self) -> Iterator[Document]:
@@ -477,8 +497,13 @@ class DocumentingTracer(Tracer):
             return [self.call(self.load_item(owner, k).item, (), {}) for k in range(owner.shape[0])]
         if isinstance(function, (types.BuiltinFunctionType, types.FunctionType)) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
-        if getattr(function, "__name__", "") in ("backward", "grad") and is_backward(function):
-            raise Break(f"calls {function.__name__}() in a graph for another backend")
+        name = getattr(function, "__name__", "")
+        if name in ("backward", "grad") and is_backward(function):
+            inputs = self.real(args[1] if len(args) > 1 else kwargs.get("inputs", ())) if name == "grad" else ()
+            raise Break(f"calls {name}() in a graph for another backend", at=self.before_uses(inputs))
+        if name in _HOOKING and is_method_of_tensors(function):
+            hooked = self.real(args[0]) if owner is None else owner
+            raise Break(f"calls {name}() in a graph for another backend", at=self.before_uses(hooked))
         before, outer = len(self.document.calls), self.bound
         self.bound = (
             function if isinstance(function, types.MethodType) and isinstance(function.__self__, Tensor) else None
@@ -496,9 +521,21 @@ class DocumentingTracer(Tracer):
         return found
 
 
+def _holds(values: Any, x: Any) -> bool:
+    """Whether an object is among nested values."""
+    if isinstance(values, dict):
+        values = values.values()
+    return any(v is x or (isinstance(v, (list, tuple, dict)) and _holds(v, x)) for v in values)
+
+
 def _casting() -> dict[str, Any]:
     """Of the types of devices for which `autocast` was ever used in this thread: whether it is on, and its dtype."""
     return {place: (bool(on), dtype_of(place)) for place, on in STATE.casts.items()}
+
+
+def is_method_of_tensors(function: Any) -> bool:
+    """Whether this is a method of Tensor, bound or not."""
+    return getattr(function, "__func__", function) is getattr(Tensor, function.__name__, None)
 
 
 def is_backward(function: Any) -> bool:

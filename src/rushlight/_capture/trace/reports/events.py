@@ -20,11 +20,11 @@ EVENTS: list[Callable[[str, Any, dict[str, Any]], None]] = []
 
 
 class Break(Interrupt):
-    """The trace cannot go through this instruction."""
+    """The trace cannot go through this instruction, or through the one at an earlier place (`Tracer.place`)."""
 
-    def __init__(self, reason: str, *, kind: str = "break") -> None:
+    def __init__(self, reason: str, *, kind: str = "break", at: Any = None) -> None:
         super().__init__(reason)
-        self.reason, self.kind = reason, kind
+        self.reason, self.kind, self.at = reason, kind, at
 
 
 class Unbuildable(Exception):

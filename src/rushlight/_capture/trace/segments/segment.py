@@ -345,7 +345,8 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> in
         try:
             step()
         except Break as found:
-            raise Retry(clean, found.reason, found.kind, place, None) from None
+            ended, where = found.at or (clean, place)
+            raise Retry(ended, found.reason, found.kind, where, None) from None
         except TracerError as found:
             found.place = place
             raise
