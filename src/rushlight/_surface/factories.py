@@ -711,6 +711,8 @@ def asarray(
             )
             if handled:
                 return seen
+        if device is None:
+            device = creation.chosen_device()
         if dtype is device is copy is requires_grad is None:
             known = creation.over_known(obj)
             if known is not None:

@@ -190,9 +190,7 @@ def _rows_at_once(outputs: Sequence[Tensor], given: Sequence[Tensor], create_gra
         row = []
         for g, x in zip(found, given, strict=True):
             shape = (*out.shape, *x.shape)
-            row.append(
-                rushlight.zeros(shape, dtype=x.dtype) if g is None else g[start : start + out.numel()].reshape(shape)
-            )
+            row.append(x.new_zeros(shape) if g is None else g[start : start + out.numel()].reshape(shape))
         rows.append(tuple(row))
         start += out.numel()
     return rows
@@ -247,7 +245,9 @@ def jacobian(
                     held.append(g)
             rows.append(
                 tuple(
-                    rushlight.stack(held).view(out.shape + x.shape) if held else rushlight.zeros(*out.shape, *x.shape)
+                    rushlight.stack(held).view(out.shape + x.shape)
+                    if held
+                    else rushlight.zeros(*out.shape, *x.shape, device=x.device)
                     for held, x in zip(found, given, strict=True)
                 )
             )

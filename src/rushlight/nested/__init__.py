@@ -49,7 +49,7 @@ def nested_tensor(
     if layout is JAGGED and not tensor_list:
         raise RuntimeError("Cannot construct a nested tensor from an empty tensor list")
     given = [t.detach() if isinstance(t, Tensor) else rushlight.tensor(t, dtype=dtype) for t in tensor_list]
-    made = _joined([t if dtype is None else t.to(dtype) for t in given], layout)
+    made = _joined([t.to(device=device, dtype=dtype) for t in given], layout, device)
     return made.detach().requires_grad_() if requires_grad else made.detach()
 
 
@@ -69,16 +69,16 @@ def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any
             and layout is None
         ):
             raise RuntimeError("as_nested_tensor(): Converting between nested tensor layouts is not supported")
-        return ts if dtype is None else ts.to(dtype)
+        return ts.to(device=device, dtype=dtype)
     if not isinstance(ts, (Tensor, list, tuple)):
         raise TypeError("as_nested_tensor(): Expected first argument to be a tensor or a list / tuple of tensors ")
     if not isinstance(ts, Tensor) and not all(isinstance(t, Tensor) for t in ts):
         raise TypeError("as_nested_tensor(): Expected all elements of the list / tuple to be tensors")
     given = list(ts.unbind(0)) if isinstance(ts, Tensor) else list(ts)
-    return _joined([t if dtype is None else t.to(dtype) for t in given], layout)
+    return _joined([t.to(device=device, dtype=dtype) for t in given], layout, device)
 
 
-def _joined(given: list[Any], layout: Any) -> Any:
+def _joined(given: list[Any], layout: Any, device: Any = None) -> Any:
     for k, t in enumerate(given):
         if t.dim() != given[0].dim():
             raise RuntimeError(
@@ -90,7 +90,7 @@ def _joined(given: list[Any], layout: Any) -> Any:
                 f"All Tensors given to nested_tensor must have the same dtype, got {given[0].dtype} and {t.dtype}"
             )
     if layout is not JAGGED:
-        return from_items(given)
+        return from_items(given, device=device)
     if not given[0].dim():
         raise RuntimeError("Cannot construct a nested tensor from a list of zero-dim tensors")
     varying = [d for d in range(given[0].dim()) if len({t.shape[d] for t in given}) > 1]
@@ -101,7 +101,7 @@ def _joined(given: list[Any], layout: Any) -> Any:
         )
     ragged = varying[0] + 1 if varying else 1
     values = rushlight.cat(given, ragged - 1)
-    made = make_jagged(values, offsets_of([t.shape[ragged - 1] for t in given]), None, ragged)
+    made = make_jagged(values, offsets_of([t.shape[ragged - 1] for t in given], values.device), None, ragged)
     return with_values(made, values)
 
 
@@ -149,17 +149,12 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlig
     if not isinstance(start, (int, Tensor)) or not isinstance(length, (int, Tensor)):
         raise RuntimeError("start and length must be Tensor or int")
     batch, width = tensor.shape[:2]
-    starts = (
-        rushlight.full((batch,), start, dtype=rushlight.int64) if isinstance(start, int) else start.to(rushlight.int64)
+    indices: dict[str, Any] = {"dtype": rushlight.int64, "device": tensor.device}
+    starts, lengths = (
+        rushlight.full((batch,), given, **indices) if isinstance(given, int) else given.to(**indices)
+        for given in (start, length)
     )
-    lengths = (
-        rushlight.full((batch,), length, dtype=rushlight.int64)
-        if isinstance(length, int)
-        else length.to(rushlight.int64)
-    )
-    rows = (
-        rushlight.arange(0, (batch + 1) * width, width) if width else rushlight.zeros(batch + 1, dtype=rushlight.int64)
-    )
+    rows = rushlight.arange(batch + 1, **indices) * width
     offsets = rushlight.cat([rows[:-1] + starts, rows[-1:]])
     values = tensor.reshape(batch * width, *tensor.shape[2:])
     whole = bool((offsets[1:] - offsets[:-1] == lengths).all()) and not int(offsets[0])

@@ -180,7 +180,8 @@ def like(x: Any, values: Tensor) -> Any:
     """Other packed elements in the structure of `x`, outside of any graph."""
     if type(x) is StridedNested:
         return make_strided(values, x._sizes)
-    return make_jagged(values, x._offsets, x._lengths, x._ragged, x._size)
+    parts = (None if part is None else part.to(values.device) for part in (x._offsets, x._lengths))
+    return make_jagged(values, *parts, x._ragged, x._size)  # type: ignore[arg-type]
 
 
 def adopt(x: Any, made: Any) -> Any:
@@ -276,13 +277,17 @@ def items(x: Any, name: str = "UnbindBackwardAutogradNestedTensor0") -> tuple[Te
 
 
 def from_items(
-    given: Sequence[Tensor], template: Any = None, ragged: int | None = None, name: str = "NestedTensorBackward0"
+    given: Sequence[Tensor],
+    template: Any = None,
+    ragged: int | None = None,
+    name: str = "NestedTensorBackward0",
+    device: Any = None,
 ) -> Any:
     """A nested tensor of these items, of the kind of `template`; a jagged one shares its ragged size where all sizes
-    agree.
+    agree.  `device` counts where there are none.
     """
     if type(template) is not Jagged:
-        buffer = rushlight.cat([t.reshape(-1) for t in given]) if given else rushlight.empty(0)
+        buffer = rushlight.cat([t.reshape(-1) for t in given]) if given else rushlight.empty(0, device=device)
         made = make_strided(buffer, [tuple(t.shape) for t in given])
         return with_values(made, buffer, name)
     ragged = template._ragged if ragged is None else ragged
@@ -291,16 +296,16 @@ def from_items(
     if extents == _extents(template)[1] and template._lengths is None:
         made = make_jagged(values, template._offsets, None, ragged, template._size)
     else:
-        made = make_jagged(values, offsets_of(extents), None, ragged)
+        made = make_jagged(values, offsets_of(extents, values.device), None, ragged)
     return with_values(made, values, name)
 
 
-def offsets_of(extents: Sequence[int]) -> Tensor:
+def offsets_of(extents: Sequence[int], device: Any) -> Tensor:
     """Where items of these sizes begin and the last one ends."""
     found = [0]
     for extent in extents:
         found.append(found[-1] + extent)
-    return rushlight.tensor(found, dtype=rushlight.int64)
+    return rushlight.tensor(found, dtype=rushlight.int64, device=device)
 
 
 def strides_of(x: Any) -> tuple[Any, ...]:

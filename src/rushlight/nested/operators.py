@@ -188,6 +188,11 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     return self if held is self._held else _mapped(self, lambda v: function(v, *given, **kwargs), "ToCopyBackward0")
 
 
+@Nested.implements("cuda")
+def _(function: Any, self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+    return self.to(rushlight.device("cuda" if device is None else device), non_blocking=non_blocking)
+
+
 def _caster(name: str) -> None:
     @Nested.implements(name)
     def _(function: Any, self: Any, memory_format: Any = None) -> Any:

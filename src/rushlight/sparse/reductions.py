@@ -203,7 +203,7 @@ def spdiags(diagonals: Any, offsets: Any, shape: Any, layout: Any = None) -> Any
     places = offsets.unsqueeze(0) if offsets.dim() == 0 else offsets
     _check_diagonals(rows, places, tuple(shape), layout)
     high, wide = shape
-    columns = rushlight.arange(rows.shape[1])
+    columns = rushlight.arange(rows.shape[1], device=rows.device)
     line = columns.unsqueeze(0) - places.unsqueeze(1)
     inside = (line >= 0) & (line < high) & (columns < wide).unsqueeze(0)
     taken = inside.nonzero()

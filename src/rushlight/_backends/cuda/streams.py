@@ -120,11 +120,11 @@ class Streams:
         with self._lock:
             pool = self._pools.setdefault((index, priority), [])
             at = self._next.get((index, priority), 0)
-            self._next[index, priority] = (at + 1) % _POOL
             if at == len(pool):
                 self.devices.enter(index)
                 handle = self.devices.driver.cuStreamCreateWithPriority(STREAM_NON_BLOCKING, priority)
                 pool.append(CudaStream(self.devices, device, handle, priority))
+            self._next[index, priority] = (at + 1) % _POOL  # last: making a stream may fail, or be interrupted
             return pool[at]
 
     def external(self, handle: int, device: Device) -> CudaStream:

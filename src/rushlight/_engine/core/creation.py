@@ -541,8 +541,16 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         raise _NoNumberError(f"must be real number, not {kind.__name__}", kind)
 
 
+def chosen_device() -> Device | None:
+    """The default device where a program chose one that is not the CPU: what exists moves there, too."""
+    place = as_device(None)
+    return None if place is as_device(CPU) else place
+
+
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """The same as `tensor`, but without a copy where memory can be shared."""
+    if device is None:
+        device = chosen_device()
     if isinstance(data, Tensor):
         if dtype is None and device is None:
             return data
@@ -551,14 +559,16 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         made = cuda_array.shared(data)
         return made.to(dtype=dtype or made.dtype, device=made.device if device is None else as_device(device))
     if is_array(data):
-        known = over_known(data) if dtype is None else None
+        place = as_device(device)
+        moves = place is not as_device(CPU)
+        known = over_known(data) if dtype is None and not moves else None
         if known is not None:
             return known
         shares = data.flags.writeable and (
             (data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0
         )
-        made = _shared(data) if shares else tensor(data)
-        return made if dtype is None else made.to(dtype=dtype)
+        made = _shared(data) if shares else tensor(data, device=CPU)
+        return made.to(dtype=dtype, device=place) if moves else made if dtype is None else made.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 

@@ -56,7 +56,7 @@ def _with_dropout(
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
     scores = (query * factor) @ key.transpose(-2, -1)
     if is_causal:
-        mask = SPACES["torch"]["ones"](query.shape[-2], key.shape[-2], dtype=BOOL).tril()
+        mask = SPACES["torch"]["ones"](query.shape[-2], key.shape[-2], dtype=BOOL, device=query.device).tril()
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype.kind == "b" else scores + mask
     weights = SPACES["nn.functional"]["dropout"](scores.softmax(-1), p, True)

@@ -327,9 +327,9 @@ def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `fft` of n samples at distance d."""
     settings = _frequency_options(options)
-    dtype = settings.pop("dtype", default_dtype())
+    where = {"dtype": settings.get("dtype", default_dtype()), "device": settings.get("device")}
     half = (n + 1) // 2
-    places = T["cat"]([T["arange"](0, half, dtype=dtype), T["arange"](-(n // 2), 0, dtype=dtype)])
+    places = T["cat"]([T["arange"](0, half, **where), T["arange"](-(n // 2), 0, **where)])
     found = places * _per_sample(n, d)
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
 
@@ -344,7 +344,8 @@ def _per_sample(n: int, d: float) -> float:
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
     settings = _frequency_options(options)
-    found = T["arange"](n // 2 + 1, dtype=settings.pop("dtype", default_dtype())) * _per_sample(n, d)
+    where = {"dtype": settings.get("dtype", default_dtype()), "device": settings.get("device")}
+    found = T["arange"](n // 2 + 1, **where) * _per_sample(n, d)
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
 
 

@@ -169,7 +169,7 @@ def repeat_interleave(
             raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
         if counts._spec.dtype not in (INT32, INT64):
             raise not_implemented("repeat_interleave_cpu", counts._spec.dtype)
-        places = SPACES["torch"]["arange"](counts.numel())
+        places = SPACES["torch"]["arange"](counts.numel(), device=counts.device)
         return repeat_interleave(places, counts)
     if dim is not None and input._spec.ndim == 0:
         raise IndexError(
@@ -182,7 +182,7 @@ def repeat_interleave(
     if isinstance(repeats, int):
         return convert.call("repeat_interleave_core", input, repeats, dim)
     torch = SPACES["torch"]
-    counts = (repeats.detach() if isinstance(repeats, Tensor) else torch["tensor"](repeats)).long()
+    counts = (repeats.detach() if isinstance(repeats, Tensor) else torch["tensor"](repeats, device=input.device)).long()
     if counts._spec.numel and convert.item(counts.min()) < 0:
         raise RuntimeError("repeats can not be negative")
     if dim is None:
@@ -202,7 +202,7 @@ def repeat_interleave(
     total = convert.item(ends[-1]) if size else 0
     if output_size is not None and output_size != total:
         raise RuntimeError(f"repeat_interleave(): output_size is {output_size}, but the repeats add up to {total}")
-    return input.index_select(dim, torch["searchsorted"](ends, torch["arange"](total), right=True))
+    return input.index_select(dim, torch["searchsorted"](ends, torch["arange"](total, device=ends.device), right=True))
 
 
 @composite("bucketize", cached=True)
@@ -213,7 +213,7 @@ def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None
 ) -> Tensor:
     """The bucket of each value between sorted boundaries."""
-    values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
+    values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input, device=boundaries.device)
     if boundaries._spec.ndim != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries._spec.ndim})")
     found = convert.call("bucketize_core", values, boundaries, right)

@@ -176,7 +176,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
             f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
         )
     if n == 0:
-        eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
+        eye = T["eye"](input._spec.shape[-1], dtype=input.dtype, device=input.device)
         like = input.clone(memory_format=FORMATS["contiguous_format"])
         return into(out, like.copy_(eye.expand(input._spec.shape)), exact=True)
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
@@ -229,5 +229,5 @@ def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> T
     count = x._spec.shape[0] if N is None else N
     if count < 0:
         raise RuntimeError("N must be non-negative.")
-    found = T["stack"]([x**k for k in range(count)], -1) if count else T["empty"]((x._spec.shape[0], 0), dtype=x.dtype)
+    found = T["stack"]([x**k for k in range(count)], -1) if count else x.new_empty((x._spec.shape[0], 0))
     return found if increasing else found.flip(-1)

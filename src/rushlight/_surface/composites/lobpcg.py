@@ -92,8 +92,8 @@ class LOBPCGAutogradFunction(Function):
         if ctx.general:
             raise ValueError("lobpcg.backward does not support backward with B != I yet.")
         A, values, U = ctx.saved_tensors
-        eye = T["eye"](A.shape[-1], dtype=A.dtype)
-        k_eye = T["eye"](values.shape[-1], dtype=A.dtype)
+        eye = T["eye"](A.shape[-1], dtype=A.dtype, device=A.device)
+        k_eye = T["eye"](values.shape[-1], dtype=A.dtype, device=A.device)
         gaps = values.unsqueeze(-2) - values.unsqueeze(-1) + k_eye
         inner = T["diag_embed"](to_values) + (U.mT @ to_vectors) * (1 - k_eye) / gaps
         outside = eye - U @ U.mT
@@ -141,7 +141,7 @@ def lobpcg(
             f"LOBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the number of requested eigenpairs (={n})"
         )
     with no_grad():
-        start = T["randn"]((*A.shape[:-1], n), dtype=A.dtype) if X is None else X
+        start = T["randn"]((*A.shape[:-1], n), dtype=A.dtype, device=A.device) if X is None else X
     limit = _STEPS if niter is None or niter < 0 else niter
     bound = _TOLERANCES[A._spec.dtype.name] if tol is None else tol
     found = LOBPCGAutogradFunction.apply(A, min(k, n), B, start, iK, limit, bound, True if largest is None else largest)

@@ -188,7 +188,7 @@ def _quantile(
     if input._spec.dtype.name not in ("float32", "float64"):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
     if not isinstance(q, Tensor):
-        q = T["tensor"](float(q), dtype=input.dtype)
+        q = T["tensor"](float(q), dtype=input.dtype, device=input.device)
     if q._spec.dtype is not input._spec.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
     if q._spec.ndim > 1:
@@ -302,7 +302,7 @@ def cov(
     scaled = apart if weights is None else apart * weights
     right = scaled.conj().t() if scaled.is_complex() else scaled.t()
     found = (apart @ right) / (
-        less if isinstance(less, Tensor) else T["tensor"](float(less), dtype=apart.dtype.to_real())
+        less if isinstance(less, Tensor) else T["tensor"](float(less), dtype=apart.dtype.to_real(), device=apart.device)
     )
     return found.squeeze()
 
@@ -374,11 +374,11 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     size = max(int(convert.item(greatest)) + 1, minlength)
     if weights is None:
-        dtype, values = INT64, T["ones"]((1,), dtype=INT64).expand(input._spec.shape)
+        dtype, values = INT64, T["ones"]((1,), dtype=INT64, device=input.device).expand(input._spec.shape)
     else:
         values = weights if weights.dtype.name == "float32" else weights.to(FLOAT64)
         dtype = values.dtype
-    return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)
+    return T["zeros"](size, dtype=dtype, device=input.device).scatter_add(0, input.to(INT64), values)
 
 
 @composite("histc", method=True, refuses="bui", once=True)
@@ -418,8 +418,8 @@ def isin(
     """Whether each element is one of the test elements."""
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise TypeError("isin(): at least one of elements and test_elements must be a tensor")
-    x = elements if isinstance(elements, Tensor) else T["tensor"](elements)
-    y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements)
+    x = elements if isinstance(elements, Tensor) else T["tensor"](elements, device=test_elements.device)
+    y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements, device=elements.device)
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
     refuse_dtype("isin", "bc", y._spec.dtype, checked=True)
     x, y = x.to(dtype), y.to(dtype).reshape(-1)
@@ -491,9 +491,10 @@ def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
         if not counts[i]:
             first[i] = place
         counts[i] += 1
-    flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, dtype=INT64))
+    indices = {"dtype": INT64, "device": rows.device}
+    flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, **indices))
     values = flat.reshape(len(kept), *rows.shape[1:]).movedim(0, at)
-    return values, T["tensor"](back, dtype=INT64), T["tensor"](counts, dtype=INT64)
+    return values, T["tensor"](back, **indices), T["tensor"](counts, **indices)
 
 
 _MANY_ROWS = 1000  # above which rows are not inserted one by one
@@ -611,7 +612,7 @@ def searchsorted(
                 "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
             )
         right = side == "right"
-    values = input if isinstance(input, Tensor) else T["tensor"](input)
+    values = input if isinstance(input, Tensor) else T["tensor"](input, device=sorted_sequence.device)
     if sorter is not None:
         if sorter._spec.dtype is not INT64:
             raise RuntimeError(
@@ -647,10 +648,10 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(size), r)
     )
     if r == 0:
-        return T["empty"]((0,), dtype=input.dtype)
+        return T["empty"]((0,), dtype=input.dtype, device=input.device)
     if not places:
         return input.narrow(0, 0, 0).reshape(0, 1).expand(0, r).clone()
-    index = T["tensor"](places, dtype=INT64)
+    index = T["tensor"](places, dtype=INT64, device=input.device)
     return function_of("index_select")(input, 0, index.reshape(-1)).reshape(len(places), r)
 
 
@@ -664,8 +665,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if not sizes:
         return ()
-    steps = T["tensor"](contiguous_strides(sizes), dtype=INT64)
-    places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)
+    steps, sizes = (T["tensor"](v, dtype=INT64, device=indices.device) for v in (contiguous_strides(sizes), sizes))
+    places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % sizes
     return places.unbind(-1)
 
 

@@ -141,6 +141,6 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any =
     if rows >= size:
         found = found.narrow(0, 0, size)
     else:
-        more = T["full"]((size - rows, found._spec.shape[1]), fill_value, dtype=INT64)
+        more = T["full"]((size - rows, found._spec.shape[1]), fill_value, dtype=INT64, device=found.device)
         found = T["cat"]([found, more], 0)
     return into(out, convert.call("clone_contiguous", found))

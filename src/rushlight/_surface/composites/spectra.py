@@ -181,7 +181,7 @@ def native_batch_norm(
     into = out
     if not training:
         out = function_of("batch_norm_eval")(input, running_mean, running_var, weight, bias, eps)
-        empty = T["empty"](0, dtype=input.dtype)
+        empty = T["empty"](0, dtype=input.dtype, device=input.device)
         return _into((out, empty, empty.clone()), into)
     out, mean, var = function_of("batch_norm_train")(input, weight, bias, eps)
     dims = tuple(d for d in range(input._spec.ndim) if d != 1)

@@ -257,7 +257,7 @@ def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
                 "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
             )
     ends = lengths.cumsum(-1)
-    return SPACES["torch"]["cat"]([SPACES["torch"]["zeros"]((*lengths.shape[:-1], 1), dtype=ends.dtype), ends], -1)
+    return SPACES["torch"]["cat"]([ends.new_zeros((*lengths.shape[:-1], 1)), ends], -1)
 
 
 @composite("nanmedian", method=True, cached=True)

@@ -495,7 +495,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         bins = self.bins
         if self.histogram.size()[0] != bins:
             raise AssertionError("bins mismatch")
-        counts = self.histogram.numpy()
+        counts = self.histogram.cpu().numpy()
         width = (self.max_val - self.min_val) / bins
         total, running = float(self.histogram.sum().item()), torch.cumsum(self.histogram, dim=0).tolist()
         step, alpha, beta, first, last, least = 1e-5, 0.0, 1.0, 0, bins - 1, float("inf")

@@ -16,7 +16,7 @@ from rushlight._backends.cuda.streams import Streams
 from rushlight._backends.protocol import Block
 from rushlight._types.device import Device
 
-__all__ = ["CudaBlock", "ForeignBlock", "Memory"]
+__all__ = ["CudaBlock", "EmptyBlock", "ForeignBlock", "Memory"]
 
 
 class CudaBlock(Block):
@@ -32,6 +32,14 @@ class CudaBlock(Block):
 
     def __del__(self) -> None:
         self.allocator.free(self.chunk)
+
+
+class EmptyBlock(Block):
+    """No bytes: there is no memory, and a tensor over it may get some."""
+
+    __slots__ = ()
+
+    movable = True
 
 
 class ForeignBlock(Block):
@@ -59,7 +67,7 @@ class Memory:
         """A block for work of the current stream; one of no bytes has no memory."""
         index = device.index or 0
         if not nbytes:
-            return Block(0, 0, device)
+            return EmptyBlock(0, 0, device)
         allocator = self.allocators[index]
         return CudaBlock(allocator, allocator.allocate(nbytes, self.streams.current(index)), nbytes, device)
 
