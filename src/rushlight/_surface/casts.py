@@ -132,14 +132,20 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         return type_name(self)
     if isinstance(dtype, str):
         device, dtype = _named_type(dtype)
-        return convert.to(self, device, dtype, non_blocking=non_blocking)
+        return convert.to(self, _kept(self, device), dtype, non_blocking=non_blocking)
     if dtype is Tensor:  # the type of new tensors
         dtype = default_dtype()
     elif isinstance(dtype, type) and isinstance(getattr(dtype, "dtype", None), DType):  # `torch.cuda.FloatTensor`
-        return convert.to(self, Device(dtype.device_type), dtype.dtype, non_blocking=non_blocking)  # type: ignore[attr-defined]  # of TypedTensor
+        place = _kept(self, Device(dtype.device_type))  # type: ignore[attr-defined]  # of TypedTensor
+        return convert.to(self, place, dtype.dtype, non_blocking=non_blocking)
     elif isinstance(dtype, type):
         raise ValueError(f"invalid type: '{dtype.__qualname__}'")
     return convert.to(self, dtype, non_blocking=non_blocking)
+
+
+def _kept(tensor: Tensor, device: Device) -> Device:
+    """The tensor's own device where it is of the wanted type: any GPU has tensors of `torch.cuda.FloatTensor`."""
+    return tensor.device if tensor.device.type == device.type else device
 
 
 def type_name(tensor: Tensor) -> str:
@@ -169,8 +175,8 @@ TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d i
 
 @composite("type_as", spaces=(), method=True, cached=True)
 def type_as(self: Tensor, tensor: Tensor) -> Tensor:
-    """Cast to the dtype of another tensor."""
-    return convert.to(self, tensor._spec.dtype)
+    """Cast to the dtype of another tensor, on its device."""
+    return convert.to(self, tensor.device, tensor._spec.dtype)
 
 
 @method

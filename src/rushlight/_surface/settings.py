@@ -336,7 +336,7 @@ def _legacy(
         made = (
             tensor(args[0], dtype=kind, device=device)
             if not hasattr(args[0], "__array_interface__")
-            else as_tensor(args[0], dtype=kind)
+            else as_tensor(args[0], dtype=kind, device=device)
         )
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
@@ -361,6 +361,11 @@ class TypedTensor(type):
     dtype: DType
     device_type = "cpu"
     is_sparse = False
+
+    @property
+    def is_cuda(cls) -> bool:
+        """Whether tensors of this type are on GPUs."""
+        return cls.device_type == "cuda"
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return (

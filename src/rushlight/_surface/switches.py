@@ -261,13 +261,16 @@ def get_device_module(device: Any = None) -> Any:
 
 @public
 def set_default_tensor_type(t: Any) -> None:
-    """The dtype that Python floats get, given as a tensor type (`torch.DoubleTensor`) or its name."""
+    """The dtype that Python floats get, given as a tensor type (`torch.DoubleTensor`) or its name; a type of GPUs makes
+    the GPU the default device, too.
+    """
     warn_once(
         "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and torch.set_default_device() as "
         "alternatives."
     )
     if isinstance(t, str):
-        found = _TORCH.get(t.removeprefix("torch."))
+        name = t.removeprefix("torch.")
+        found = getattr(get_device_module("cuda"), name[5:], None) if name.startswith("cuda.") else _TORCH.get(name)
         if found is None:
             raise ModuleNotFoundError(f"there is no tensor type {t!r}")
         t = found
@@ -275,6 +278,9 @@ def set_default_tensor_type(t: Any) -> None:
     if not isinstance(dtype, DType):
         raise TypeError("invalid type object")
     _TORCH["set_default_dtype"](dtype)
+    place = Device(getattr(t, "device_type", "cpu"))
+    if place.type != _TORCH["get_default_device"]().type:
+        _TORCH["set_default_device"](place)
 
 
 # ***** symbolic numbers *****
