@@ -288,6 +288,8 @@ UNFIT = [  # values that a result was once computed from
     (lambda: torch.frombuffer([1], dtype=torch.int32), ValueError, "does not implement Python buffer protocol"),
     (lambda: torch.tensor([1, [2]]), TypeError, "sequence"),
     (lambda: torch.device("cpu:00"), RuntimeError, "Invalid device string: 'cpu:00'"),
+    (lambda: torch.device("cuda0"), RuntimeError, "Invalid device string: 'cuda0'"),
+    (lambda: torch.device(""), RuntimeError, "Device string must not be empty"),
     (lambda: torch.device("cuda", "0"), TypeError, "must be int, not str"),
     (lambda: torch.device(-1), RuntimeError, "must not be negative"),
     (lambda: torch.Size([1.5]), TypeError, r"takes an iterable of 'int' \(item 0 is 'float'\)"),

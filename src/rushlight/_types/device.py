@@ -65,6 +65,10 @@ class Device:
         text = type if index is None else ""
         name, colon, number = type.partition(":")
         if name not in _NAMED:
+            if not text and index is None:
+                raise RuntimeError("Device string must not be empty")
+            if not name.replace("_", "a").isalpha():
+                raise RuntimeError(f"Invalid device string: '{type}'")
             raise RuntimeError(f"Expected one of {', '.join(_NAMED)} device type at start of device string: {name}")
         if colon:
             if index is not None:

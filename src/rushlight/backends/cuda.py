@@ -42,10 +42,12 @@ class cuBLASModule:
         "fp32_precision",
     )
 
+    # Sums in less than float32: whether at all, and whether in sums that are cut along k.
+    _REDUCTIONS = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+
     def __init__(self) -> None:
         self.__dict__["_values"] = {
-            "allow_fp16_reduced_precision_reduction": True,
-            "allow_bf16_reduced_precision_reduction": True,
+            **{name + end: True for name in self._REDUCTIONS for end in ("", "_split_k")},
             "allow_fp16_accumulation": False,
         }
 
@@ -54,7 +56,7 @@ class cuBLASModule:
             return FP32_PRECISION.get(("cuda", "matmul")) == "tf32"
         if name == "fp32_precision":
             return precision_of("cuda", "matmul")
-        if name not in self._FLAGS:
+        if name not in self.__dict__["_values"]:
             raise AttributeError(f"Unknown attribute {name}")
         return self.__dict__["_values"][name]
 
@@ -67,10 +69,27 @@ class cuBLASModule:
             FP32_PRECISION.pop(("mkldnn", "matmul"), None)
             if cpu is not None:
                 FP32_PRECISION["mkldnn", "matmul"] = cpu
+        elif name in self._REDUCTIONS:
+            values = self.__dict__["_values"]
+            values[name], values[f"{name}_split_k"] = _pair(name, value)
         elif name in self._FLAGS:
             self.__dict__["_values"][name] = value
         else:
             raise AttributeError(f"Unknown attribute {name}")
+
+
+def _pair(name: str, value: Any) -> tuple[bool, bool]:
+    """A bool, or one or two of them, as two; the second is True unless given."""
+    given = (value,) if isinstance(value, bool) else value
+    if not isinstance(given, (tuple, list)):
+        raise TypeError(f"{name} expects a bool or a tuple/list of bools, but got {type(value)!r}")
+    if not 1 <= len(given) <= 2:
+        most = "at least one boolean argument" if not given else "at most two boolean arguments"
+        raise TypeError(f"{name} expects {most}")
+    for part, word in zip(given, ("allow_reduced_precision", "allow_splitk"), strict=False):
+        if not isinstance(part, bool):
+            raise TypeError(f"{name} expects a bool for {word}, but got {type(part)!r}")
+    return given[0], given[-1] if len(given) == 2 else True
 
 
 matmul = cuBLASModule()

@@ -16,6 +16,7 @@ from rushlight._interface.base import import_whole
 from rushlight._surface.dispatch import AcceleratorError as AcceleratorError
 from rushlight._surface.dispatch import OutOfMemoryError as OutOfMemoryError
 from rushlight.cuda import graphs, memory, random, streams
+from rushlight.cuda._utils import _get_device_index as _get_device_index
 from rushlight.cuda.access import on_gpus
 from rushlight.cuda.device import *
 from rushlight.cuda.device import _CudaDeviceProperties as _CudaDeviceProperties
@@ -27,6 +28,7 @@ from rushlight.cuda.graphs import *
 from rushlight.cuda.memory import *
 from rushlight.cuda.random import *
 from rushlight.cuda.runtime import *
+from rushlight.cuda.runtime import _sleep as _sleep
 from rushlight.cuda.storages import *
 from rushlight.cuda.streams import *
 from rushlight.cuda.streams import (
@@ -42,7 +44,7 @@ from rushlight.cuda.streams import (
 _CLASSES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
 )  # fmt: skip
-_PAGES = ("amp", "comm", "nccl", "nvtx", "profiler", "sparse")
+_PAGES = ("_utils", "amp", "comm", "gds", "green_contexts", "jiterator", "nccl", "nvtx", "profiler", "sparse", "tunable")
 # Whether there are kernels for half precision, and a library for linear algebra.
 has_half, has_magma = True, False
 

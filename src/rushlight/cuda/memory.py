@@ -224,6 +224,8 @@ def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -
     """The address of memory for another library, for work on a stream (a `Stream` or its handle), by default the current
     one.
     """
+    if size < 0:
+        raise ValueError(f"Invalid memory size: {size}")
     backend, place = gpus(), device_of(device)
     if isinstance(stream, int):
         stream = backend.external_stream(stream, place)

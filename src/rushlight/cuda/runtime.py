@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
 from types import SimpleNamespace
 from typing import Any
 
 from rushlight._interface.base import MissingDeviceError
-from rushlight.cuda.access import device_of, gpu, gpus, on_gpu
+from rushlight.cuda.access import device_of, gpu, gpus, on_gpu, why_no_gpu
 
 __all__ = [
     "CudaError", "DeferredCudaCallError", "GreenContext", "check_error", "clock_rate", "cudaStatus", "cudart", "device_memory_used", "memory_usage",
@@ -14,11 +16,16 @@ __all__ = [
 ]  # fmt: skip
 
 
+def error_text(code: int) -> str:
+    """What NVIDIA's runtime says of the number of an error."""
+    return f"CUDA error {code}" if why_no_gpu() is not None else str(gpus().error_text(code))
+
+
 class CudaError(RuntimeError):
     """A call of `cudart()` returned an error."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"CUDA error {code} ({int(code)})")
+        super().__init__(f"{error_text(int(code))} ({int(code)})")
 
 
 class DeferredCudaCallError(Exception):
@@ -47,6 +54,29 @@ def _status(call: Any, *args: Any) -> int:
     return cudaStatus.SUCCESS
 
 
+class _Error(int):
+    """The number of an error, as `cudart().cudaError`."""
+
+    success = 0
+
+
+def _made(call: Any, address: int, *args: Any) -> int:
+    """`_status` of a call whose result is written to an address."""
+    made: list[int] = []
+    status = _status(lambda: made.append(call(*args)))
+    if made:
+        ctypes.c_void_p.from_address(address).value = made[0]
+    return status
+
+
+@on_gpu
+def _sleep(cycles: int) -> None:
+    """Let the current stream do nothing for so many cycles of a multiprocessor."""
+    backend, place = gpus(), device_of(None)
+    seconds = cycles / (backend.properties(place)["clock_rate"] * 1000)
+    backend.driver.cuLaunchHostFunc(backend.enter(place), lambda: time.sleep(seconds))
+
+
 @on_gpu
 def cudart() -> Any:
     """The calls of the runtime that programs make through PyTorch: `cudaHostRegister`, `cudaMemGetInfo`, ...; all but
@@ -56,14 +86,16 @@ def cudart() -> Any:
     backend.initialize(device_of(None))
     driver = backend.driver
     return SimpleNamespace(
-        cudaError=SimpleNamespace(success=0),
+        cudaError=_Error,
         cudaHostRegister=lambda pointer, size, flags=0: _status(driver.cuMemHostRegister, pointer, size, flags),
         cudaHostUnregister=lambda pointer: _status(driver.cuMemHostUnregister, pointer),
         cudaMemGetInfo=lambda device=None: backend.memory_info(device_of(device)),
         cudaProfilerStart=lambda: _status(driver.cuProfilerStart),
         cudaProfilerStop=lambda: _status(driver.cuProfilerStop),
+        cudaStreamCreate=lambda address: _made(driver.cuStreamCreateWithPriority, address, 0, 0),
+        cudaStreamDestroy=lambda stream: _status(driver.cuStreamDestroy, stream),
         cudaStreamSynchronize=lambda stream: _status(driver.cuStreamSynchronize, stream),
-        cudaGetErrorString=lambda code: f"CUDA error {int(code)}",
+        cudaGetErrorString=lambda code: error_text(int(code)),
     )
 
 

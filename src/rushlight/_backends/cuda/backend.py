@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.choice import driver
+from rushlight._backends.cuda.driver.errors import CODES
 from rushlight._backends.cuda.graphs import CapturedGraph, next_pool
 from rushlight._backends.cuda.kernels import Kernels, OrderedLaunch
 from rushlight._backends.cuda.launches import Launcher
@@ -115,6 +116,10 @@ class CudaBackend(ReferenceBackend):
         return require("rushlight._backends.cuda.driver.management").ManagedDevice(
             self.driver.cuDeviceGetPCIBusId(device.index or 0)
         )
+
+    def error_text(self, code: int) -> str:
+        """What the driver says of the number of an error."""
+        return next((text for number, text in CODES.values() if number == code), "unrecognized error code")
 
     def properties(self, device: Device) -> Mapping[str, Any]:
         """What is known of a GPU, under PyTorch's names."""

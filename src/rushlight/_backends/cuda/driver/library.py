@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from rushlight._backends.cuda.driver.api import Driver, Extent
@@ -116,7 +117,9 @@ class LibraryDriver(Driver):
         for name in ("cuGetErrorName", "cuGetErrorString"):
             getattr(self._library, name).argtypes = (_int, ctypes.POINTER(ctypes.c_char_p))
         self._calls: dict[int, Any] = {}  # host functions that have not run
-        self._host_function = _HOST_FUNCTION(lambda number: self._calls.pop(number)())
+        self._captured: dict[int, Any] = {}  # those of graphs, which may run any number of times
+        self._numbers = count(1)
+        self._host_function = _HOST_FUNCTION(self._run)
 
     # ***** calling *****
 
@@ -323,9 +326,13 @@ class LibraryDriver(Driver):
         return made.value
 
     def cuLaunchHostFunc(self, stream: int, function: Callable[[], None]) -> None:
-        number = id(function)
-        self._calls[number] = function
+        number = next(self._numbers)
+        captured = stream and self.cuStreamGetCaptureInfo(stream)[0]
+        (self._captured if captured else self._calls)[number] = function
         self._call("cuLaunchHostFunc", stream, ctypes.cast(self._host_function, _pointer), number)
+
+    def _run(self, number: int) -> None:
+        (self._captured.get(number) or self._calls.pop(number))()
 
     def cuEventCreate(self, flags: int) -> int:
         return int(self._made("cuEventCreate", _pointer, flags))
