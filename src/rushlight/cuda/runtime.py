@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -60,15 +59,6 @@ class _Error(int):
     success = 0
 
 
-def _made(call: Any, address: int, *args: Any) -> int:
-    """`_status` of a call whose result is written to an address."""
-    made: list[int] = []
-    status = _status(lambda: made.append(call(*args)))
-    if made:
-        ctypes.c_void_p.from_address(address).value = made[0]
-    return status
-
-
 @on_gpu
 def _sleep(cycles: int) -> None:
     """Let the current stream do nothing for so many cycles of a multiprocessor."""
@@ -92,7 +82,7 @@ def cudart() -> Any:
         cudaMemGetInfo=lambda device=None: backend.memory_info(device_of(device)),
         cudaProfilerStart=lambda: _status(driver.cuProfilerStart),
         cudaProfilerStop=lambda: _status(driver.cuProfilerStop),
-        cudaStreamCreate=lambda address: _made(driver.cuStreamCreateWithPriority, address, 0, 0),
+        cudaStreamCreate=lambda address: _status(backend.create_stream, address),
         cudaStreamDestroy=lambda stream: _status(driver.cuStreamDestroy, stream),
         cudaStreamSynchronize=lambda stream: _status(driver.cuStreamSynchronize, stream),
         cudaGetErrorString=lambda code: error_text(int(code)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from rushlight._base.errors import warn_once
+from rushlight._interface.base import warn_once
 
 __all__ = [
     "enable", "get_filename", "get_max_tuning_duration", "get_max_tuning_iterations", "get_results", "get_rotating_buffer_size", "get_validators",

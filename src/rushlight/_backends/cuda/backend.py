@@ -335,6 +335,11 @@ class CudaBackend(ReferenceBackend):
         """A stream from the pool."""
         return self.streams.new(device, priority)
 
+    def create_stream(self, address: int) -> None:
+        """Make a stream of the current context, and write its handle to an address of the host."""
+        handle = self.driver.cuStreamCreateWithPriority(0, 0)
+        ctypes.c_void_p.from_address(address).value = handle
+
     def event(
         self, device: Device, timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> EventHandle:
