@@ -1,40 +1,41 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
 from builtins import bool as _bool
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight.cuda.device import device_of_object as _device_of_object
 from rushlight.cuda.memory import max_memory_reserved as _max_memory_reserved, memory_reserved as _memory_reserved, reset_peak_memory_stats as _reset_peak_memory_stats
 from typing import Any as _Any, NoReturn as _NoReturn
 
 from rushlight.cuda.storages import BFloat16Storage as BFloat16Storage
-class BFloat16Tensor: ...
+class BFloat16Tensor(_Tensor): ...
 from rushlight.cuda.storages import BoolStorage as BoolStorage
-class BoolTensor: ...
+class BoolTensor(_Tensor): ...
 from rushlight.cuda.storages import ByteStorage as ByteStorage
-class ByteTensor: ...
+class ByteTensor(_Tensor): ...
 from rushlight.cuda.graphs import CUDAGraph as CUDAGraph
 class CUDAPluggableAllocator: ...
 from rushlight.cuda.storages import CharStorage as CharStorage
-class CharTensor: ...
+class CharTensor(_Tensor): ...
 from rushlight.cuda.storages import ComplexDoubleStorage as ComplexDoubleStorage
 from rushlight.cuda.storages import ComplexFloatStorage as ComplexFloatStorage
 from rushlight.cuda.runtime import CudaError as CudaError
 from rushlight.cuda.runtime import DeferredCudaCallError as DeferredCudaCallError
 from rushlight.cuda.storages import DoubleStorage as DoubleStorage
-class DoubleTensor: ...
+class DoubleTensor(_Tensor): ...
 from rushlight.cuda.streams import Event as Event
 from rushlight.cuda.streams import ExternalStream as ExternalStream
 from rushlight.cuda.storages import FloatStorage as FloatStorage
-class FloatTensor: ...
+class FloatTensor(_Tensor): ...
 from rushlight.cuda.runtime import GreenContext as GreenContext
 from rushlight.cuda.storages import HalfStorage as HalfStorage
-class HalfTensor: ...
+class HalfTensor(_Tensor): ...
 from rushlight.cuda.storages import IntStorage as IntStorage
-class IntTensor: ...
+class IntTensor(_Tensor): ...
 from rushlight.cuda.storages import LongStorage as LongStorage
-class LongTensor: ...
+class LongTensor(_Tensor): ...
 from rushlight.cuda.memory import MemPool as MemPool
 from rushlight.cuda.storages import ShortStorage as ShortStorage
-class ShortTensor: ...
+class ShortTensor(_Tensor): ...
 from rushlight.cuda.streams import Stream as Stream
 from rushlight.cuda.streams import StreamContext as StreamContext
 from rushlight.cuda import access as access
@@ -60,6 +61,7 @@ from rushlight.cuda.device import device_count as device_count
 from rushlight.cuda.runtime import device_memory_used as device_memory_used
 device_of = _device_of_object
 from rushlight.cuda.memory import empty_cache as empty_cache
+from rushlight.cuda import gds as gds
 from rushlight.cuda.memory import get_allocator_backend as get_allocator_backend
 from rushlight.cuda.device import get_arch_list as get_arch_list
 from rushlight.cuda.device import get_device_capability as get_device_capability
@@ -71,11 +73,11 @@ from rushlight.cuda.random import get_rng_state as get_rng_state
 from rushlight.cuda.random import get_rng_state_all as get_rng_state_all
 from rushlight.cuda.streams import get_stream_from_external as get_stream_from_external
 from rushlight.cuda.device import get_sync_debug_mode as get_sync_debug_mode
-from rushlight.cuda.access import gpu_class as gpu_class
 from rushlight.cuda.graphs import graph as graph
 from rushlight.cuda.graphs import graph_pool_handle as graph_pool_handle
 from rushlight.cuda import graphed as graphed
 from rushlight.cuda import graphs as graphs
+from rushlight.cuda import green_contexts as green_contexts
 has_half: _bool
 has_magma: _bool
 from rushlight.cuda.memory import host_memory_stats as host_memory_stats
@@ -88,6 +90,7 @@ from rushlight.cuda.device import is_bf16_supported as is_bf16_supported
 from rushlight.cuda.graphs import is_current_stream_capturing as is_current_stream_capturing
 from rushlight.cuda.device import is_initialized as is_initialized
 from rushlight.cuda.device import is_tf32_supported as is_tf32_supported
+from rushlight.cuda import jiterator as jiterator
 from rushlight.cuda.memory import list_gpu_processes as list_gpu_processes
 from rushlight.cuda.graphed import make_graphed_callables as make_graphed_callables
 from rushlight.cuda.random import manual_seed as manual_seed
@@ -107,6 +110,7 @@ from rushlight.cuda.memory import memory_summary as memory_summary
 from rushlight.cuda.runtime import memory_usage as memory_usage
 from rushlight.cuda import nccl as nccl
 from rushlight.cuda import nvtx as nvtx
+from rushlight.cuda.access import on_gpus as on_gpus
 from rushlight.cuda.runtime import power_draw as power_draw
 from rushlight.cuda import profiler as profiler
 from rushlight.cuda import random as random
@@ -132,6 +136,7 @@ from rushlight.cuda import streams as streams
 from rushlight.cuda import summary as summary
 from rushlight.cuda.device import synchronize as synchronize
 from rushlight.cuda.runtime import temperature as temperature
+from rushlight.cuda import tunable as tunable
 from rushlight.cuda.device import unavailable_reason as unavailable_reason
 from rushlight.cuda.memory import use_mem_pool as use_mem_pool
 from rushlight.cuda.runtime import utilization as utilization

@@ -44,7 +44,19 @@ from rushlight.cuda.streams import (
 _CLASSES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
 )  # fmt: skip
-_PAGES = ("_utils", "amp", "comm", "gds", "green_contexts", "jiterator", "nccl", "nvtx", "profiler", "sparse", "tunable")
+_PAGES = (
+    "_utils",
+    "amp",
+    "comm",
+    "gds",
+    "green_contexts",
+    "jiterator",
+    "nccl",
+    "nvtx",
+    "profiler",
+    "sparse",
+    "tunable",
+)
 # Whether there are kernels for half precision, and a library for linear algebra.
 has_half, has_magma = True, False
 
