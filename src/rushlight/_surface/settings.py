@@ -145,7 +145,20 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 @public
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told."""
+    """What `set_float32_matmul_precision` was told; RuntimeError where a newer, finer setting contradicts it."""
+    told = _PRECISION[0]
+    gpu, cpu = FP32_PRECISION.get(("cuda", "matmul")), FP32_PRECISION.get(("mkldnn", "matmul"))
+    least = {"bf16": "medium", "tf32": "high"}.get(str(cpu), told)
+    if (gpu == "tf32" and told == "highest") or told != least:
+        raise RuntimeError(
+            "the precision of float32 products was asked for, but fp32_precision was set otherwise: this is a mix of the legacy and new APIs, of "
+            "which only the new one, fp32_precision, says what holds"
+        )
+    return told
+
+
+def matmul_precision() -> str:
+    """What `set_float32_matmul_precision` was told last, whatever was set beside it."""
     return _PRECISION[0]
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rushlight import set_float32_matmul_precision
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION
-from rushlight.backends.pages import precision_of, set_precision
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION, matmul_precision
+from rushlight.backends.pages import mixed, precision_of, set_precision
 
 __all__ = [
     "SDPAParams", "allow_fp16_bf16_reduction_math_sdp", "blas_workspace_size", "can_use_cudnn_attention", "can_use_efficient_attention",
@@ -53,7 +53,10 @@ class cuBLASModule:
 
     def __getattr__(self, name: str) -> Any:
         if name == "allow_tf32":
-            return FP32_PRECISION.get(("cuda", "matmul")) == "tf32"
+            allowed: bool = FP32_PRECISION.get(("cuda", "matmul")) == "tf32"
+            if allowed is not (matmul_precision() != "highest"):
+                raise RuntimeError(mixed("allow_tf32 of cuBLAS"))
+            return allowed
         if name == "fp32_precision":
             return precision_of("cuda", "matmul")
         if name not in self.__dict__["_values"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._interface.operators import FP32_PRECISION
 from rushlight.backends import cudnn_rnn as rnn
-from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page
+from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page, mixed
 
 __all__ = ["conv", "flags", "is_acceptable", "is_available", "rnn", "set_flags", "version"]
 
@@ -24,13 +24,19 @@ depthwise_kernel: str
 
 
 class _AllowTF32:
-    """Whether convolutions and recurrent layers may both use TF32."""
+    """Whether convolutions and recurrent layers may both use TF32; RuntimeError where their own settings say otherwise."""
+
+    told = True
 
     def get(self) -> bool:
-        return FP32_PRECISION.get(("cuda", "conv")) == FP32_PRECISION.get(("cuda", "rnn")) == "tf32"
+        allowed = {FP32_PRECISION.get(("cuda", kind)) == "tf32" for kind in ("conv", "rnn")}
+        if allowed != {self.told}:
+            raise RuntimeError(mixed("allow_tf32 of cuDNN"))
+        return self.told
 
     def set(self, value: Any) -> None:
         boolean("allow_tf32_cublas")(value)
+        self.told = value
         FP32_PRECISION["cuda", "conv"] = FP32_PRECISION["cuda", "rnn"] = "tf32" if value else "none"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight._interface.operators import FP32_PRECISION
 
-__all__ = ["Precision", "Setting", "freeze", "frozen", "make_page", "precision_of", "set_precision"]
+__all__ = ["Precision", "Setting", "freeze", "frozen", "make_page", "mixed", "precision_of", "set_precision"]
 
 # Whether `disable_global_flags` was called: from then on settings change only by `flags(...)`.
 _frozen = False
@@ -85,6 +85,14 @@ def boolean(name: str) -> Callable[[Any], None]:
 
 
 # ***** the precision inside of float32 operations *****
+
+
+def mixed(name: str) -> str:
+    """What is wrong with a setting that the newer, finer ones contradict."""
+    return (
+        f"{name} was asked for, but fp32_precision was set otherwise: this is a mix of the legacy and new APIs, of which "
+        "only the new one, fp32_precision, says what holds"
+    )
 
 
 def precision_of(backend: str, op: str) -> str:

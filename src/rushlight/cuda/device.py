@@ -124,6 +124,12 @@ class _CudaDeviceProperties:
     def __init__(self, known: dict[str, Any]) -> None:
         self.__dict__.update(known)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CudaDeviceProperties) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(self.__dict__["uuid"])
+
     def __repr__(self) -> str:
         d = self.__dict__
         return (

@@ -77,8 +77,8 @@ def cudart() -> Any:
     driver = backend.driver
     return SimpleNamespace(
         cudaError=_Error,
-        cudaHostRegister=lambda pointer, size, flags=0: _status(driver.cuMemHostRegister, pointer, size, flags),
-        cudaHostUnregister=lambda pointer: _status(driver.cuMemHostUnregister, pointer),
+        cudaHostRegister=lambda pointer, size, flags=0: _status(backend.memory.pinned.register, pointer, size, flags),
+        cudaHostUnregister=lambda pointer: _status(backend.memory.pinned.unregister, pointer),
         cudaMemGetInfo=lambda device=None: backend.memory_info(device_of(device)),
         cudaProfilerStart=lambda: _status(driver.cuProfilerStart),
         cudaProfilerStop=lambda: _status(driver.cuProfilerStop),

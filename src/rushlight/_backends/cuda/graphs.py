@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.attributes import CAPTURE_MODES
+from rushlight._base.errors import warn_user
 from rushlight._base.lazy import require
 
 if TYPE_CHECKING:
@@ -103,6 +104,10 @@ class CapturedGraph:
             raise
         self.backend.memory.allocators[self.index].end_route(self._route)
         self.nodes = self.driver.cuGraphGetNodes(self.graph)
+        if not self.nodes:
+            warn_user(
+                "The CUDA Graph is empty: what was to be captured went to another device or stream, or there was nothing"
+            )
         if not self.keep:
             self.instantiate()
             self.driver.cuGraphDestroy(self.graph)

@@ -94,3 +94,42 @@ def page_sums_of_less_precision() -> None:
             matmul.allow_fp16_reduced_precision_reduction = wrong
     with pytest.raises(AttributeError):
         matmul.allow_bf16_reduced_precision_reduction_split_k = True
+
+
+def page_registered_memory_is_pinned() -> None:
+    x, runtime = torch.ones(20), torch.cuda.cudart()
+    assert not x.is_pinned() and runtime.cudaHostRegister(x.data_ptr(), 80, 0) == 0 and x.is_pinned()
+    assert x.cuda(non_blocking=True).sum().item() == 20.0
+    assert runtime.cudaHostUnregister(x.data_ptr()) == 0 and not x.is_pinned()
+
+
+def page_properties_are_equal() -> None:
+    known = torch.cuda.get_device_properties
+    assert known(0) == known() and hash(known(0)) == hash(known("cuda:0")) and known(0) != known(1)
+
+
+def page_an_empty_graph_warns() -> None:
+    graph = torch.cuda.CUDAGraph()
+    with pytest.warns(UserWarning, match="The CUDA Graph is empty"), torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        graph.capture_end()
+
+
+def page_settings_that_contradict_each_other() -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for allowed in (True, False):
+        with cudnn.flags(enabled=None, allow_tf32=allowed, fp32_precision="none"):
+            assert cudnn.conv.fp32_precision == cudnn.rnn.fp32_precision == ("tf32" if allowed else "none")
+    try:
+        cudnn.conv.fp32_precision = "none"
+        with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+            cudnn.allow_tf32
+        matmul.fp32_precision = "tf32"
+        with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+            matmul.allow_tf32
+        with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+            torch.get_float32_matmul_precision()
+    finally:
+        cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("highest")
+    assert cudnn.allow_tf32 and not matmul.allow_tf32 and torch.get_float32_matmul_precision() == "highest"

@@ -45,6 +45,7 @@ class PinnedMemory:
         self._freed: deque[tuple[int, int, set[CudaStream]]] = deque()
         self._lock = free_after_fork(threading.Lock())
         self._starts: list[int] = []
+        self._registered: dict[int, int] = {}  # address -> bytes, of memory that somebody else has
         self._sizes: dict[int, int] = {}
         self._blocks: WeakValueDictionary[int, PinnedBlock] = WeakValueDictionary()
 
@@ -106,8 +107,20 @@ class PinnedMemory:
         return self._starts[at] if at >= 0 and address < self._starts[at] + self._sizes[self._starts[at]] else None
 
     def is_pinned(self, address: int) -> bool:
-        """Whether an address is of this memory."""
+        """Whether an address is of this memory, or of registered memory."""
+        if self._registered and any(a <= address < a + n for a, n in self._registered.items()):
+            return True
         return self._start_of(address) is not None
+
+    def register(self, address: int, nbytes: int, flags: int = 0) -> None:
+        """Let the driver pin memory of the host that somebody else has."""
+        self.driver.cuMemHostRegister(address, nbytes, flags)
+        self._registered[address] = nbytes
+
+    def unregister(self, address: int) -> None:
+        """Undo `register`."""
+        self.driver.cuMemHostUnregister(address)
+        self._registered.pop(address, None)
 
     def record(self, address: int, stream: CudaStream) -> bool:
         """A stream copies from or to an address; False where that is no pinned memory."""
