@@ -20,6 +20,7 @@ class _Precisions(dict[Key, str]):
     def __init__(self, begin: Mapping[Key, str]) -> None:
         super().__init__(begin)
         self.told: set[Key] = set()
+        self.matmul = "highest"  # what `torch.set_float32_matmul_precision` was told
         self.changed: list[Callable[[], None]] = []
 
     def __setitem__(self, key: Key, word: str) -> None:

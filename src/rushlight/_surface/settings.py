@@ -137,7 +137,7 @@ def set_float32_matmul_precision(precision: str) -> None:
             stacklevel=2,
         )
         return
-    _PRECISION[0] = precision
+    FP32_PRECISION.matmul = precision
     word = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[precision]
     FP32_PRECISION["mkldnn", "matmul"] = word
     FP32_PRECISION["cuda", "matmul"] = "tf32" if word == "bf16" else word
@@ -146,7 +146,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 @public
 def get_float32_matmul_precision() -> str:
     """What `set_float32_matmul_precision` was told; RuntimeError where a newer, finer setting contradicts it."""
-    told = _PRECISION[0]
+    told = FP32_PRECISION.matmul
     gpu, cpu = FP32_PRECISION.get(("cuda", "matmul")), FP32_PRECISION.get(("mkldnn", "matmul"))
     least = {"bf16": "medium", "tf32": "high"}.get(str(cpu), told)
     if (gpu == "tf32" and told == "highest") or told != least:
@@ -157,12 +157,6 @@ def get_float32_matmul_precision() -> str:
     return told
 
 
-def matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told last, whatever was set beside it."""
-    return _PRECISION[0]
-
-
-_PRECISION = ["highest"]
 # (Backend, operator) -> the precision that a program allows inside of float32 operations; no entry: not set.
 FP32_PRECISION.changed.append(clear_plans)
 

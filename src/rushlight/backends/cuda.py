@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rushlight import set_float32_matmul_precision
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION, matmul_precision
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION
 from rushlight.backends.pages import mixed, precision_of, set_precision
 
 __all__ = [
@@ -54,7 +54,7 @@ class cuBLASModule:
     def __getattr__(self, name: str) -> Any:
         if name == "allow_tf32":
             allowed: bool = FP32_PRECISION.get(("cuda", "matmul")) == "tf32"
-            if allowed is not (matmul_precision() != "highest"):
+            if allowed is not (FP32_PRECISION.matmul != "highest"):
                 raise RuntimeError(mixed("allow_tf32 of cuBLAS"))
             return allowed
         if name == "fp32_precision":
