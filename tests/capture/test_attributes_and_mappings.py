@@ -292,3 +292,25 @@ def test_arguments_by_the_names_of_pytorch() -> None:
 
     compiled = torch.compile(go, fullgraph=True)
     assert compiled(self=[torch.full((2,), 3.0)], exponent=2)[0].tolist() == [9, 9]
+
+
+class _Counted:
+    """A class with a property of the name under which the dictionary holds the value."""
+
+    def __init__(self) -> None:
+        self.__dict__["x"] = 3
+
+    @property
+    def x(self) -> int:
+        return self.__dict__["x"]
+
+
+def test_entries_of_dictionaries_behind_a_property() -> None:
+    def go(thing, t):
+        thing.__dict__["x"] = thing.x + 1
+        return t * thing.x
+
+    thing = _Counted()
+    compiled = torch.compile(go, fullgraph=True)
+    assert [compiled(thing, torch.ones(1)).item() for _ in range(2)] == [4, 5]
+    assert vars(thing) == {"x": 5}

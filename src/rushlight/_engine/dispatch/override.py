@@ -12,11 +12,9 @@ from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import require
 from rushlight._base.pytree import tree_map
 from rushlight._engine.core.hooks import HOOKS
-from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, STATE, followed
+from rushlight._engine.core.state import FUNCTION_MODE, STATE, followed
 from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, plain_classes
-from rushlight._engine.dispatch.autocast import cast_call
-from rushlight._engine.kinds.kinds import Kind, ask_kinds, call_name
-from rushlight._ops.precision import POLICIES
+from rushlight._engine.kinds.kinds import Kind, ask_kinds
 
 __all__ = [
     "WATCH",
@@ -155,10 +153,6 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     if asked:
         return True, ask(function, asked, args, kwargs)
     if state.dispatch_modes or dispatch_classes:
-        if state.word & AUTOCAST and "out" not in kwargs and (state.dispatch_modes or len(found) > len(kinds)):
-            policy = POLICIES.get(call_name(function))
-            if policy is not None:  # modes see the casts, and what is called on their results
-                return True, cast_call(policy, function, args, kwargs)
         handled, made = HOOKS.below(function, args, kwargs)
         if handled:
             return True, made

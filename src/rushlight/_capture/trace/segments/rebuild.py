@@ -553,7 +553,12 @@ class Rebuild:
             owner = self.source(self.outside.sources[key])
             real = next(x for x in self.outside.kept if id(x) == key)
             for name, value in names.items():
-                if isinstance(real, types.CellType):
+                hidden = not isinstance(real, types.CellType) and _is_hidden(real, name)
+                if hidden and value is DELETED:
+                    text = f"{owner}.__dict__.pop({name!r}, None)"
+                elif hidden:
+                    text = f"{owner}.__dict__[{name!r}] = {self.value(value)}"
+                elif isinstance(real, types.CellType):
                     text = (
                         f"del {owner}.cell_contents"
                         if value is DELETED
@@ -584,3 +589,10 @@ def _has_own(obj: Any, name: str) -> bool:
     """Whether an object itself, not its class, has an attribute."""
     slot = type_attribute(type(obj), name)
     return name in getattr(obj, "__dict__", ()) or (isinstance(slot, types.MemberDescriptorType) and hasattr(obj, name))
+
+
+def _is_hidden(obj: Any, name: str) -> bool:
+    """Whether a property or the like of the class stands before what an object's dictionary has under a name."""
+    raw = type_attribute(type(obj), name)
+    native = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    return raw is not ABSENT and hasattr(type(raw), "__set__") and not isinstance(raw, native)
