@@ -137,7 +137,7 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         dtype = default_dtype()
     elif isinstance(dtype, type) and isinstance(getattr(dtype, "dtype", None), DType):  # `torch.cuda.FloatTensor`
         place = _kept(self, Device(dtype.device_type))  # type: ignore[attr-defined]  # of TypedTensor
-        return convert.to(self, place, dtype.dtype, non_blocking=non_blocking)
+        return convert.to(self, place, dtype.dtype, non_blocking=non_blocking)  # type: ignore[attr-defined]
     elif isinstance(dtype, type):
         raise ValueError(f"invalid type: '{dtype.__qualname__}'")
     return convert.to(self, dtype, non_blocking=non_blocking)

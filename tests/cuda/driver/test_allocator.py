@@ -217,6 +217,9 @@ def test_sizes_are_rounded_as_asked() -> None:
     assert [four.rounded(n * 1024) >> 10 for n in (1200, 1024, 1300, 2000)] == [1280, 1024, 1536, 2048]
     some = parse("roundup_power2_divisions:[1:8,>:2]")
     assert some.rounded(900 * 1024) == 960 * 1024 and some.rounded(2500 * 1024) == 3 * MB
+    # An entry is for sizes from its own to the next power of two, as PyTorch's table has it.
+    table = parse("roundup_power2_divisions:[64:8,128:2,256:4,>:1]")
+    assert [table.rounded(n * MB) // MB for n in (33, 84, 200, 300, 600)] == [36, 88, 256, 320, 600]
 
 
 def test_large_chunks_are_not_split() -> None:

@@ -43,10 +43,13 @@ class Settings:
         return -(-nbytes // UNIT) * UNIT
 
     def _divisions(self, nbytes: int) -> int:
-        if not self.roundup_divisions:
-            return 0
-        above = [size for size in self.roundup_divisions if size and nbytes <= size << 20]
-        return self.roundup_divisions[min(above)] if above else self.roundup_divisions.get(0, 0)
+        """Of requests from a power of two of megabytes to the next one; smaller ones are as those of the least power."""
+        given = self.roundup_divisions
+        sizes = [size for size in given if size]
+        if not sizes:
+            return given.get(0, 0)
+        power = max((1 << (nbytes >> 20).bit_length()) >> 1, min(sizes))
+        return given.get(0 if power > max(sizes) else power, 0)
 
 
 def _megabytes(text: str) -> int:
@@ -83,7 +86,7 @@ def _divisions(settings: Settings, text: str) -> None:
     for size, count in rows:
         if int(count) & (int(count) - 1):
             raise ValueError(f"For roundups, the divisions has to be power of 2 or 0 to disable roundup, got {count}")
-        settings.roundup_divisions[0 if size == ">" else int(size)] = int(count)
+        settings.roundup_divisions[0 if size == ">" else 1 << int(size).bit_length() - 1] = int(count)
 
 
 def _backend(settings: Settings, text: str) -> None:
