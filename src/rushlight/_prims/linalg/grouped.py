@@ -103,11 +103,13 @@ def _decompose(a: Any, b: Any, ends: Any, dtype: DType) -> Any:
         build.broadcast_to(build.expand_dims(group, (0,)), (count, depth)),
         prim.iota(shape=(count, depth), dim=0, dtype=INT64),
     )
-    parts = []
-    for x, taken in ((a, build.expand_dims(mine, (1,))), (b, build.expand_dims(mine, (2,)))):
+
+    def alone(x: Any, taken: Any) -> Any:
         every = build.broadcast_to(x, (count, *x.shape))
-        parts.append(build.select(build.broadcast_to(taken, every.shape), every, 0))
-    return build.dot(*parts, dtype)
+        return build.select(build.broadcast_to(taken, every.shape), every, 0)
+
+    left, right = alone(a, build.expand_dims(mine, (1,))), alone(b, build.expand_dims(mine, (2,)))
+    return build.dot(left, right, dtype)
 
 
 # ***** derivatives: those of products of groups are products of groups *****

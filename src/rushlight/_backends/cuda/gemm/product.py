@@ -189,7 +189,8 @@ class ProductKernel:
         for part in range(loads.parts):
             value = (pointers + part if part else pointers).load(mask, None if mask is None else 0)
             if prologue is not None:
-                where = place._replace(inside=mask, **({"columns": at} if which == 0 else {"rows": at}))
+                where = place._replace(inside=mask)
+                where = where._replace(columns=at) if which == 0 else where._replace(rows=at)
                 value = prologue(b, value, where)
                 if mask is not None:
                     value = b.where(mask, value, 0)
