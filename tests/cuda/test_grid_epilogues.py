@@ -107,3 +107,21 @@ def test_an_input_takes_the_result():
     x, w, r = floats(16, 8), floats(8, 32), floats(16, 32)
     ran = check(lambda *v: v[2] + build.dot(v[0], v[1]), x, w, r, rtol=1e-4, atol=1e-4, aliases={0: 2})
     assert len(ran.program.steps) == 1
+
+
+def test_a_batch_over_which_an_operand_repeats_is_rows():
+    """Weights by channels-last images, and rows of a batch by one matrix: one product; the epilogue sees the batch."""
+
+    def images(w, x, r):
+        return prim.tanh(build.dot(build.broadcast_to(w, (3, *w.shape)), x) + r)
+
+    def batch(x, w, r):
+        return prim.tanh(build.dot(x, build.broadcast_to(w, (2, 3, *w.shape))) + r)
+
+    w, x, r = floats(20, 24), floats(3, 24, 35), floats(3, 20, 35)
+    last = {1: (24 * 35, 1, 24), 2: (20 * 35, 1, 20)}
+    for strides, out in ((last, [last[2]]), (last, None), ({}, None)):
+        ran = check(images, w, x, r, strides=strides, out_strides=out, rtol=1e-4, atol=1e-4)
+        assert len(ran.program.steps) == 1 and ran.program.steps[0].name.startswith("product")
+        assert ran.program.steps[0].grid[0] == (4 if strides else 6)  # 105 rows, or 3 times 20
+    check(batch, floats(2, 3, 10, 8), floats(8, 12), floats(2, 3, 10, 12), rtol=1e-4, atol=1e-4)

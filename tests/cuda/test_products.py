@@ -209,6 +209,12 @@ def test_products_by_both_ways(way: str) -> None:
         x, w, bias = half(128, 64), half(96, 64), half(96)
         found = rl.nn.functional.relu(rl.nn.functional.linear(*(t.cuda() for t in (x, w, bias))))
         _near(found, np.maximum(_wide(x) @ _wide(w).T + _wide(bias), 0), 64)
+        images, taps = half(2, 72, 9, 8).contiguous(memory_format=rl.channels_last), half(80, 72, 1, 1)
+        layer = rl.compile(lambda *given: rl.nn.functional.relu(rl.nn.functional.conv2d(*given)))
+        found = layer(images.cuda(), taps.cuda())  # one tap: pixels by channels, the batch among the rows
+        expected = np.einsum("nchw,oc->nohw", _wide(images), _wide(taps)[:, :, 0, 0])
+        _near(found, np.maximum(expected, 0), 72)
+        assert found.is_contiguous(memory_format=rl.channels_last)
         i, j = (rl.randint(-99, 99, (80, 160), dtype=rl.int8) for _ in range(2))
         np.testing.assert_array_equal(
             rl._int_mm(i.cuda(), j.cuda().t()).cpu().numpy(), i.numpy().astype(int) @ j.numpy().T.astype(int)

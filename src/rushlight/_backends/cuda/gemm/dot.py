@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight._backends.cuda.arguments import as_reals, dense_operand, merged
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.choice import chosen
+from rushlight._backends.cuda.gemm.joined import join_batch
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
@@ -15,6 +17,7 @@ from rushlight._backends.cuda.gemm.vector import vector_launch
 from rushlight._backends.cuda.gemm.warpgroups import choose_group_tile, wants_groups
 from rushlight._backends.cuda.program.steps import Operand, Step
 from rushlight._schedule.library import CallForm
+from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
 __all__ = ["product_steps"]
@@ -57,6 +60,11 @@ def product_steps(
     if plain and not dtype.is_complex and 1 in (rows, columns) and tile is None:
         return [_vector(a, b, out, sums, epilogue)]
     precision = precision or float32_precision()
+    if plain and not dtype.is_complex and tile is None and splits is None:
+        joined = join_batch(a, b, out, epilogue or store_result(out))
+        if joined is not None and _is_whole(a, sums, numel(tuple(batch)), rows, columns):
+            options: Any = {"epilogue": joined.store, "splits": 1, "precision": precision}
+            return product_steps(call, joined.a, joined.b, joined.out, **options)
     if tile is None and plain and wants_groups(a, b, sums, precision):
         tile = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth)
     tile = tile or choose_tile(a.dtype, sums, numel(tuple(batch)), rows, columns)
@@ -66,6 +74,11 @@ def product_steps(
     if splits == 1:
         return [product_launch(product, tile, 1, store, prologues)]
     return _in_parts(call, product, tile, splits, store, prologues)
+
+
+def _is_whole(a: Operand, sums: DType, batch: int, rows: int, columns: int) -> bool:
+    """Whether the inner dim would not be cut: how it is follows from sizes, not from strides."""
+    return count_splits(choose_tile(a.dtype, sums, batch, rows, columns), batch, rows, columns, a.shape[-1]) == 1
 
 
 def _in_parts(

@@ -7,11 +7,11 @@ are rows of the transposed product.  Along the inner dim a group is an item of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.arguments import Arguments, Array
 from rushlight._backends.cuda.externs import ExternCall, extern
+from rushlight._backends.cuda.gemm.joined import of_transposed, transposed
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Loads, Place, Product, ProductKernel, store_result
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile
@@ -44,7 +44,7 @@ def grouped_steps(call: ExternCall, *, epilogue: Epilogue | None = None, tile: T
     (a, b, ends), out = call.inputs, call.outputs[0]
     store = epilogue or store_result(out)
     if len(a.shape) == 3:
-        a, b, out, store = _transposed(b), _transposed(a), _transposed(out), _of_transposed(store)
+        a, b, out, store = transposed(b), transposed(a), transposed(out), of_transposed(store)
     cuts_rows = len(b.shape) == 3
     if not cuts_rows:
         a, b = (_repeated(x, ends.shape[0]) for x in (a, b))
@@ -62,30 +62,8 @@ def _tile(product: Product, groups: int, cuts_rows: bool) -> TileShape:
     return choose_tile(a.dtype, product.sums, groups, rows, columns)
 
 
-def _transposed(x: Operand) -> Operand:
-    order = (*range(len(x.shape) - 2), -1, -2)
-    return Operand(x.memory, x.dtype, [x.shape[d] for d in order], [x.strides[d] for d in order], x.offset)
-
-
 def _repeated(x: Operand, count: int) -> Operand:
     return Operand(x.memory, x.dtype, (count, *x.shape), (0, *x.strides), x.offset)
-
-
-def _of_transposed(store: Epilogue) -> Epilogue:
-    """What stores a product, given tiles of its transpose."""
-
-    def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
-        emit = store.declare(arguments)
-
-        def turned(b: TermBuilder, sums: Term, place: Place) -> None:
-            rows, columns = place.columns.permute(1, 0), place.rows.permute(1, 0)
-            inside = None if place.inside is None else place.inside.permute(1, 0)
-            ends = place.column_end, place.row_end
-            emit(b, sums.permute(1, 0), Place(place.batch, rows, columns, inside, *ends))
-
-        return turned
-
-    return Epilogue(declare)
 
 
 class _Ends:
