@@ -241,3 +241,97 @@ def test_traced_interpolation_keeps_factors(options: Any, wanted: Any) -> None:
     made = torch.jit.trace(lambda x: torch.nn.functional.interpolate(x, **options), torch.rand(1, 1, 5, 4))
     x = torch.rand(1, 1, 6, 3)
     assert made(x).shape[2:] == wanted and torch.equal(made(x), torch.nn.functional.interpolate(x, **options))
+
+
+# ***** lists, dicts and objects from outside *****
+
+
+def appended(x: list[int]) -> list[int]:
+    x.append(7)
+    return x
+
+
+def test_lists_with_a_type_are_changed_by_scripts() -> None:
+    held, plain = torch.jit.script([1]), [1]
+    made = torch.jit.script(appended)
+    assert made(held) == [1, 7] and list(held) == [1, 7] and type(made(held)) is list
+    assert made(plain) == [1, 7] and plain == [1]
+    for change in (
+        lambda: held.append("a"),
+        lambda: held.extend(["a"]),
+        lambda: held.__setitem__(0, 1.5),
+        lambda: "a" in held,
+    ):
+        with pytest.raises(TypeError):
+            change()
+    assert repr(torch.jit.script(["a", "b"])) == "[a, b]" and not torch.jit.script([])
+    with pytest.raises(torch.jit.Error, match="Unable to infer type of list"):
+        torch.jit.script([1, "a"])
+
+
+def entered(x: dict[str, int]) -> dict[str, int]:
+    x["n"] = 1
+    return x
+
+
+def test_dicts_with_a_type_are_changed_by_scripts() -> None:
+    held = torch.jit.script({"a": 1})
+    assert torch.jit.script(entered)(held) == {"a": 1, "n": 1} == dict(held)
+    with pytest.raises(TypeError):
+        held["b"] = "text"
+    with pytest.raises(KeyError):
+        5 in held
+
+
+def sliced(x: list[int], t, s: str):  # type: ignore[no-untyped-def]
+    return x[slice(1)], x[slice(1, 5, 2)], x[slice(None)], t[slice(None, 3, 1), 0], s[slice(None, 3)]
+
+
+def test_slices_as_calls() -> None:
+    found = torch.jit.script(sliced)(list(range(8)), torch.arange(12).view(4, 3), "hello")
+    assert found[:3] == ([0], [1, 3], list(range(8))) and found[3].tolist() == [0, 3, 6] and found[4] == "hel"
+
+
+def mixed():  # type: ignore[no-untyped-def]
+    return [1, "a", 2.0]
+
+
+def test_lists_of_several_types_are_lists_of_a_union() -> None:
+    made = torch.jit.script(mixed)
+    assert made() == [1, "a", 2.0] and str(made.schema) == "mixed() -> Union(float, int, str)[]"
+
+
+class Recipe:
+    def __init__(self, x: int):
+        self.items = [x]
+
+    def first(self) -> int:
+        return self.items[0]
+
+
+def test_objects_in_modules_are_copied_with_their_lists() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recipe = Recipe(7)
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            self.recipe.items.append(3)
+            return x + self.recipe.first() + len(self.recipe.items)
+
+    net = Net()
+    made = torch.jit.script(net)
+    assert made(torch.ones(1)).item() == 10 and made(torch.ones(1)).item() == 11
+    assert net.recipe.items == [7]
+    recipe = Recipe(3)
+    assert torch.jit.script(recipe) is recipe
+
+
+def popped(x: list[int]) -> int:
+    return x.pop()
+
+
+def test_errors_mark_what_is_called() -> None:
+    with pytest.raises(RuntimeError) as met:
+        torch.jit.script(popped)([])
+    assert "RuntimeError: pop from empty list" in str(met.value) and "           ~~~~~ <--- HERE" in str(met.value)

@@ -66,7 +66,7 @@ def raise_from_graph(error: Exception) -> NoReturn:
     shown = "".join(highlighted(place) for _, place in places if place is not None)
     head = "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
     if isinstance(error, RaisedError):
-        name = (error.class_name or "RuntimeError").removeprefix("builtins.") if error.class_name else "RuntimeError"
+        name = error.class_name or "RuntimeError"
         text = (
             f"{name}: {error.message}"
             if error.class_name or not error.message.startswith("AssertionError")
@@ -75,6 +75,10 @@ def raise_from_graph(error: Exception) -> NoReturn:
         raise Error(f"{head}{shown}{text}\n") from None
     if isinstance(error, (Error, NotImplementedError)):
         raise error
-    raise RuntimeError(
-        f"{head}{shown}{type(error).__name__ if not isinstance(error, RuntimeError) else 'RuntimeError'}: {error}\n"
-    ) from error
+    raise RuntimeError(f"{head}{shown}{_class_name(error)}: {error}\n") from error
+
+
+def _class_name(error: Exception) -> str:
+    """RuntimeError for what operators of lists, dicts and numbers raise, as in PyTorch; else the class's own name."""
+    plain = isinstance(error, (LookupError, ValueError, ArithmeticError, RuntimeError))
+    return "RuntimeError" if plain else type(error).__name__

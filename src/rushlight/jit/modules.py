@@ -17,6 +17,7 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.passes.inlining import inline_calls
 from rushlight.jit.marked import keep_attribute, prepare
+from rushlight.jit.runtime.containers import plain
 from rushlight.jit.serialization.printer import function_code
 from rushlight.jit.tracing.recording import current
 from rushlight.nn.modules.module import Module
@@ -112,7 +113,7 @@ class ScriptFunction(_Compiled):
                 return recorder.call_function(self._function, values)
         mode = rushlight.is_grad_enabled()
         try:
-            return self._function.run(*values)
+            return plain(self._function.run(*values))
         except Exception as error:
             rushlight.set_grad_enabled(mode)  # code that was left by an error may have changed it
             raise_from_graph(error)
@@ -154,7 +155,7 @@ class ScriptMethod(_Compiled):
         values = self._binder(args, kwargs)
         mode = rushlight.is_grad_enabled()
         try:
-            return self._function.run(self.owner, *values)
+            return plain(self._function.run(self.owner, *values))
         except Exception as error:
             rushlight.set_grad_enabled(mode)  # code that was left by an error may have changed it
             raise_from_graph(error)

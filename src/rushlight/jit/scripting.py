@@ -30,7 +30,7 @@ _INNER = frozenset((
     "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_backward_pre_hooks", "_backward_hooks", "_forward_hooks",
     "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
     "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_compiled_call_impl", "_version", "_all_weights",
-    "_jit_override_qualname", "forward", "_forward_cache", "_call_fast",
+    "_jit_override_qualname", "forward", "_forward_cache", "_call_fast", "_attribute_types", "_text_methods",
 ))  # fmt: skip
 # Attributes that layers give by properties here, and as plain values in PyTorch.
 _COMPUTED = {"RNNBase": ("_flat_weights_names", "_flat_weights")}
@@ -295,6 +295,10 @@ def _values(module: Module, shape: _Shape, hints: dict[str, Any]) -> None:
 def _copied(value: Any) -> Any:
     if type(value) in (list, dict):
         return value.copy()
+    if isinstance(UNIT.classes.get(type(value)), T.ClassType) and type(value).__module__ != "builtins":
+        made = object.__new__(type(value))  # an object of a class is taken over as its attributes are
+        made.__dict__.update({name: _copied(held) for name, held in value.__dict__.items()})
+        return made
     return value
 
 
@@ -509,10 +513,13 @@ def script(obj: Any, example_inputs: Any = None) -> Any:
             if UNIT.of_class(obj) is None:
                 raise CompileError(f"class {obj} cannot be compiled")
         return obj
-    if isinstance(obj, dict):
-        return ScriptDict(obj)
-    if isinstance(obj, list):
-        return ScriptList(obj)
+    if isinstance(obj, (dict, list)):
+        try:
+            return ScriptDict(obj) if isinstance(obj, dict) else ScriptList(obj)
+        except NoType as error:
+            raise rushlight.jit.Error(f"Unable to infer type of {type(obj).__name__}: {error}") from None
+    if not callable(obj) and isinstance(UNIT.of_value(obj), T.ClassType):
+        return obj
     if not callable(obj):
         raise RuntimeError(f"torch.jit.script cannot compile a {type(obj).__name__}")
     return script_function(obj)

@@ -78,14 +78,14 @@ class FileCheck:
         """`text` follows in the next line."""
         return self._add("NEXT", text)
 
-    def check_count(self, text: str, count: int, exactly: bool = False) -> FileCheck:
-        """`text` follows `count` times; with `exactly` not once more.  RuntimeError for 0 times that are not exact."""
+    def check_count(self, str: str, count: int, exactly: bool = False) -> FileCheck:
+        """`str` follows `count` times; with `exactly` not once more.  RuntimeError for 0 times that are not exact."""
         if count == 0 and not exactly:
             self._ran = True
             raise RuntimeError("check_count of 0 says nothing without exactly=True")
         if count:
-            self._add("COUNT", text, count)
-        return self._add("NOT", text) if exactly else self
+            self._add("COUNT", str, count)
+        return self._add("NOT", str) if exactly else self
 
     def check_dag(self, text: str) -> FileCheck:
         """`text` follows; neighbouring conditions of this kind may be found in any order."""

@@ -47,18 +47,9 @@ def compile_class(held: type, unit: Unit) -> Type | None:
 def compile_whole(held: type, unit: Unit) -> Type | None:
     """The type of a class that only a value names, all of whose methods can be compiled; None for another."""
     try:
-        made = compile_class(held, unit)
-        if isinstance(made, T.ClassType):
-            for name in made.context[1]:
-                method = made.find_method(name)
-                if method is not None:
-                    method.ensure_defined()
+        return compile_class(held, unit)
     except (CompileError, FrontendError, NoType, TypeError):
-        unit.classes.pop(held, None)
-        if "_script_type" in vars(held):
-            del held._script_type  # type: ignore[attr-defined]
         return None
-    return made
 
 
 def _find_in(held: type) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from rushlight.jit.ir.graph import Location
@@ -39,7 +40,9 @@ class Source:
         return column + self.cut
 
     def at(self, node: Any) -> Location:
-        """The place of a node of the syntax tree."""
+        """The place of a node of the syntax tree; of a call, that of what is called."""
+        while isinstance(node, ast.Call):
+            node = node.func
         line = getattr(node, "lineno", 1)
         start = getattr(node, "col_offset", 0)
         end = getattr(node, "end_col_offset", start + 1)

@@ -102,11 +102,6 @@ class Expressions(Conditions):
                 if joined is None:
                     joined = T.union((element, value.type))
                 element = joined
-            if element.name == "Union":
-                raise CompileError(
-                    f"Could not unify type list elements:\nList elements have the types {', '.join(sorted({v.type.annotation for v in values}))}",
-                    at,
-                )
         made = []
         for value in values:
             each = converted(self.graph, element, value, wanted is not None)

@@ -103,7 +103,7 @@ class Unit:
             return None
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return None
-        if isinstance(value, rushlight.nn.Module) or type(value).__module__ in ("builtins", "collections"):
+        if isinstance(value, rushlight.nn.Module) or type(value).__module__ in ("builtins", "collections", "types"):
             return None
         if hasattr(value, "_fields") or hints.is_enum(type(value)) or type(value) in self.classes:
             return self.of_class(type(value))

@@ -9,12 +9,15 @@ import typing
 from typing import Any
 
 import rushlight
+from rushlight.jit.annotations import BroadcastingList1, BroadcastingList2, BroadcastingList3
 from rushlight.jit.frontend.errors import CompileError, Source
+from rushlight.jit.ir.types import NUMBER
 
 __all__ = ["TextFunction", "names_of_caller", "text_functions"]
 
 _WORDS = {
     "torch": rushlight, "Tensor": rushlight.Tensor, **{n: getattr(typing, n) for n in ("List", "Dict", "Tuple", "Optional", "Any", "Union")},
+    "number": NUMBER, "BroadcastingList1": BroadcastingList1, "BroadcastingList2": BroadcastingList2, "BroadcastingList3": BroadcastingList3,
 }  # fmt: skip
 
 
