@@ -14,10 +14,10 @@ class _Check(NamedTuple):
 
     kind: str
     text: str
-    count: int = 1
+    times: int = 1
 
     def __str__(self) -> str:
-        counted = f"-{self.count}" if self.kind == "COUNT" else ""
+        counted = f"-{self.times}" if self.kind == "COUNT" else ""
         return f"CHECK{'-' if self.kind else ''}{self.kind}{counted}: {self.text}"
 
 
@@ -158,7 +158,7 @@ def _found(text: str, group: list[_Check], before: tuple[int, int]) -> tuple[int
     if check.kind == "SOURCE-HIGHLIGHTED":
         return _highlighted(text, check, at)
     first = start = _find(text, check, at)
-    for _ in range(check.count - 1):
+    for _ in range(check.times - 1):
         start = _find(text, check, start + len(check.text))
     lines = text.count("\n", at, start)
     if check.kind == "NEXT" and lines == 0:
