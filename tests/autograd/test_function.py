@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -10,6 +12,51 @@ import rushlight as torch
 from rushlight.autograd.function import BackwardCFunction, Function, FunctionCtx, FunctionMeta, InplaceFunction
 
 X = torch.ones(2, requires_grad=True)
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_an_input_that_is_returned_keeps_its_own_history_where_it_is_saved(leaf: bool) -> None:
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return grad * x * x
+
+    x = torch.tensor([3.0], requires_grad=True)
+    y = Kept.apply(x if leaf else x * 1)
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    assert first.tolist() == [9.0] and second.tolist() == [6.0]  # x^2 and its slope 2 x
+
+
+def test_an_output_that_a_pack_hook_refuses_is_freed_at_once() -> None:
+    kept: list[Any] = []
+
+    class Copied(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.clone()
+            ctx.save_for_backward(y)
+            kept.append(weakref.ref(y))
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * ctx.saved_tensors[0]
+
+    gc.disable()
+    try:
+        out = torch.utils.checkpoint.checkpoint(Copied.apply, X, use_reentrant=False)
+        assert pulled(out) == [1.0, 1.0]
+        del out
+        assert [each() for each in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def pulled(out: Any) -> list[float]:

@@ -174,7 +174,8 @@ class FunctionBase(FunctionCtx, Node):
         return out
 
     def _keep(self, outputs: Sequence[Any]) -> None:
-        """Move `_to_save` into the graph."""
+        """Move `_to_save` into the graph.  It is emptied first: an output that a pack hook refuses would leave a cycle."""
+        wanted, self._to_save = self._to_save or (), None
         dirty = {
             id(t) for t in self._dirty or ()
         }  # the node of a changed view refers to this one; a reference back would be a cycle
@@ -184,7 +185,7 @@ class FunctionBase(FunctionCtx, Node):
             if isinstance(o, Tensor) and (o._node is self or id(o) in dirty and o._rg)
         }
         kept: list[Any] = []
-        for item in self._to_save or ():
+        for item in wanted:
             if item is None:
                 kept.append(None)
                 continue
@@ -194,7 +195,7 @@ class FunctionBase(FunctionCtx, Node):
             if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
                 held = packed(item if number is None else held, *STATE.saved_hooks[-1])
             kept.append((held, version, number))
-        self._saved, self._to_save = kept, None
+        self._saved = kept
 
     def _set_materialize(self, value: bool) -> None:
         self._materialize = bool(value)
@@ -490,7 +491,8 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
     for number, out in enumerate(outputs):
         wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain, several))
     if record:
-        replaced = {id(o): w for o, w in zip(outputs, wrapped, strict=True)}
+        inputs = {id(a) for a in args}  # one that is returned unchanged keeps its own history where it is saved
+        replaced = {id(o): w for o, w in zip(outputs, wrapped, strict=True) if id(o) not in inputs}
         node._to_save = tuple([replaced.get(id(t), t) if t is not None else None for t in node._to_save or ()])
         node._keep(wrapped)
     return wrapped
@@ -527,7 +529,7 @@ def _wrap_one(
             and any(out is t for t in node._to_save or ())
         ):
             raise RuntimeError(
-                "A input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You "
+                "An input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You "
                 "should return and save a view of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."
             )
         out = _same(out)
