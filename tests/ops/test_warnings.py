@@ -86,6 +86,51 @@ def test_warnings_are_given_once_or_always() -> None:
         torch.set_warn_always(False)
 
 
+EVERY_TIME: list[tuple[str, Callable[[Any], Any]]] = [
+    ("std", lambda torch: torch.std(torch.ones(1))),
+    ("var", lambda torch: torch.ones(1, 3).var(0)),
+    ("var that is recorded", lambda torch: torch.var(torch.ones(1, 3, requires_grad=True), 0)),
+    ("to real", lambda torch: torch.ones(2, dtype=torch.complex64).float()),
+    ("copy to real", lambda torch: torch.ones(2).copy_(torch.ones(2, dtype=torch.complex64))),
+    ("where", lambda torch: torch.where(torch.ones(2, dtype=torch.uint8), torch.ones(2), torch.zeros(2))),
+    ("byte mask", lambda torch: torch.ones(3)[torch.ones(3, dtype=torch.uint8)]),
+    ("older arguments", lambda torch: torch.ones(2).addcdiv(1, torch.ones(2), torch.ones(2))),
+    ("meshgrid", lambda torch: torch.meshgrid(torch.ones(2), torch.ones(2))),
+    ("cross", lambda torch: torch.cross(torch.ones(3, 3), torch.ones(3, 3))),
+    ("reduce", lambda torch: torch.nn.functional.mse_loss(torch.ones(2), torch.ones(2), reduce=False)),
+    ("nested bodies", lambda torch: torch.nn.functional.multilabel_margin_loss(
+        torch.ones(2, 2), torch.ones(2, 2, dtype=torch.int64), reduce=False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [call for _, call in EVERY_TIME], ids=[name for name, _ in EVERY_TIME])
+def test_each_call_warns_though_its_plan_is_cached(call: Callable[[Any], Any]) -> None:
+    assert _counted(torch, call) == [1, 1, 1, 1]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("call", [call for _, call in EVERY_TIME], ids=[name for name, _ in EVERY_TIME])
+def test_each_call_of_torch_warns(call: Callable[[Any], Any]) -> None:
+    import torch as original
+
+    assert _counted(original, call) == [1, 1, 1, 1]
+
+
+def _counted(library: Any, call: Callable[[Any], Any]) -> list[int]:
+    """The warnings of four calls, each."""
+    library.set_warn_always(True)
+    counts = []
+    try:
+        for _ in range(4):
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                call(library)
+            counts.append(len(found))
+    finally:
+        library.set_warn_always(False)
+    return counts
+
+
 def test_the_length_of_a_stream_counts_if_it_was_asked_for_before() -> None:
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self) -> Any:

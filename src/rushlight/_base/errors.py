@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +30,10 @@ __all__ = [
     "OutOfMemoryError",
     "PACKAGE",
     "PackageError",
+    "WARNING_LISTENERS",
     "code_location",
+    "deferred_warnings",
+    "give_warnings",
     "describe_code",
     "describe_location",
     "install_command",
@@ -148,8 +154,50 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
+# Called when a warning is given: whoever caches the call that runs would drop it from later ones.
+WARNING_LISTENERS: list[Callable[[], None]] = []
+DeferredWarning = tuple[str, type[Warning], bool]  # text, category, whether it is given once
+
+
+class _Deferring(threading.local):
+    warnings: list[DeferredWarning] | None = None
+
+
+_deferring = _Deferring()
+
+
+@contextmanager
+def deferred_warnings() -> Iterator[list[DeferredWarning]]:
+    """A region whose warnings are collected for `give_warnings`: code that runs once for many calls, each of which has
+    to warn.
+    """
+    outer, _deferring.warnings = _deferring.warnings, []
+    try:
+        yield _deferring.warnings
+    finally:
+        _deferring.warnings = outer
+
+
+def _defer(warning: DeferredWarning) -> None:
+    """Keep a warning for later, once for a body that builds on another's."""
+    assert _deferring.warnings is not None
+    if warning not in _deferring.warnings:
+        _deferring.warnings.append(warning)
+
+
+def give_warnings(collected: Sequence[DeferredWarning]) -> None:
+    """Warn at the user's line, as `warn_user` and `warn_once` would have."""
+    for text, category, once in collected:
+        (warn_once if once else warn_user)(text, category)
+
+
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line, whatever the depth of the caller in the package."""
+    if _deferring.warnings is not None:
+        _defer((text, category, False))
+        return
+    for listener in WARNING_LISTENERS:
+        listener()
     frame, level = sys._getframe(1), 1
     while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
@@ -173,7 +221,9 @@ def warns_always() -> bool:
 
 def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
     """`warn_user`, once in a program unless `set_warn_always(True)`."""
-    if warns_again(text):
+    if _deferring.warnings is not None:
+        _defer((text, category, True))
+    elif warns_again(text):
         warn_user(text, category)
 
 

@@ -30,7 +30,7 @@ from rushlight._engine.dispatch.plans.native_plans import (
     cache_shape_class,
     make_dispatcher,
 )
-from rushlight._engine.dispatch.plans.plan import LoweredCall
+from rushlight._engine.dispatch.plans.plan import LoweredCall, warning_plan
 from rushlight._engine.dispatch.plans.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.plans.results import result_name, result_type_of
 from rushlight._engine.dispatch.plans.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
@@ -178,9 +178,9 @@ class Caller:
         )
         if plan is None:
             lowered = lowered_call(op, template, specs, wrt, device)
-            plan = lowered.plan(device, (op, template, specs), note)
+            plan = lowered.plan(device, (op, template, specs), None if lowered.warnings else note)
         assert lowered is not None
-        return plan, lowered.refused
+        return warning_plan(plan, lowered.warnings), lowered.refused
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
         """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast
@@ -208,7 +208,11 @@ class Caller:
         with builder:
             outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
         lowered.forward, lowered.in_specs = builder.finish(outputs), [*given, *lowered.in_specs[len(given) :]]
-        if backend_of(device).shapes_only or step_count(lowered.forward, lowered.in_specs, lowered.specs) != 1:
+        if (
+            lowered.warnings
+            or backend_of(device).shapes_only
+            or step_count(lowered.forward, lowered.in_specs, lowered.specs) != 1
+        ):
             return None
         return unordered(self.op, template, lowered.plan(device))
 
@@ -236,13 +240,14 @@ class Caller:
         found = self.shape_classes.find((head, _STATE.word, tuple(wrt)), specs, make, written)
         if found is None:
             return None, None
-        made = found.plan_template.plan(*found[1:3], specs, (op, template, specs), note)
+        lowered = found.plan_template.lowered
+        made = found.plan_template.plan(*found[1:3], specs, (op, template, specs), None if lowered.warnings else note)
         if not sized or all(
             abstracted(a.default, []) == a.default for a in op.schema.arguments
         ):  # else a size may come from elsewhere than the call
             # What is refused, or kept from being unordered, is another plan than this one.
             self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
-        return made, found.plan_template.lowered
+        return made, lowered
 
 
 def unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._base.errors import NotDifferentiableError
+from rushlight._base.errors import NotDifferentiableError, deferred_warnings
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.state import RECORDING, STATE
@@ -48,6 +48,20 @@ def lowered_call(
     """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic,
     `of` makes such specs.
     """
+    with deferred_warnings() as warnings:
+        lowered = _lowered(op, template, specs, wrt, device, of)
+    lowered.warnings = warnings
+    return lowered
+
+
+def _lowered(
+    op: Operator,
+    template: tuple[Any, ...],
+    specs: Sequence[Any],
+    wrt: Sequence[int],
+    device: Device,
+    of: Callable[..., Any],
+) -> LoweredCall:
     whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
     graph = (
         whole

@@ -4,10 +4,10 @@ TypeErrors.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine.core.creation import python_dtype, tensor
 from rushlight._engine.core.integers import integer, is_numpy_scalar, number_in_range, numpy_number, too_large
 from rushlight._engine.core.tensor import Tensor
@@ -215,17 +215,8 @@ def _fits_tensor(value: Any, name: str) -> bool:
 
 
 def _warn_older(name: str, args: Sequence[Any]) -> None:
-    if name not in _warned:
-        _warned.add(name)
-        given = ", ".join("Tensor" if isinstance(a, Tensor) else "Number" for a in args)
-        warnings.warn(
-            f"This overload of {name} is deprecated: {name}({given}); give its numbers by name",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
-_warned: set[str] = set()
+    given = ", ".join("Tensor" if isinstance(a, Tensor) else "Number" for a in args)
+    warn_once(f"This overload of {name} is deprecated: {name}({given}); give its numbers by name")
 
 
 def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:

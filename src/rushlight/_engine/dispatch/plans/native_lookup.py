@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight._base.errors import WARNING_LISTENERS
 from rushlight._engine.core.state import FUNCTION_MODE, NOTING_PLANS, OBSERVED, STATE, inherit
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.plans.native_plans import (
@@ -250,6 +251,9 @@ def not_cacheable() -> None:
     """Not cacheable: the result of the call that runs depends on more than its signature and the plans noted."""
     if RUNS.now is not None:
         RUNS.now.append((None, (), RUNS, None))
+
+
+WARNING_LISTENERS.append(not_cacheable)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.errors import DeferredWarning, give_warnings
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import ANOMALY, INFERENCE, SAVED_HOOKS, STATE, STREAMED
@@ -27,7 +28,7 @@ from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec, check_memory
 
-__all__ = ["LoweredCall", "PlanShape", "fitting", "number_words"]
+__all__ = ["LoweredCall", "PlanShape", "fitting", "number_words", "warning_plan"]
 
 
 class PlanShape:
@@ -90,10 +91,10 @@ class LoweredCall(PlanShape):
     """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
 
     `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where
-    nothing is recorded, and `graphs` runs it.
+    nothing is recorded, and `graphs` runs it.  `warnings` are those of the operator's body, for each run of the plan.
     """
 
-    __slots__ = ("backward", "forward", "graphs", "in_specs", "specs")
+    __slots__ = ("backward", "forward", "graphs", "in_specs", "specs", "warnings")
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class LoweredCall(PlanShape):
         in_complex = any(v.weak and v.dtype.is_complex for v in forward.inputs)
         super().__init__(name, len(results), in_complex, wrt, mask, refused, several, bounds)
         self.forward, self.in_specs, self.backward, self.graphs = forward, in_specs, backward, graphs
+        self.warnings: list[DeferredWarning] = []
         about = [*results, *(s for s in in_specs if s is not None)]
         self.specs = [
             *results,
@@ -136,6 +138,18 @@ class LoweredCall(PlanShape):
         if record is not None and exe is not None:
             record.take(self, self.specs, lambda: packing.packed_program(exe, device), lambda: self.backward)
         return self.around(exe, self.in_specs, self.specs, backward_spec)
+
+
+def warning_plan(plan: Callable[..., Any], warnings: Sequence[DeferredWarning]) -> Callable[..., Any]:
+    """The plan behind warnings of its operator's body, which runs once for all calls."""
+    if not warnings:
+        return plan
+
+    def run(*inputs: Any) -> Any:
+        give_warnings(warnings)
+        return plan(*inputs)
+
+    return run
 
 
 def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:
