@@ -544,3 +544,21 @@ def test_functional_names_the_output() -> None:
         functional.hessian(lambda x: (x.sum(), x.sum()), torch.ones(1))
     with pytest.raises(RuntimeError, match="The given v should contain a single Tensor"):
         functional.vjp(lambda x: x, torch.ones(1), (torch.ones(1), torch.ones(1)))
+
+
+def test_the_data_of_a_tensor_cannot_be_deleted() -> None:
+    with pytest.raises(RuntimeError, match="Deleting tensor data is not allowed"):
+        del torch.ones(2).data
+
+
+def test_a_gradient_of_another_dtype_names_both_dtypes() -> None:
+    x = torch.ones(2, dtype=torch.float16, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a gradient with dtype 'Float' to a tensor with grad_dtype 'Half'"):
+        x.grad = torch.ones(2)
+
+
+def test_views_can_be_asked_to_repeat_their_operators() -> None:
+    assert not torch.autograd.is_view_replay_enabled()
+    with torch.autograd._force_original_view_tracking(True):
+        assert torch.autograd.is_view_replay_enabled()
+    assert not torch.autograd.is_view_replay_enabled()

@@ -11,12 +11,16 @@ from rushlight._engine.dispatch.modes import enable_grad, inference_mode, no_gra
 from rushlight._interface.base import import_whole, no_name, shorten
 from rushlight._interface.dispatch import unobserve
 from rushlight._interface.tensors import STATE
-from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
+from rushlight.autograd.grad_mode import (
+    _force_original_view_tracking,
+    enforce_grad_layout_policy,
+    set_multithreading_enabled,
+)
 from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
 from rushlight.autograd.variable import Variable
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "enforce_grad_layout_policy", "grad", "gradcheck", "gradgradcheck",
+    "Function", "Variable", "_force_original_view_tracking", "backward", "detect_anomaly", "enable_grad", "enforce_grad_layout_policy", "grad", "gradcheck", "gradgradcheck",
     "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
@@ -37,6 +41,11 @@ _PAGES = (
 def is_multithreading_enabled() -> bool:
     """What `set_multithreading_enabled` has set."""
     return STATE.threaded_backward
+
+
+def is_view_replay_enabled() -> bool:
+    """What `_force_original_view_tracking` has set."""
+    return STATE.view_replay
 
 
 def _profiler_enabled() -> bool:

@@ -71,3 +71,17 @@ class enforce_grad_layout_policy(_Setting):
 
     def __init__(self, enable: bool = True) -> None:
         super().__init__(enable)
+
+
+class _force_original_view_tracking(_Setting):
+    """Whether views should repeat their own operators when their base was changed in place, in place of one
+    `as_strided`.  Their gradients are the same numbers, so the setting is only read back
+    (`torch.autograd.is_view_replay_enabled`); nodes of such views are named `AsStridedBackward0`.
+
+    >>> import rushlight as torch
+    >>> with torch.autograd._force_original_view_tracking(True):
+    ...     torch.autograd.is_view_replay_enabled()
+    True
+    """
+
+    name = "view_replay"

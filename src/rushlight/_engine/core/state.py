@@ -78,6 +78,7 @@ class _State(threading.local):
         self.current_node: Any = None
         self.threaded_backward = True
         self.grads_like_leaves = True  # a leaf's gradient has its layout
+        self.view_replay = False  # asked for, and without an effect on numbers
         self.told_to_change = 0  # how many `out=` are being written
         self.recording: Any = None  # who writes the calls of this thread down
         self.observers: tuple[Any, ...] = ()  # who is told of calls

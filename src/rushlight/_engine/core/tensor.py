@@ -243,8 +243,8 @@ class Tensor(metaclass=TensorMeta):
         )
         if wanted is not None and value._spec.dtype is not wanted:
             raise RuntimeError(
-                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{wanted}'. "
-                "The gradient must match the tensor's dtype."
+                f"attempting to assign a gradient with dtype '{value._spec.dtype.scalar}' to a tensor with grad_dtype '{wanted.scalar}'. "
+                "The gradient must match the tensor's grad_dtype, by default the dtype of the tensor; None allows any."
             )
         if value._spec.device is not self._spec.device:
             raise RuntimeError(
@@ -281,6 +281,10 @@ class Tensor(metaclass=TensorMeta):
         self._storage, self._spec, self._ptr = shown, value._spec, value._ptr
         if not laid_out and shown is not None:
             shown.relinked += 1
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     @property
     def _version(self) -> int:

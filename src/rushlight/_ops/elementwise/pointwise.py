@@ -103,9 +103,10 @@ _unary(
     "erf", "2 / sqrt(pi) times the integral of exp(-t^2), 0..x.", _same("erf"), refused="c", aliases=("special.erf",)
 )
 _unary("erfc", "1 - erf(x), exact in the tail.", _same("erfc"), refused="c", aliases=("special.erfc",))
-_unary("erfinv", "y with erf(y) = x.", _same("erfinv"), refused="c", aliases=("special.erfinv",))
-_unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", aliases=("special.gammaln",))
-_unary("digamma", "(d/dx) log gamma(x).", _same("digamma"), refused="c", aliases=("special.digamma", "special.psi"))
+_unary("erfinv", "y with erf(y) = x.", _same("erfinv"), refused="c", inplace_spaces=(), aliases=("special.erfinv",))
+_unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", inplace_spaces=(), aliases=("special.gammaln",))
+_unary("digamma", "(d/dx) log gamma(x).", _same("digamma"), refused="c", inplace_spaces=(),
+       aliases=("special.digamma", "special.psi"))  # fmt: skip
 
 sigmoid = _unary(
     "sigmoid",
@@ -203,8 +204,8 @@ def _sign(x: Any) -> Any:
     return x if x.dtype is BOOL else prim.sign(x)
 
 
-_unary("sign", "-1, 0 or 1.", _sign, "same", "c")
-_unary("sgn", "-1, 0 or 1; x / |x| for complex numbers.", _sign, "same")
+_unary("sign", "-1, 0 or 1.", _sign, "same", "c", inplace_spaces=())
+_unary("sgn", "-1, 0 or 1; x / |x| for complex numbers.", _sign, "same", inplace_spaces=())
 _unary(
     "signbit",
     "Whether the sign is set (also of -0.0).",

@@ -98,7 +98,14 @@ def _i1(x: Any) -> Any:
 
 
 _i0_op = _function(
-    "i0", "The modified Bessel function I0.", _i0, key="i0", spaces=("torch", "special"), method=True, inplace=True
+    "i0",
+    "The modified Bessel function I0.",
+    _i0,
+    key="i0",
+    spaces=("torch", "special"),
+    method=True,
+    inplace=True,
+    inplace_spaces=("torch",),
 )
 _i0e_op = _function("i0e", "exp(-|x|) I0(x).", lambda x: _scaled_i(0, x))
 _i1_op = _function("i1", "The modified Bessel function I1.", _i1)

@@ -88,6 +88,7 @@ def _(ct: Any, out: Any, x: Any, min_val: Any, max_val: Any) -> Any:
     spaces=NN,
     method=False,
     inplace=True,
+    inplace_spaces=(),
     tags=FLAG,
     node="HardtanhBackward0",
     like=like_input,
@@ -149,7 +150,15 @@ def _(ct: Any, out: Any, x: Any, weight: Any) -> Any:
     return build.select(positive, ct, ct * _channels(x, weight)), build.reshape(summed, weight.shape)
 
 
-@operator("hardswish(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
+@operator(
+    "hardswish(Tensor input) -> Tensor",
+    promote="same",
+    spaces=NN,
+    method=False,
+    inplace=True,
+    inplace_spaces=(),
+    tags=FLAG,
+)
 def hardswish(x: Any) -> Any:
     """x * min(max(x + 3, 0), 6) / 6."""
     refuse(x, "hardswish", "buic")
@@ -161,7 +170,15 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return build.select(x <= -3.0, 0.0, build.select(x < 3.0, ct * (x / 3.0 + 0.5), ct))
 
 
-@operator("hardsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
+@operator(
+    "hardsigmoid(Tensor input) -> Tensor",
+    promote="same",
+    spaces=NN,
+    method=False,
+    inplace=True,
+    inplace_spaces=(),
+    tags=FLAG,
+)
 def hardsigmoid(x: Any) -> Any:
     """min(max(x + 3, 0), 6) / 6."""
     refuse(x, "hardsigmoid", "buic")
@@ -229,7 +246,9 @@ def _(ct: Any, out: Any, x: Any, *, approximate: str) -> Any:
     return ct * (0.5 * (1.0 + bend) + 0.5 * x * (1.0 - bend * bend) * slope)
 
 
-@operator("silu(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
+@operator(
+    "silu(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, inplace_spaces=(), tags=FLAG
+)
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
     refuse(x, "silu_cpu", "bui")
@@ -242,7 +261,9 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return ct * build.conj(s * (1.0 + x * (1.0 - s)))
 
 
-@operator("mish(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
+@operator(
+    "mish(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, inplace_spaces=(), tags=FLAG
+)
 def mish(x: Any) -> Any:
     """x * tanh(log(1 + exp(x)))."""
     refuse(x, "mish_cpu", "buic")

@@ -102,7 +102,9 @@ def _(ct: Any, out: Any, x: Any, value: Any) -> Any:
     return build.zeros_like(x), build.total(ct, tuple(range(len(ct.shape))))
 
 
-@operator("zero(Tensor input) -> Tensor", like="operands", inplace=True, method=False, inplace_spaces=("torch",))
+@operator(
+    "zero(Tensor input) -> Tensor", spaces=(), like="operands", inplace=True, method=False, inplace_spaces=("torch",)
+)
 def zero(x: Any) -> Any:
     """out[i] = 0, shaped like the input."""
     return build.zeros_like(x)
