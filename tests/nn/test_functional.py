@@ -185,6 +185,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: F.embedding(torch.tensor([3]), torch.ones(3, 2), sparse=True), IndexError, "index out of range in self"),
     (lambda: F.embedding_bag(torch.tensor([[0, -1]]), torch.ones(3, 2)), RuntimeError, r"Index 1 of input takes value -1 which is not in the valid range \[0, 3\)"),
     (lambda: F.embedding_bag(torch.tensor([0, 7]), torch.ones(3, 2), torch.tensor([0]), max_norm=1.0), Exception, "range|bounds"),
+    (lambda: F.embedding_bag(torch.tensor([0]), torch.ones(3, 2), torch.tensor([0]), padding_idx=3), RuntimeError, "padding_idx must be within the number of embeddings, -3 through 2, but got 3"),
     (lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, -3])), IndexError, "Target -3 is out of bounds"),
     (lambda: F.nll_loss(torch.ones(2, 3), torch.tensor([4, 1])), IndexError, "Target 4 is out of bounds"),
     (lambda: F.cross_entropy(torch.ones(20, 3), torch.tensor([2] * 16 + [-100, -1, 7, -2])), IndexError, "Target -1 is out of bounds"),
@@ -574,3 +575,14 @@ def test_gradients_are_clipped_to_hardly_less_than_the_norm() -> None:
     p.grad = torch.tensor([3e-4, 4e-4])
     clip_grad_norm_([p], 1e-4)
     np.testing.assert_allclose(p.grad.numpy(), np.array([3e-4, 4e-4]) * (1e-4 / (5e-4 + 1e-6)), rtol=1e-5)
+
+
+def test_a_sparse_gradient_of_vectors_without_elements() -> None:
+    layer = torch.nn.Embedding(10, 0, sparse=True)
+    layer(torch.tensor([[2, 4], [3, 2]])).sum().backward()
+    assert layer.weight.grad.is_sparse and layer.weight.grad.shape == (10, 0)
+
+
+def test_nothing_cannot_be_packed() -> None:
+    with pytest.raises(RuntimeError, match="Cannot pack empty tensors"):
+        torch.nn.utils.rnn.pack_padded_sequence(torch.ones(0, 0, 0), torch.tensor([]))

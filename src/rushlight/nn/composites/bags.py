@@ -45,6 +45,10 @@ def embedding_bag(
         )
         input, weight = weight, input
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    if padding_idx is not None and not -weight.size(0) <= padding_idx < weight.size(0):
+        raise RuntimeError(
+            f"padding_idx must be within the number of embeddings, -{weight.size(0)} through {weight.size(0) - 1}, but got {padding_idx}"
+        )
     if not (scale_grad_by_freq or sparse or max_norm is not None):
         with _named_index(input, weight):
             found = _in_one_pass(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx)

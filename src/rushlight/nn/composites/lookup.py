@@ -63,7 +63,7 @@ def _rows(grad: Any, places: Any, shape: tuple[int, ...], padding_idx: int | Non
     """The gradient of the rows that were looked up, as a sparse tensor; a row that was named twice is in it twice."""
     if scale_grad_by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
-    places, rows = places.reshape(-1).to(rushlight.int64), grad.reshape(-1, shape[1])
+    places, rows = places.reshape(-1).to(rushlight.int64), grad.reshape(places.numel(), shape[1])
     if padding_idx is not None:
         kept = (places != padding_idx % shape[0]).nonzero().reshape(-1)
         places, rows = places[kept], rows[kept]

@@ -201,6 +201,8 @@ def pack_padded_sequence(
     """
     lengths = rushlight.as_tensor(lengths).to(dtype=rushlight.int64)
     sorted_indices = None
+    if not input.numel():
+        raise RuntimeError("Cannot pack empty tensors.")
     if not enforce_sorted:
         lengths, sorted_indices = rushlight.sort(lengths, descending=True)
         sorted_indices = sorted_indices.to(input.device)
