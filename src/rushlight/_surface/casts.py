@@ -12,7 +12,7 @@ from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, NOTING_PLANS, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classes
 from rushlight._engine.dispatch import override
-from rushlight._engine.dispatch.override import handle
+from rushlight._engine.dispatch.override import NO_TENSOR_CLASS, handle
 from rushlight._engine.dispatch.plans.native_lookup import RUNS
 from rushlight._engine.indexing.inplace import check_writable
 from rushlight._engine.indexing.view import as_strided, view_dtype
@@ -228,6 +228,8 @@ def as_subclass(self: Tensor, cls: Any) -> Tensor:
 
 def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False, **policies: Any) -> Tensor:
     """A detached alias of `data` as an object of `cls`."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"{NO_TENSOR_CLASS}, got {cls!r}")
     dtype = data._spec.dtype
     if require_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")

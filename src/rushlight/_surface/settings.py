@@ -65,6 +65,10 @@ def get_num_interop_threads() -> int:
 @public
 def set_num_interop_threads(num: int) -> None:
     """Operators run one after another here, so this setting is kept but has no effect."""
+    if not isinstance(num, int):
+        raise RuntimeError(f"set_num_interop_threads expects an int, but got {type(num).__name__}")
+    if num <= 0:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
     _INTEROP[0] = num
 
 
@@ -86,10 +90,10 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     `torch.utils.deterministic.fill_uninitialized_memory`), and the few operators whose result PyTorch leaves open raise
     RuntimeError, or warn with `warn_only`: `put_` without `accumulate`, and max unpooling.
     """
-    for name, value in (("mode", mode), ("warn_only", warn_only)):
+    for name, value, place in (("mode", mode, " (position 1)"), ("warn_only", warn_only, "")):
         if not isinstance(value, bool):
             raise TypeError(
-                f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}"
+                f"_set_deterministic_algorithms(): argument '{name}'{place} must be bool, not {type(value).__name__}"
             )
     determinism.MODE.on, determinism.MODE.warns = mode, warn_only
     clear_plans()  # plans that allocate leave new memory as it is

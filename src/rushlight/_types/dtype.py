@@ -50,7 +50,7 @@ class DType:
         if self._signed is None:
             if self.kind == "q":
                 raise RuntimeError(
-                    f"{self!r} has no sign of its own: the numbers of a quantized tensor are found with its scale and zero point"
+                    f"isSignedType not supported for quantized types: {self!r} has a scale and a zero point"
                 )
             raise RuntimeError(f"{self!r} stands for bits, of which none is a sign")
         return self._signed

@@ -40,10 +40,16 @@ class DisableTorchFunctionSubclass:
         STATE.overrides_off -= 1
 
 
+NO_TENSOR_CLASS = (
+    "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your class "
+    "inherits from Tensor"
+)
+
+
 def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     """A view of all of `tensor` as an object of `cls`; the gradient flows through."""
     if not issubclass(cls, Tensor):
-        raise TypeError(f"cls must be a type that inherits from Tensor, got {cls.__name__}")
+        raise TypeError(f"{NO_TENSOR_CLASS}, got {cls!r}")
     return as_subclass(HOOKS.whole_view(tensor), cls)
 
 
