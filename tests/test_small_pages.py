@@ -531,3 +531,88 @@ def test_the_command_for_an_extra_works_where_it_is_said(tmp_path: Path, monkeyp
     assert "pip install -e" in str(errors.MissingExtraError("safetensors", "safetensors"))
     monkeypatch.setattr(errors, "PACKAGE", str(tmp_path / "site-packages" / "rushlight") + "/")
     assert errors.install_command("examples") == "pip install 'rushlight[examples]'"
+
+
+# ***** pages for what is not here *****
+
+
+def test_there_is_no_accelerator_of_meta() -> None:
+    assert not rushlight.mtia.is_available() and rushlight.mtia.device_count() == 0
+    rushlight.mtia.manual_seed(3)
+    with pytest.raises(RuntimeError, match="torch.mtia.synchronize needs an accelerator"):
+        rushlight.mtia.synchronize()
+
+
+def test_there_are_no_classes_in_other_languages() -> None:
+    assert rushlight.classes.loaded_libraries == set() and not hasattr(rushlight.classes, "__path__")
+    with pytest.raises(RuntimeError, match="class 'some.Thing', but it does not exist"):
+        rushlight.classes.some.Thing
+    with pytest.raises(NotImplementedError, match="loads no libraries of C\\+\\+"):
+        rushlight.classes.load_library("some.so")
+
+
+def test_reference_implementations_are_the_public_functions() -> None:
+    refs = importlib.import_module("rushlight._refs")
+    assert refs.softmax is rushlight.softmax and refs.linalg is rushlight.linalg
+    with pytest.raises(AttributeError, match="_refs.nosuch"):
+        refs.nosuch
+
+
+def test_pages_below_others() -> None:
+    pages = importlib.import_module("rushlight.utils._import_utils")
+    assert pages._check_module_exists("json") and not pages._check_module_exists("no_such_module")
+    modes = importlib.import_module("rushlight.utils._mode_utils")
+    assert modes.all_same_mode([1, 1]) and not modes.all_same_mode([1, 2])
+    comparison = importlib.import_module("rushlight.testing._comparison")
+    half = rushlight.ones(1, dtype=rushlight.float16)
+    assert comparison.default_tolerances(rushlight.float32, half) == (1e-3, 1e-5)
+    with pytest.raises(RuntimeError, match="Assignment not supported"):
+        rushlight.backends.xnnpack.enabled = True  # type: ignore[misc]
+
+
+def test_classes_of_nodes_and_kinds_of_devices() -> None:
+    node = rushlight.ones(2, requires_grad=True).exp().grad_fn
+    functions = importlib.import_module("rushlight._C._functions")
+    assert isinstance(node, functions.ExpBackward0) and isinstance(node.next_functions[0][0], functions.AccumulateGrad)
+    assert str(rushlight.autograd.DeviceType.CUDA) == "DeviceType.CUDA" and rushlight.autograd.DeviceType.MTIA == 19
+    state = importlib.import_module("rushlight._C._autograd")
+    assert state._saved_tensors_hooks_is_enabled()
+    with rushlight.autograd.graph.disable_saved_tensors_hooks("not here"):
+        assert state._saved_tensors_hooks_get_disabled_error_message() == "not here"
+
+
+def test_whether_elements_share_memory() -> None:
+    found = [
+        rushlight._debug_has_internal_overlap(x)
+        for x in (rushlight.ones(3, 3), rushlight.ones(3, 1).expand(3, 3), rushlight.ones(3, 3)[:, ::2])
+    ]
+    assert found == [0, 1, 2]
+
+
+# ***** sizes *****
+
+
+class _Right:
+    def __radd__(self, other: Any) -> str:
+        return "right"
+
+
+def test_a_size_joins_tuples_alone() -> None:
+    size = rushlight.Size([1])
+    assert size + (2,) == (1, 2) and (2,) + size == (2, 1) and size + _Right() == "right"
+    for other in ([2], 5, "a"):
+        with pytest.raises(TypeError):
+            size + other
+
+
+def test_subclasses_are_subclasses_of_tensor() -> None:
+    for make in (rushlight.Tensor._make_subclass, lambda cls, x: x.as_subclass(cls)):
+        with pytest.raises(
+            TypeError, match="Creating a Tensor subclass from a class that does not inherit from Tensor"
+        ):
+            make(_Right, rushlight.ones(1))
+
+
+def test_interop_threads_are_a_positive_number() -> None:
+    with pytest.raises(RuntimeError, match="set_num_interop_threads expects a positive integer"):
+        rushlight.set_num_interop_threads(0)

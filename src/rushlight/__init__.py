@@ -63,11 +63,11 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_subclasses", "_tensor", "_tensor_str", "_utils",
+    "_C", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
     "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
     "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "package", "quantization", "cpu", "cuda", "version",
-    "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
+    "quasirandom", "storage", "xpu", "mps", "mtia", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
@@ -77,6 +77,7 @@ _FROM_PAGES = {
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "_has_compatible_shallow_copy_type": "_prims_common", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C", "set_vital": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
+    "classes": "_classes", "_debug_has_internal_overlap": "_C",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.sharing.mapped", "frombuffer": "_engine.sharing.mapped", "from_dlpack": "_engine.core.dlpack", "to_dlpack": "_engine.core.dlpack",
     "DisableTorchFunctionSubclass": "_engine.dispatch.override", "UntypedStorage": "_engine.core.storage", "TypedStorage": "_engine.core.storage",

@@ -10,6 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import import_whole
+from rushlight._interface.devices import private_type
 from rushlight.serialization import rebuild
 from rushlight.serialization.saving import recipe_of, save
 
@@ -75,6 +76,12 @@ def _get_device_module(device_type: str) -> Any:
             f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'."
         )
     return found
+
+
+def _is_privateuse1_backend_available() -> bool:
+    """Whether a backend from outside has registered its module and finds its device."""
+    module = getattr(rushlight, private_type(), None)
+    return module is not None and bool(module.is_available())
 
 
 def _flatten_dense_tensors(tensors: Iterable[Any]) -> Any:

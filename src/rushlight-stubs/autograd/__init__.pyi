@@ -19,6 +19,7 @@ from rushlight.autograd.gradcheck import gradgradcheck as gradgradcheck
 from rushlight.autograd import graph as graph
 from rushlight._engine.dispatch.modes import inference_mode as inference_mode
 def is_multithreading_enabled() -> _bool: ...
+def is_view_replay_enabled() -> _bool: ...
 from rushlight._engine.dispatch.modes import no_grad as no_grad
 from rushlight.autograd import profiler as profiler
 from rushlight.autograd import profiler_legacy as profiler_legacy

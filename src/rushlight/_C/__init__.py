@@ -18,7 +18,7 @@ from rushlight._interface.base import absent_class, import_whole, warn_user
 from rushlight._interface.devices import accelerator, private_type
 from rushlight._interface.functorch import LEVELS
 from rushlight._interface.operators import SPACES
-from rushlight._interface.tensors import STATE
+from rushlight._interface.tensors import STATE, is_dense, overlaps_itself
 from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
 from rushlight._surface.dispatch import DispatchKey, DispatchKeySet, Tag
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
@@ -115,6 +115,25 @@ def _set_grad_enabled(enabled: bool) -> None:
     set_grad_enabled(bool(enabled))
 
 
+def _get_cpu_capability() -> str:
+    """The vector instructions in use, as `torch.backends.cpu.get_cpu_capability` says them."""
+    return str(import_whole("rushlight.backends.cpu").get_cpu_capability())
+
+
+def _is_tracing() -> bool:
+    """Whether calls are being recorded by `torch.jit.trace`."""
+    tracing = sys.modules.get("rushlight.jit")  # a trace has loaded it
+    return tracing is not None and bool(tracing.is_tracing())
+
+
+def _debug_has_internal_overlap(input: Tensor, /) -> int:
+    """Whether elements of a tensor share memory: 0 no, 1 yes (an expanded dim), 2 not known from its strides alone."""
+    spec = input._spec
+    if is_dense(spec.shape, spec.strides):
+        return 0
+    return 1 if overlaps_itself(spec.shape, spec.strides) else 2
+
+
 def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
 
@@ -137,6 +156,8 @@ _SCRIPT_NAMES = (
 def __getattr__(name: str) -> Any:
     if name in ("_functorch", "_nn"):
         return import_whole(f"{__name__}._nn")
+    if name in ("_autograd", "_functions"):
+        return import_whole(f"{__name__}.{name}")
     if name == "_dynamo":
         return import_whole(f"{__name__}._dynamo")
     if name == "_cpu":  # what a processor can do

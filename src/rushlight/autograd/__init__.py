@@ -67,6 +67,8 @@ def __getattr__(name: str) -> Any:
             except ModuleNotFoundError as error:
                 if error.name != f"rushlight.autograd.{name}":
                     raise
+        if name == "DeviceType":
+            return import_whole("rushlight._C._autograd").DeviceType
         raise no_name(__name__, name)
     except BaseException as error:
         shorten(error)

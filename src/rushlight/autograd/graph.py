@@ -20,6 +20,11 @@ __all__ = [
 _FORBIDDEN: list[str] = []
 
 
+def saved_tensors_hooks_error() -> str | None:
+    """What `disable_saved_tensors_hooks` was told; None outside of it."""
+    return _FORBIDDEN[-1] if _FORBIDDEN else None
+
+
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The node and output number through which the gradient of `tensor` passes; RuntimeError for a tensor that wants
     none.

@@ -79,7 +79,7 @@ STR: _Type
 STREAM: _Type
 class ShapedType(_Type):
 
-    def __init__(self, dtype: _Any, word: _str, sizes: _Sequence[_int], strides: _Sequence[_int] | None, device: _Any, requires_grad: _bool) -> None:
+    def __init__(self, dtype: _Any, word: _str, sizes: _Sequence[_int | None] | None, strides: _Sequence[_int] | None, device: _Any, requires_grad: _bool | None) -> None:
         ...
 
     def __eq__(self, other: _object) -> _bool:
@@ -89,13 +89,16 @@ class ShapedType(_Type):
     def shown(self) -> _str:
         ...
 
-    def sizes(self) -> _list[_int]:
+    def sizes(self) -> _list[_int] | None:
+        ...
+
+    def varyingSizes(self) -> _list[_int | None] | None:
         ...
 
     def strides(self) -> _list[_int] | None:
         ...
 
-    def dim(self) -> _int:
+    def dim(self) -> _int | None:
         ...
 
     def dtype(self) -> _Any:
@@ -107,7 +110,7 @@ class ShapedType(_Type):
     def device(self) -> _Any:
         ...
 
-    def requires_grad(self) -> _bool:
+    def requires_grad(self) -> _bool | None:
         ...
 TENSOR: _Type
 class Type:

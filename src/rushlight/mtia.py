@@ -1,0 +1,68 @@
+"""What a program may ask about Meta's accelerators, as `torch.mtia`: there is none, and every answer says so.
+
+>>> torch.mtia.is_available()
+False
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+__all__ = ["device_count", "is_available", "is_initialized", "manual_seed", "manual_seed_all"]
+
+
+def is_available() -> bool:
+    """Always False."""
+    return False
+
+
+def is_initialized() -> bool:
+    """Always False."""
+    return False
+
+
+def device_count() -> int:
+    """Always 0."""
+    return 0
+
+
+def manual_seed(seed: int) -> None:
+    """Nothing; the seed must still be an integer."""
+    int(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def _needs_device(name: str) -> None:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise RuntimeError(f"torch.mtia.{name} needs an accelerator of that kind, and rushlight has none")
+
+    refuse.__name__, refuse.__doc__ = name, "RuntimeError: there is no such device."
+    globals()[name] = refuse
+
+
+for _name in (
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "empty_cache",
+    "get_device_capability",
+    "get_device_properties",
+    "get_rng_state",
+    "init",
+    "max_memory_allocated",
+    "memory_allocated",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_stream",
+    "stream",
+    "synchronize",
+):
+    _needs_device(_name)
