@@ -48,7 +48,7 @@ def _over_elements(name: str, x: Tensor, others: tuple[Tensor, ...], function: C
     rows = [leaves(elements_of(t.expand(x._spec.shape)).tolist()) for t in (x, *others)]
     found = [function(*values) for values in zip(*rows, strict=True)]
     if x._spec.dtype.is_integer:
-        found = [int(v) if isinstance(v, (float, complex)) else index(v) for v in found]
+        found = [int(v) if isinstance(v, float) else index(v) for v in found]
     elif found and not isinstance(found[0], (bool, int, float, complex)):
         raise TypeError(f"must be real number, not {type(found[0]).__name__}")
     if found:
