@@ -40,9 +40,10 @@ def _opaque(function: Any) -> Any:
     else.  The package's own operators are followed.
     """
     kind = type(function)
-    if kind.__module__ == "rushlight.triton.runtime.jit" and kind.__name__ == "Launch":
+    page = kind.__module__.partition(".")[2]  # also where the package is called torch, and triton
+    if page in ("triton.runtime.jit", "runtime.jit") and kind.__name__ == "Launch":
         return function
-    if kind.__module__ not in ("rushlight.library.custom", "rushlight.library.operators"):
+    if page not in ("library.custom", "library.operators"):
         return None
     return getattr(function, "_opoverload", function)
 

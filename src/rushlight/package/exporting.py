@@ -57,7 +57,7 @@ class _PackagePickler(_Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         """Storages and compiled modules stay outside of the pickle."""
-        if type(obj).__module__ == "rushlight.jit.modules" and isinstance(obj, modules.RecursiveScriptModule):
+        if type(obj).__module__.partition(".")[2] == "jit.modules" and isinstance(obj, modules.RecursiveScriptModule):
             raise NotImplementedError(
                 "rushlight writes no compiled modules into pickles of packages: save them with torch.jit.save, and the file with save_binary"
             )

@@ -58,7 +58,7 @@ def _propagate(module: Any, table: dict[Any, Any], parent: Any, prefix: str, cus
             "non_traceable_module_class", ()
         ):
             continue
-        if not (qconfig is None and type(child).__module__ == "rushlight.ao.nn.quantized"):
+        if not (qconfig is None and type(child).__module__.partition(".")[2] == "ao.nn.quantized"):
             _propagate(child, table, qconfig, f"{prefix}.{name}" if prefix else name, custom)
 
 

@@ -199,7 +199,7 @@ def _users_group(
     """This process's group of a registered backend."""
     unique = f"{WORLD.rounds}/{name}/"
     place = user_groups.Place(name, ranks, list(ranks).index(WORLD.rank), PrefixStore(unique, WORLD.store), seconds)
-    made: BaseGroup = user_groups.make(plugin, place, pg_options)
+    made: Any = user_groups.make(plugin, place, pg_options)
     made._adopt(name, ranks, seconds, backend, config, description)
     return WORLD.add(made)
 

@@ -200,7 +200,7 @@ def _read(formula: Rule) -> frozenset[str]:
         code = codes.pop()
         for name in code.co_names:
             helper = names.get(name)
-            if name not in found and isinstance(helper, FunctionType) and helper.__module__ == formula.__module__:
+            if name not in found and isinstance(helper, FunctionType) and helper.__globals__ is names:
                 codes.append(helper.__code__)
             found.add(name)
         codes += [c for c in code.co_consts if isinstance(c, CodeType)]

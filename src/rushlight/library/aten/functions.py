@@ -51,7 +51,7 @@ def native_name(function: Any) -> str:
         name in ("unfold", "fold")
         and row is not None
         and "nn.functional" in row.spaces
-        or getattr(function, "__module__", "") == "rushlight.nn.functional"
+        or (getattr(function, "__module__", None) or "").partition(".")[2] == "nn.functional"  # also as torch's
     ):
         name = {"unfold": "im2col", "fold": "col2im"}.get(name, name)
     return f"{page}_{name}" if page and not name.startswith(f"{page}_") else name

@@ -55,7 +55,7 @@ class _Rounded:
     def to_float(self) -> Any:
         """The float module with these parameters."""
         float_class = self._FLOAT_MODULE
-        base = next(c for c in type(self).__mro__ if c.__module__.startswith("rushlight.nn."))
+        base = next(c for c in type(self).__mro__ if c.__module__.partition(".")[2].startswith("nn."))
         made = base(*self._settings(self))
         swapped(type(self), self, made)
         if issubclass(float_class, nni._FusedModule):

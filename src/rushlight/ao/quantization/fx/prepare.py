@@ -58,7 +58,9 @@ class _Preparer:
             inner = module[0] if isinstance(module, nn.Sequential) and len(module) else None
             kinds = [type(inner), kind] if inner is not None else kinds
             for base in type(module).__mro__[1:]:  # a trained module as the float one that it was
-                if base in self.mapping.object_type_qconfigs and type(module).__module__.startswith("rushlight.ao.nn"):
+                if base in self.mapping.object_type_qconfigs and type(module).__module__.partition(".")[2].startswith(
+                    "ao.nn"
+                ):
                     kinds.insert(0, base)
         scope = self.scopes.get(node.name, ("", None))[0]
         index = self.indices.get((scope, kind), 0)

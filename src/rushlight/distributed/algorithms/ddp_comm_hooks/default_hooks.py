@@ -21,7 +21,7 @@ __all__ = [
 
 def allreduce_hook(process_group: Any, bucket: Any) -> Future[Tensor]:
     """What `DistributedDataParallel` does without a hook: the mean over the processes."""
-    work = all_reduce_mean(bucket.buffer(), process_group, async_op=True)
+    work: Any = all_reduce_mean(bucket.buffer(), process_group, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 
 
@@ -30,7 +30,7 @@ def compressed(process_group: Any, bucket: Any, dtype: Any) -> Future[Tensor]:
     buffer = bucket.buffer()
     with no_grad():
         sent = buffer.to(dtype)
-    work = all_reduce_mean(sent, process_group, async_op=True)
+    work: Any = all_reduce_mean(sent, process_group, async_op=True)
 
     def widen(future: Future[Any]) -> Tensor:
         with no_grad():

@@ -145,7 +145,7 @@ class _ConvBnNd(_Normalised):
 
     def to_float(self) -> Any:
         """The float convolution with batch norm folded in, and ReLU after it where it was."""
-        base = next(c for c in type(self).__mro__ if c.__module__.startswith("rushlight.nn."))
+        base = next(c for c in type(self).__mro__ if c.__module__.partition(".")[2].startswith("nn."))
         made = base(*self._settings(self)[:7], True, self.padding_mode)  # type: ignore[attr-defined]
         made.weight, made.bias = self._folded(fuse_conv_bn_weights)
         made.train(self.training)
