@@ -6,11 +6,10 @@ from rushlight._engine.core.convert import ITEMS
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import TRANSFORMS
 from rushlight._engine.core.tensor import dispatch_classes as DISPATCH_CLASSES
-from rushlight._engine.dispatch.autocast import PLACES, cast_call, place_of, set_casting
+from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
 from rushlight._engine.dispatch.override import disabled_torch_function, dispatch, has_override, plain_attribute
 from rushlight._engine.dispatch.watch import Observer, observe, observed_call, on_observers, unobserve
-from rushlight._engine.kinds.kinds import call_name
-from rushlight._ops.precision import POLICIES
+from rushlight._engine.kinds.kinds import call_name, cast_first
 
 __all__ = [
     # Overrides.
@@ -31,8 +30,7 @@ __all__ = [
     "TRANSFORMS",  # who is given applications of functions before they run: transforms, an exporter
     # Automatic casts.
     "PLACES",  # device type -> dtype
-    "cast_call",  # a call of a function by a policy, with its arguments cast
-    "POLICIES",  # name of an operator -> how it casts
+    "cast_first",  # a call by the name of its operator, with its arguments cast
     "place_of",  # the device type, checked
     "set_casting",  # all that a region sets; gives what was set
 ]

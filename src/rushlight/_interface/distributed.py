@@ -19,7 +19,6 @@ from rushlight._distributed.groups.watch import WATCH
 from rushlight._distributed.launch.connect import connect, given_by_mpiexec
 from rushlight._distributed.launch.monitor import Monitor
 from rushlight._distributed.stores.hash_store import HashStore
-from rushlight._distributed.stores.prefix_store import PrefixStore
 from rushlight._engine.core.memory import is_host_memory, own
 from rushlight._engine.core.state import RECORDING, STATE
 
@@ -47,7 +46,6 @@ __all__ = [
     "Group",
     "Operation",
     "HashStore",  # a store of one process
-    "PrefixStore",  # a part of another store
     "backend_of",  # the backend of a device
     "is_host_memory",
     "own",

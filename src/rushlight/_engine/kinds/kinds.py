@@ -29,7 +29,7 @@ from rushlight._engine.dispatch.autocast import cast_call
 from rushlight._ops.precision import POLICIES
 from rushlight._types.spec import Spec
 
-__all__ = ["Kind", "ask_kinds", "call_name", "make_kind"]
+__all__ = ["Kind", "ask_kinds", "call_name", "cast_first", "make_kind"]
 
 # Methods that work for every kind: they read the spec and the graph, never memory.
 FACTS = frozenset((
@@ -109,12 +109,20 @@ def make_kind(cls: type[Kind], spec: Spec) -> Any:
     return made
 
 
+def cast_first(name: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """(True, result) of a call whose arguments automatic casting converts first; (False, None) for others."""
+    if STATE.word & AUTOCAST and "out" not in kwargs:
+        policy = POLICIES.get(name)
+        if policy is not None:
+            return True, cast_call(policy, function, args, kwargs)
+    return False, None
+
+
 def ask_kinds(function: Any, found: Iterable[Kind], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The answer of the kinds among the arguments, the highest rank first."""
-    if STATE.word & AUTOCAST and "out" not in kwargs:
-        policy = POLICIES.get(call_name(function))
-        if policy is not None:
-            return cast_call(policy, function, args, kwargs)
+    handled, made = cast_first(call_name(function), function, args, kwargs)
+    if handled:
+        return made
     for value in sorted(found, key=lambda v: -v.rank):
         made = type(value).answer(function, args, kwargs)
         if made is not NotImplemented:

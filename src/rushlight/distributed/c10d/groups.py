@@ -11,6 +11,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
+import rushlight.distributed as dist
 from rushlight._interface.distributed import (
     FLIGHT,
     WATCH,
@@ -19,7 +20,6 @@ from rushlight._interface.distributed import (
     Group,
     HashStore,
     Monitor,
-    PrefixStore,
     SingleCommunicator,
     apart,
     connect,
@@ -198,7 +198,9 @@ def _users_group(
 ) -> BaseGroup:  # fmt: skip
     """This process's group of a registered backend."""
     unique = f"{WORLD.rounds}/{name}/"
-    place = user_groups.Place(name, ranks, list(ranks).index(WORLD.rank), PrefixStore(unique, WORLD.store), seconds)
+    place = user_groups.Place(
+        name, ranks, list(ranks).index(WORLD.rank), dist.PrefixStore(unique, WORLD.store), seconds
+    )
     made: Any = user_groups.make(plugin, place, pg_options)
     made._adopt(name, ranks, seconds, backend, config, description)
     return WORLD.add(made)

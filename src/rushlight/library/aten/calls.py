@@ -14,7 +14,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.dispatch import DISPATCH_CLASSES, POLICIES, call_name, cast_call
+from rushlight._interface.dispatch import DISPATCH_CLASSES, call_name, cast_first
 from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
 from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_default
 
@@ -97,10 +97,10 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
     if state.dispatch_off or not state.dispatch_modes and not asks(args, kwargs):
         return False, None
     name = aten_name(function)
-    if state.word & AUTOCAST and "out" not in kwargs:
-        policy = POLICIES.get(name)
-        if policy is not None:  # casting lies above autograd, which lies above what is asked here
-            return True, cast_call(policy, function, args, kwargs)
+    if state.word & AUTOCAST:  # casting lies above autograd, which lies above what is asked here
+        handled, made = cast_first(name, function, args, kwargs)
+        if handled:
+            return True, made
     row = getattr(function, "operator", None)
     if row is not None and args and type(args[-1]) is bool and len(args) == len(row.schema.arguments) + 1:
         kwargs, args = {**kwargs, "inplace": args[-1]}, args[:-1]  # the one argument that schemas do not have
