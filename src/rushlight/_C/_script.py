@@ -10,9 +10,9 @@ from rushlight.jit.ir.copying import copy_graph
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.graph import Block, Graph, Node, Use, Value
 from rushlight.jit.ir.parsing import parse_graph, parse_type
-from rushlight.jit.ir.passes.common import eliminate_common
 from rushlight.jit.ir.passes.constants import fold_constants, pool_constants, remove_dead
 from rushlight.jit.ir.passes.inlining import inline_calls
+from rushlight.jit.ir.passes.subexpressions import eliminate_common
 from rushlight.jit.ir.passes.tuples import lower_simple_tuples
 from rushlight.jit.ir.schemas import Argument, parse_schema, variants
 from rushlight.jit.ir.schemas import Schema as FunctionSchema

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from rushlight.jit.frontend.inference import type_of
 from rushlight.jit.ir.graph import Block, Graph, Node, Value
 
-__all__ = ["copy_block", "copy_graph", "copy_node"]
+__all__ = ["copy_block", "copy_graph", "copy_node", "type_of"]
 
 
 def copy_node(node: Node, graph: Graph, values: dict[Value, Value]) -> Node:

@@ -13,7 +13,6 @@ from rushlight._interface.base import LazyModule
 from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
 
 copying: Any = LazyModule("rushlight.jit.ir.copying")
-inference: Any = LazyModule("rushlight.jit.frontend.inference")
 
 __all__ = ["Block", "Graph", "Items", "Location", "Node", "Use", "Value", "constant_text", "number_text"]
 
@@ -708,7 +707,7 @@ class Graph:
 
     def insertConstant(self, value: Any) -> Value:
         """Insert a constant where the graph is being built; TypeError for a value that has no type."""
-        return self.constant(value, inference.type_of(value))
+        return self.constant(value, copying.type_of(value))
 
     def insertPoint(self) -> Any:
         """The node in front of which the graph is being built; the results of the block for its end."""

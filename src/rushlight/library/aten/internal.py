@@ -31,7 +31,9 @@ def _windowed(grouped: bool = False) -> Callable[..., Any]:
     return run
 
 
-def _transposed(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, dilation: Any = 1) -> Any:  # fmt: skip
+def _transposed(
+    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, dilation: Any = 1
+) -> Any:  # fmt: skip
     return _TRANSPOSED[weight.dim() - 3](x, weight, bias, stride, padding, output_padding, 1, dilation)
 
 
@@ -58,14 +60,16 @@ def _pad_enum(x: Any, pad: Any, mode: int, value: float | None = None) -> Any:
     return F.pad(x, pad, ("reflect", "replicate", "circular", "constant")[mode], value)
 
 
-def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, cudnn: bool) -> Any:  # fmt: skip
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
     made = rushlight.ops.aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
     return (*made, x.new_empty(0, dtype=rushlight.uint8), 0)
 
 
 def _attention_math(
-    q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, dropout_mask: Any = None, *, scale: float | None = None,
-    enable_gqa: bool = False,
+    q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, dropout_mask: Any = None, *,
+    scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """Attention, and its weights."""
     if enable_gqa:
@@ -103,9 +107,9 @@ def _multi_head(
 
 
 def _encoder_layer(
-    x: Any, embed_dim: int, heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any, use_gelu: bool, norm_first: bool, eps: float,
-    norm1: Any, norm1_bias: Any, norm2: Any, norm2_bias: Any, first: Any, first_bias: Any, second: Any, second_bias: Any, mask: Any = None,
-    mask_type: int | None = None,
+    x: Any, embed_dim: int, heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any, use_gelu: bool, norm_first: bool,
+    eps: float, norm1: Any, norm1_bias: Any, norm2: Any, norm2_bias: Any, first: Any, first_bias: Any, second: Any, second_bias: Any,
+    mask: Any = None, mask_type: int | None = None,
 ) -> Any:  # fmt: skip
     """A layer of a transformer's encoder in evaluation mode."""
 
