@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import GraphBuilder, _freeze, evaluate
 from rushlight._schedule.schedule import is_reduction
-from rushlight._transforms.units import Number, Operand, Unit, Units
+from rushlight._transforms.units import Key, Number, Operand, Unit, Units
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
     from rushlight._schedule.policy import Policy
 
-__all__ = ["Cluster", "Costs", "clusters_of", "joined"]
+__all__ = ["Cluster", "Costs", "Joiner", "clusters_of"]
 
 _LOOPS = ("scan", "scatter", "index_write")
 MORE_MEMORY = "they would move more memory"
@@ -113,6 +113,7 @@ class _Clustering:
         self.home: list[int] = []  # the cluster of each call
         self.clusters: dict[int, Cluster] = {}
         self._joins: dict[Any, Verdict] = {}
+        self._joined = Joiner()
         self.late: set[int] = set()  # calls that compute something again
         self.spread: set[int] = set()  # calls that are computed where they are read
         self.backward = len(units.units)  # the first cluster that may wait for one with a higher number
@@ -147,7 +148,7 @@ class _Clustering:
                 or len(unit.graph.nodes) > self.policy.joined_constant
             ):
                 continue
-            taken = {k: joined([unit, self.units[k]], self.units[k].results) for k in readers}
+            taken = {k: self._joined([unit, self.units[k]], self.units[k].results) for k in readers}
             if all(self.keeps(self.units[k], together) for k, together in taken.items()):
                 self.spread.add(number)
                 for k, together in taken.items():
@@ -206,7 +207,7 @@ class _Clustering:
         wanted = [v for k in parts for v in self.units[k].results if v in stored or self.is_wanted(v, parts)]
         if len(wanted) > self.policy.max_stores:
             return None
-        unit = joined([self.units[k] for k in parts], wanted)
+        unit = self._joined([self.units[k] for k in parts], wanted)
         if len(unit.operands) > self.policy.joined_operands:
             return None
         fits, why, lanes = (True, "", None) if kind == MAP else self.pays(first, then, unit, parts)
@@ -215,7 +216,7 @@ class _Clustering:
             largest = max((numel(v.shape) for v in between_them), default=0)
             between_them = [v for v in between_them if numel(v.shape) == largest]
             if 0 < len(between_them) <= self.policy.max_stores - len(wanted):
-                other = joined([self.units[k] for k in parts], [*wanted, *between_them])
+                other = self._joined([self.units[k] for k in parts], [*wanted, *between_them])
                 fits, _, lanes = self.pays(first, then, other, parts)
                 unit, stored = (other, [*stored, *between_them]) if fits else (unit, stored)
         if lanes is not None:
@@ -388,34 +389,84 @@ def name_of(cluster: Cluster) -> str:
     return f"{cluster.number} ({', '.join(names[:4])}{'...' if len(names) > 4 else ''})"
 
 
-def joined(units: Sequence[Unit], wanted: Sequence[Value]) -> Unit:
-    """Calls as one, which gives `wanted` of their results."""
-    if len(units) == 1 and tuple(wanted) == units[0].results:
-        return units[0]
-    builder = GraphBuilder()
-    operands: list[Any] = []
-    known: dict[Any, Any] = {}
-    now: dict[int, Any] = {}
-    lies: dict[int, Any] = {}
-    with builder:
+class Joiner:
+    """Makes calls one call.  Those of repeated blocks, which are alike and read each other alike, share one graph."""
+
+    def __init__(self) -> None:
+        self._alike: dict[Any, tuple[Graph, Key]] = {}
+
+    def __call__(self, units: Sequence[Unit], wanted: Sequence[Value]) -> Unit:
+        """Calls as one, which gives `wanted` of their results."""
+        if len(units) == 1 and tuple(wanted) == units[0].results:
+            return units[0]
+        wiring = _Wiring(units, wanted)
+        strides = [wiring.strides[id(v)] for v in wanted]
+        known = self._alike.get(wiring.key)
+        if known is not None:
+            return Unit(known[0], wiring.operands, wanted, strides, key=known[1])
+        unit = Unit(wiring.graph(), wiring.operands, wanted, strides)
+        self._alike[wiring.key] = unit.graph, unit.key
+        return unit
+
+
+class _Wiring:
+    """How calls that become one are given what they read: `sources` says for each operand of each call the number of an
+    input, or what another call made, and the views of it.
+    """
+
+    def __init__(self, units: Sequence[Unit], wanted: Sequence[Value]) -> None:
+        self.units = units
+        self.operands: list[Operand | Number] = []
+        self.sources: list[list[tuple[int, Any]]] = []
+        self.strides: dict[int, Any] = {}
+        known: dict[Any, int] = {}
+        made: dict[int, int] = {}  # results by id, numbered from -1 downwards
         for unit in units:
-            given = []
+            row: list[tuple[int, Any]] = []
             for operand, value in zip(unit.operands, unit.graph.inputs, strict=True):
-                found = now.get(id(operand.base)) if isinstance(operand, Operand) else None
+                found = made.get(id(operand.base)) if isinstance(operand, Operand) else None
                 if found is not None:
                     assert isinstance(operand, Operand)
-                    for view, params in operand.views:
+                    row.append((found, operand.views))
+                    continue
+                number = known.setdefault((operand.key, value.dtype), len(self.operands))
+                if number == len(self.operands):
+                    self.operands.append(operand)
+                row.append((number, ()))
+            self.sources.append(row)
+            for result, lies in zip(unit.results, unit.strides, strict=True):
+                made[id(result)] = -1 - len(made)
+                self.strides[id(result)] = lies
+        self.wanted = [made[id(v)] for v in wanted]
+
+    @property
+    def key(self) -> Any:
+        """What wirings that lead to one graph have in common."""
+        rows = [
+            tuple(
+                [
+                    (number, views and tuple([(p.name, _freeze([*v.items()])) for p, v in views]))
+                    for number, views in row
+                ]
+            )
+            for row in self.sources
+        ]
+        return tuple([unit.key for unit in self.units]), tuple(rows), tuple(self.wanted)
+
+    def graph(self) -> Graph:
+        """The graph of all calls."""
+        builder = GraphBuilder()
+        inputs: list[Any] = []
+        made: list[Any] = []
+        with builder:
+            for unit, row in zip(self.units, self.sources, strict=True):
+                given = []
+                for (number, views), value in zip(row, unit.graph.inputs, strict=True):
+                    if number == len(inputs):
+                        inputs.append(builder.input(value.shape, value.dtype, value.weak))
+                    found = inputs[number] if number >= 0 else made[-1 - number]
+                    for view, params in views:
                         found = view(found, **params)
-                else:
-                    key = operand.key, value.dtype
-                    if isinstance(operand, Number) and operand.base is None:
-                        key = (*operand.key, value.dtype)
-                    found = known.get(key)
-                    if found is None:
-                        found = known[key] = builder.input(value.shape, value.dtype, value.weak)
-                        operands.append(operand)
-                given.append(found)
-            for result, value, strides in zip(unit.results, evaluate(unit.graph, given), unit.strides, strict=True):
-                now[id(result)], lies[id(result)] = value, strides
-    graph = builder.finish([now[id(v)] for v in wanted])
-    return Unit(graph, operands, wanted, [lies[id(v)] for v in wanted])
+                    given.append(found)
+                made += evaluate(unit.graph, given)
+        return builder.finish([made[-1 - number] for number in self.wanted])

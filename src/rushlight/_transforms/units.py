@@ -17,7 +17,7 @@ from rushlight._graph.core import Graph, Node, Value, _freeze
 from rushlight._prims.record import Primitive
 from rushlight._types.layout import is_dense, numel
 
-__all__ = ["Number", "Operand", "Unit", "Units", "cut", "graph_key"]
+__all__ = ["Key", "Number", "Operand", "Unit", "Units", "cut", "graph_key", "layouts_of"]
 
 Strides = tuple[int, ...]
 Views = tuple[tuple[Primitive, dict[str, Any]], ...]
@@ -46,11 +46,27 @@ class Number:
         self.key = (id(base),) if base is not None else ("number", _freeze(content))
 
 
+class Key:
+    """The key of a call: a tuple whose hash, that of all its nodes, is computed once."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts)
+
+
 class Unit:
     """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with
     `strides`.
 
-    `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.
+    `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.  `key` is
+    that of a call that is alike, where one is known: both have the same graph then.
     """
 
     __slots__ = ("graph", "key", "lanes", "layouts", "operands", "results", "strides")
@@ -62,11 +78,12 @@ class Unit:
         results: Sequence[Value],
         strides: Sequence[Strides],
         lanes: tuple[int, int] | None = None,
+        key: Key | None = None,
     ) -> None:
         self.lanes = lanes
         self.graph, self.operands, self.results, self.strides = graph, tuple(operands), tuple(results), tuple(strides)
-        self.layouts = tuple(o.strides if isinstance(o, Operand) else None for o in operands)
-        self.key = (*graph_key(graph, self.layouts, self.strides), lanes)
+        self.layouts = layouts_of(operands)
+        self.key = Key((*graph_key(graph, self.layouts, self.strides), lanes)) if key is None else key
 
     def __repr__(self) -> str:
         return f"Unit({', '.join(node.prim.name for node in self.graph.nodes) or 'copy'})"
@@ -81,6 +98,11 @@ class Units:
         self, inputs: Sequence[Value], layouts: Sequence[Any], units: Sequence[Unit], outputs: Sequence[Value]
     ) -> None:
         self.inputs, self.layouts, self.units, self.outputs = tuple(inputs), tuple(layouts), list(units), list(outputs)
+
+
+def layouts_of(operands: Sequence[Operand | Number]) -> tuple[Strides | None, ...]:
+    """The strides of operands, None for numbers."""
+    return tuple([o.strides if isinstance(o, Operand) else None for o in operands])
 
 
 def graph_key(graph: Graph, layouts: Sequence[Any], strides: Sequence[Any]) -> Any:
@@ -122,6 +144,7 @@ class _Cutter:
         self.order = {id(node): k for k, node in enumerate(graph.nodes)}
         self.units: list[Unit] = []
         self._same: dict[Any, Unit] = {}
+        self._alike: dict[Any, tuple[Graph, Key]] = {}  # graphs and keys of calls that were met before
         self._now: dict[int, Value] = {}  # results of calls that were made before are those
 
     def call(self, wanted: Sequence[Value], results: Sequence[Value], strides: Sequence[Strides]) -> None:
@@ -140,8 +163,7 @@ class _Cutter:
             self._make(made)
 
     def _make(self, made: Sequence[tuple[Value, Value, Strides]]) -> None:
-        graph, operands = self._graph([value for value, _, _ in made])
-        unit = Unit(graph, operands, [result for _, result, _ in made], [lies for _, _, lies in made])
+        unit = self._unit([value for value, _, _ in made], [r for _, r, _ in made], tuple([s for _, _, s in made]))
         key = unit.key, tuple([o.key for o in unit.operands])
         known = self._same.setdefault(key, unit) if self.common else unit
         if known is unit:
@@ -163,8 +185,8 @@ class _Cutter:
         self.lies[id(result)] = strides
         return self._now[id(result)]
 
-    def _graph(self, wanted: Sequence[Value]) -> tuple[Graph, list[Operand | Number]]:
-        """The graph between operands and `wanted`."""
+    def _unit(self, wanted: Sequence[Value], results: Sequence[Value], strides: tuple[Strides, ...]) -> Unit:
+        """The call between operands and `wanted`."""
         nodes: dict[int, Node] = {}
         operands: dict[int, Operand | Number] = {}
         leaves: dict[int, Value] = {}
@@ -186,7 +208,14 @@ class _Cutter:
             operands, key=lambda key: -1 if leaves[key].node is None else self.order.get(id(leaves[key].node), -1)
         )
         operands = {key: operands[key] for key in order}
-        return _copied(sorted(nodes.values(), key=lambda n: self.order[id(n)]), operands, leaves, wanted)
+        part = _Part(sorted(nodes.values(), key=lambda n: self.order[id(n)]), operands, leaves, wanted)
+        key = part.structure(), layouts_of(part.operands), strides
+        known = self._alike.get(key)
+        if known is not None:
+            return Unit(known[0], part.operands, results, strides, key=known[1])
+        unit = Unit(part.graph(), part.operands, results, strides)
+        self._alike[key] = unit.graph, unit.key
+        return unit
 
     def _operand(self, value: Value) -> Operand | Number | None:
         """What a call is given for a value; None for what it computes."""
@@ -226,33 +255,58 @@ class _Cutter:
         return Operand(self._now.get(id(value), value), views, tuple(shape), tuple(strides), offset)
 
 
-def _copied(
-    nodes: Sequence[Node], operands: dict[int, Any], leaves: dict[int, Value], wanted: Sequence[Value]
-) -> tuple[Graph, list[Operand | Number]]:
-    """The nodes as a graph of its own; equal operands are one input."""
-    values: dict[int, Value] = {}
-    inputs: list[Value] = []
-    given: dict[Any, Value] = {}
-    kept: list[Operand | Number] = []
-    for key, operand in operands.items():
-        known = (operand.key, leaves[key].dtype)
-        if known not in given:
+class _Part:
+    """Some nodes of a graph between `operands`, by the ids of the values `leaves`, and the values that are `wanted`.
+
+    Equal operands are one input of the part.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], operands: dict[int, Any], leaves: dict[int, Value], wanted: Sequence[Value]
+    ) -> None:
+        self.nodes, self.wanted = nodes, wanted
+        self.operands: list[Operand | Number] = []  # of each input
+        self.inputs: list[Value] = []  # values that are the same in the whole graph
+        self.number: dict[int, int] = {}  # of the input that stands for a leaf
+        known: dict[Any, int] = {}
+        for key, operand in operands.items():
             leaf = leaves[key]
-            given[known] = Value(leaf.shape, leaf.dtype, weak=leaf.weak)
-            inputs.append(given[known])
-            kept.append(operand)
-        values[key] = given[known]
-    made = []
-    for node in nodes:
-        if node.prim.name in ("operand", "stop_gradient"):
-            values[id(node.outputs[0])] = values[id(node.inputs[0])]
-            continue
-        twin = Node(
-            node.prim,
-            tuple([values[id(v)] for v in node.inputs]),
-            node.params,
-            [(v.shape, v.dtype) for v in node.outputs],
-        )
-        made.append(twin)
-        values.update(zip(map(id, node.outputs), twin.outputs, strict=True))
-    return Graph(inputs, made, [values[id(v)] for v in wanted]), kept
+            number = known.setdefault((operand.key, leaf.dtype), len(self.inputs))
+            if number == len(self.inputs):
+                self.inputs.append(leaf)
+                self.operands.append(operand)
+            self.number[key] = number
+
+    def structure(self) -> Any:
+        """What parts of one graph that compute the same have in common, where their parameters are the same objects."""
+        numbers = dict(self.number)
+        count, nodes = len(self.inputs), []
+        for node in self.nodes:
+            if node.prim.name in ("operand", "stop_gradient"):
+                numbers[id(node.outputs[0])] = numbers[id(node.inputs[0])]
+                continue
+            nodes.append((id(node.prim), id(node.params), *[numbers[id(v)] for v in node.inputs]))
+            for v in node.outputs:
+                numbers[id(v)] = count
+                count += 1
+        inputs = tuple([(v.shape, v.dtype, v.weak) for v in self.inputs])
+        return inputs, tuple(nodes), tuple([numbers[id(v)] for v in self.wanted])
+
+    def graph(self) -> Graph:
+        """The part as a graph of its own."""
+        inputs = [Value(v.shape, v.dtype, weak=v.weak) for v in self.inputs]
+        values = {key: inputs[number] for key, number in self.number.items()}
+        made = []
+        for node in self.nodes:
+            if node.prim.name in ("operand", "stop_gradient"):
+                values[id(node.outputs[0])] = values[id(node.inputs[0])]
+                continue
+            twin = Node(
+                node.prim,
+                tuple([values[id(v)] for v in node.inputs]),
+                node.params,
+                [(v.shape, v.dtype) for v in node.outputs],
+            )
+            made.append(twin)
+            values.update(zip(map(id, node.outputs), twin.outputs, strict=True))
+        return Graph(inputs, made, [values[id(v)] for v in self.wanted])

@@ -309,7 +309,8 @@ class CompiledFunction:
                     if found is not MISS:
                         return (found,)
                 making = functools.partial(self._segment, position, state, start)
-                made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
+                with uncollected():  # once for all that a compilation does, or each end of a part walks the new objects
+                    made = observed_call("plan", self._name(), making, ()) if STATE.observers else making()
             if made is None:
                 position.failures += 1
                 position.concrete = position.failures >= MAX_FAILURES
@@ -544,8 +545,7 @@ class CompiledFunction:
         resume = self.resume if start.func is _enter else None
         again = functools.partial(self.again, start)
         plain = called_with_state(self.target) if start.func is _enter else None
-        with uncollected():
-            made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
+        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
         return made if isinstance(made, Segment) else self._first_of(position, made, state)
 
     def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:
