@@ -157,11 +157,12 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        place = {"device": param.device} if group.get("capturable") else {}
-        for name in cls._counters:
-            kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype(), **place)
+        if cls._counters:
+            place = {"device": param.device} if group.get("capturable") else {}
+            for name in cls._counters:
+                kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype(), **place)
         for name in cls._states(group):
-            kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
+            kept[name] = rushlight.zeros_like(param)
 
     @classmethod
     def _start(cls, counter: str, group: dict[str, Any]) -> float:
@@ -245,22 +246,15 @@ class ElementwiseOptimizer(Optimizer):
     def _update(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
         """Change parameters by their gradients, each with the state that is kept for it."""
         differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
-        keeps, refuses = bool(cls._counters or cls._states(group)), differentiable or capturable or group.get("fused")
-        changes: list[Change] = []
+        keeps = bool(cls._counters or cls._states(group))
         if triples:
             check_captured(cls.__name__, triples[0][0], group)
-        for param, grad, kept in triples:
-            if grad.is_sparse:
-                with rushlight.set_grad_enabled(differentiable):
-                    cls._update_sparse(param, grad, kept, group)
-                continue
-            fresh = not kept
-            if fresh and refuses:
-                check_param(param, group)
-            if fresh and keeps:
-                with rushlight.no_grad():
-                    cls._begin(param, grad, kept, group)
-            changes.append((param, grad, kept, fresh))
+        held = [kept for _, _, kept in triples] if keeps else []
+        if not all(held):
+            with rushlight.no_grad():
+                changes = cls._changes(triples, group, keeps)
+        else:
+            changes = cls._changes(triples, group, keeps)
         if not differentiable and not capturable:
             changes = (cls._update_recorded if Rule.is_recorded() else cls._update_together)(changes, group)
         if changes:
@@ -268,6 +262,30 @@ class ElementwiseOptimizer(Optimizer):
             with rushlight.set_grad_enabled(differentiable):
                 for change in changes:
                     cls._update_one(change, group, known)
+
+    @classmethod
+    def _changes(
+        cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any], keeps: bool
+    ) -> list[Change]:
+        """What a step does to parameters with dense gradients; those with sparse ones are changed.  With `keeps`, what is
+        kept for a parameter begins here.
+        """
+        differentiable = bool(group.get("differentiable"))
+        refuses = differentiable or group.get("capturable") or group.get("fused")
+        changes: list[Change] = []
+        for param, grad, kept in triples:
+            if grad.is_sparse:
+                with rushlight.set_grad_enabled(differentiable):
+                    cls._update_sparse(param, grad, kept, group)
+                continue
+            fresh = not kept
+            if fresh:
+                if refuses:
+                    check_param(param, group)
+                if keeps:
+                    cls._begin(param, grad, kept, group)
+            changes.append((param, grad, kept, fresh))
+        return changes
 
     @classmethod
     def _update_recorded(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
@@ -278,15 +296,17 @@ class ElementwiseOptimizer(Optimizer):
             return changes
         states = cls._states(group)
         rest: list[Change] = []
+        kinds = {change[3] for change in changes}
         for first in (True, False):
-            alike = [change for change in changes if change[3] is first]
-            if not alike:
+            if first not in kinds:
                 continue
+            alike = changes if len(kinds) == 1 else [change for change in changes if change[3] is first]
             rule, numbers = cls._rule_and_numbers(group, alike[0][2], 0.0, first, states, False)
-            rows = [
-                [param, grad, *[kept[name] for name in states]] if states else [param, grad]
-                for param, grad, kept, _ in alike
-            ]
+            if len(states) == 1:  # a trace follows this instruction by instruction
+                (name,) = states
+                rows = [[param, grad, kept[name]] for param, grad, kept, _ in alike]
+            else:
+                rows = [[param, grad, *[kept[name] for name in states]] for param, grad, kept, _ in alike]
             taken = rule.record_rows(rows, numbers, _PLAIN)
             if not all(taken):
                 rest += [change for change, is_taken in zip(alike, taken, strict=True) if not is_taken]
