@@ -249,7 +249,7 @@ class ElementwiseOptimizer(Optimizer):
         keeps = bool(cls._counters or cls._states(group))
         if triples:
             check_captured(cls.__name__, triples[0][0], group)
-        held = [kept for _, _, kept in triples] if keeps else []
+        held = [*zip(*triples, strict=True)][2] if keeps and triples else ()
         if not all(held):
             with rushlight.no_grad():
                 changes = cls._changes(triples, group, keeps)
@@ -296,17 +296,16 @@ class ElementwiseOptimizer(Optimizer):
             return changes
         states = cls._states(group)
         rest: list[Change] = []
-        kinds = {change[3] for change in changes}
+        kinds = set([*zip(*changes, strict=True)][3]) if changes else set()
         for first in (True, False):
             if first not in kinds:
                 continue
             alike = changes if len(kinds) == 1 else [change for change in changes if change[3] is first]
             rule, numbers = cls._rule_and_numbers(group, alike[0][2], 0.0, first, states, False)
-            if len(states) == 1:  # a trace follows this instruction by instruction
-                (name,) = states
-                rows = [[param, grad, kept[name]] for param, grad, kept, _ in alike]
-            else:
-                rows = [[param, grad, *[kept[name] for name in states]] for param, grad, kept, _ in alike]
+            # A trace follows what is done for each parameter instruction by instruction, so native calls do most of it.
+            params, grads, held, _ = zip(*alike, strict=True)
+            columns = [[kept[name] for kept in held] for name in states]
+            rows = [*map(list, zip(params, grads, *columns, strict=True))]
             taken = rule.record_rows(rows, numbers, _PLAIN)
             if not all(taken):
                 rest += [change for change, is_taken in zip(alike, taken, strict=True) if not is_taken]
