@@ -10,6 +10,7 @@ from tests.kernels.call_programs import Calls, Stored, bytes_of
 
 import rushlight
 from rushlight._backends.cpu.program.arena import planned
+from rushlight._backends.cpu.program.phases import divided
 from rushlight._backends.registry import backend_of
 from rushlight._graph.core import GraphBuilder
 from rushlight._graph.printer import parse, to_source
@@ -261,6 +262,7 @@ def test_repeated_calls_are_compiled_once():
         y = program.call(softmax, program.call(linear, y, w, b))
     made = program.check([y])
     assert len({c.compiled for c in made.linked.clusters}) <= 3
+    assert len({c.unit.graph for c in made.linked.clusters}) <= 3 < len(made.linked.clusters)
     same = program.call(linear, x, w, b)
     again = program.call(linear, x, w, b)
     assert clusters(program.check([program.call(lambda p, q: p + q, same, again)])) <= 2
@@ -447,3 +449,16 @@ def test_what_is_saved_for_backward_is_what_calls_leave():
 def summed(x):
     sums = prim.sum(x, dims=(1,))
     return x * prim.broadcast(sums, shape=x.shape, dims=(0,)), sums
+
+
+def test_phases_hold_what_their_blocks_and_results_take():
+    buffers = [(1000 * (k % 5 + 1), k, min(k + 3 * (k % 4), 39)) for k in range(40)]
+    results = [(512 * k, 3 * k) for k in range(12)]
+    for known in (4, 8):
+        found = divided(buffers, results, 40, known)
+        held = [
+            sum(n for n, first, last in found.blocks if first <= p <= last)
+            + sum(n for (n, _), at in zip(results, found.results, strict=True) if at <= p)
+            for p in range(known)
+        ]
+        assert len(found.ends) == known and found.most == max(held)

@@ -8,6 +8,7 @@ entry (ctime) cannot be set by an installer or by `touch`: any new or edited fil
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from rushlight._base.digest import DIGEST_BYTES, hasher
 from rushlight._native.cache import default_cache
@@ -35,6 +36,7 @@ def files_below(folder: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+@cache
 def generator_files() -> tuple[str, ...]:
     """The files that decide which LLVM text stands for a loop nest or an inner kernel."""
     expressions = "_schedule/expressions.py", "_schedule/indexing.py"
@@ -47,12 +49,12 @@ def sources_digest(names: tuple[str, ...]) -> bytes:
     """
     found = _KNOWN.get(names)
     if found is None:
-        cache = default_cache()
-        key = cache.key("sources", "\n".join([f"{name} {_state(name)}" for name in names]))
-        kept = cache.get(key)
+        objects = default_cache()
+        key = objects.key("sources", "\n".join([f"{name} {_state(name)}" for name in names]))
+        kept = objects.get(key)
         if kept is None or len(kept) != DIGEST_BYTES:
             kept = _digest_contents(names)
-            cache.put(key, kept)
+            objects.put(key, kept)
         found = _KNOWN[names] = kept
     return found
 

@@ -400,13 +400,12 @@ class Joiner:
         if len(units) == 1 and tuple(wanted) == units[0].results:
             return units[0]
         wiring = _Wiring(units, wanted)
-        strides = [wiring.strides[id(v)] for v in wanted]
-        known = self._alike.get(wiring.key)
-        if known is not None:
-            return Unit(known[0], wiring.operands, wanted, strides, key=known[1])
-        unit = Unit(wiring.graph(), wiring.operands, wanted, strides)
-        self._alike[wiring.key] = unit.graph, unit.key
-        return unit
+        key, strides = wiring.key, [wiring.strides[id(v)] for v in wanted]
+        known = self._alike.get(key)
+        if known is None:
+            unit = Unit(wiring.graph(), wiring.operands, wanted, strides)
+            known = self._alike[key] = unit.graph, unit.key
+        return Unit(known[0], wiring.operands, wanted, strides, key=known[1])
 
 
 class _Wiring:

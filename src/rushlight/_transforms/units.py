@@ -211,11 +211,10 @@ class _Cutter:
         part = _Part(sorted(nodes.values(), key=lambda n: self.order[id(n)]), operands, leaves, wanted)
         key = part.structure(), layouts_of(part.operands), strides
         known = self._alike.get(key)
-        if known is not None:
-            return Unit(known[0], part.operands, results, strides, key=known[1])
-        unit = Unit(part.graph(), part.operands, results, strides)
-        self._alike[key] = unit.graph, unit.key
-        return unit
+        if known is None:
+            unit = Unit(part.graph(), part.operands, results, strides)
+            known = self._alike[key] = self._alike.setdefault(unit.key, (unit.graph, unit.key))
+        return Unit(known[0], part.operands, results, strides, key=known[1])
 
     def _operand(self, value: Value) -> Operand | Number | None:
         """What a call is given for a value; None for what it computes."""

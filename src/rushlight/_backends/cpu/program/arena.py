@@ -44,13 +44,14 @@ def free_place(placed: Sequence[tuple[int, int, int, int]], nbytes: int, first: 
     """The lowest offset that is free all the time from `first` to `last`; `placed` holds (offset, end, first, last), by
     offset.
     """
-    at = 0
+    at, nbytes = 0, _rounded(nbytes)
     for offset, end, begin, until in placed:
         if until < first or begin > last:
             continue
-        if offset >= at + _rounded(nbytes):
+        if offset >= at + nbytes:
             break
-        at = max(at, end)
+        if end > at:
+            at = end
     return at
 
 

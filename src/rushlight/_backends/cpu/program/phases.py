@@ -12,7 +12,8 @@ keeps for itself.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from rushlight._backends.cpu.program.arena import ALIGNMENT, free_place, planned
@@ -44,7 +45,7 @@ class Division(NamedTuple):
     @property
     def peak(self) -> int:
         """The greatest sum of blocks at a time."""
-        return max(sum(n for n, first, last in self.blocks if first <= p <= last) for p in range(len(self.ends)))
+        return max(_at_a_time(self.blocks, len(self.ends)))
 
 
 def divided(
@@ -57,9 +58,9 @@ def divided(
     >>> divided(forward, gradients, 8).most  # too little for several phases
     912
     """
-    whole = found = _with_ends(buffers, results, [waves])
     if known is not None and 1 < known <= waves:
         return _with_ends(buffers, results, _ends(waves, known))
+    whole = found = _with_ends(buffers, results, [waves])
     if found.most < LEAST_BYTES:
         return found
     if known == 1:
@@ -122,9 +123,16 @@ def _with_ends(buffers: Sequence[Buffer], results: Sequence[tuple[int, int]], en
             places[k] = len(blocks), offset
         blocks.append((size, first, last))
     made = [phase_of[wave] for _, wave in results]
-    most = max(
-        sum(size for size, first, last in blocks if first <= p <= last)
-        + sum(nbytes for (nbytes, _), at in zip(results, made, strict=True) if at <= p)
-        for p in range(len(ends))
-    )
-    return Division(ends, blocks, places, made, most)
+    held = _at_a_time(blocks, len(ends), zip([nbytes for nbytes, _ in results], made, strict=True))
+    return Division(ends, blocks, places, made, max(held))
+
+
+def _at_a_time(blocks: Sequence[Buffer], phases: int, results: Iterable[tuple[int, int]] = ()) -> list[int]:
+    """The bytes that are there in each phase: of blocks, and of results (bytes, phase that makes it)."""
+    change = [0] * (phases + 1)
+    for nbytes, first, last in blocks:
+        change[first] += nbytes
+        change[last + 1] -= nbytes
+    for nbytes, first in results:
+        change[first] += nbytes
+    return [*accumulate(change[:phases])]
