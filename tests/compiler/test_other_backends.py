@@ -300,3 +300,25 @@ def test_histories_that_are_freed_before_a_detached_use() -> None:
         call(a, b)
         grads.append((a.grad.tolist(), b.grad.tolist()))
     assert grads[0] == grads[1]
+
+
+def test_printed_graphs_keep_one_blank_line() -> None:
+    # As PyTorch 2.13 gives them.
+    for text, wanted in {
+        "a\n\n\nb\n": "a\n\nb\n",
+        "\n\n\na": "\na",
+        "a \n\n\n# x\nb": "a\n\nb",
+        "a\n\n\n": "a\n",
+        "\n\n": "",
+    }.items():
+        assert torch._dynamo.testing.normalize_gm(text) == wanted
+
+
+def test_decomposed_and_partitioned() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.GELU(), torch.nn.LayerNorm(3)), torch.randn(2, 4)
+    grads = []
+    for call in (model, torch.compile(model, backend="aot_eager_decomp_partition")):
+        model.zero_grad()
+        (call(x) ** 3).sum().backward()
+        grads.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*grads, strict=True))

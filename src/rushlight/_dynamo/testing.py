@@ -13,12 +13,13 @@ from typing import Any
 
 import rushlight
 from rushlight._dynamo.utils import same
+from rushlight.compiler import reset
 from rushlight.compiler.backends import lookup_backend
 from rushlight.compiler.compilation import optimize_assert
 
 __all__ = [
     "AotEagerAndRecordGraphs", "CompileCounter", "CompileCounterWithBackend", "EagerAndRecordGraphs", "normalize_gm", "optimize_assert",
-    "rand_strided", "reduce_to_scalar_loss", "remove_optimized_module_prefix", "remove_trailing_space", "same", "strip_comment",
+    "rand_strided", "reduce_to_scalar_loss", "remove_optimized_module_prefix", "remove_trailing_space", "reset", "same", "strip_comment",
 ]  # fmt: skip
 
 
@@ -106,8 +107,9 @@ def remove_trailing_space(code: str) -> str:
 
 
 def normalize_gm(gm_str: str) -> str:
-    """The printed form of a graph module without comments, blank lines and trailing spaces."""
-    return "\n".join(filter(None, remove_trailing_space(strip_comment(gm_str)).split("\n"))) + "\n"
+    """The printed form of a graph module without comments and trailing spaces, several blank lines as one."""
+    lines = remove_trailing_space(strip_comment(gm_str)).split("\n")
+    return "\n".join(line for line, before in zip(lines, ["first", *lines], strict=False) if line or before)
 
 
 def remove_optimized_module_prefix(name: str) -> str:

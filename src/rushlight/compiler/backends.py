@@ -80,7 +80,7 @@ def list_backends(exclude_tags: Iterable[str] | None = ("debug", "experimental")
     """Names for `compile(backend=...)`, without the backends that have one of the tags.
 
     >>> torch.compiler.list_backends(exclude_tags=None)
-    ['aot_eager', 'eager', 'eager_noexcept', 'inductor']
+    ['aot_eager', 'aot_eager_decomp_partition', 'eager', 'eager_noexcept', 'inductor']
     """
     _discover()
     left_out = set(exclude_tags or ())
@@ -168,6 +168,16 @@ def aot_eager(gm: Any, fake_tensor_inputs: Any, **kwargs: Any) -> Callable[..., 
 
     compilers = {"fw_compiler": graph, "bw_compiler": graph, **kwargs}
     return ahead_of_time.aot_module_simplified(gm, fake_tensor_inputs, **compilers)
+
+
+@register_debug_backend
+def aot_eager_decomp_partition(gm: Any, fake_tensor_inputs: Any, **kwargs: Any) -> Callable[..., Any]:
+    """As `aot_eager`, with operators decomposed, and as little as possible kept for the backward pass."""
+    options = {
+        "decompositions": import_whole("rushlight._decomp").core_aten_decompositions(),
+        "partition_fn": import_whole("rushlight._functorch.partitioners").min_cut_rematerialization_partition,
+    }
+    return aot_eager(gm, fake_tensor_inputs, **options, **kwargs)
 
 
 @register_backend
