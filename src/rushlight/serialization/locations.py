@@ -35,7 +35,13 @@ def _validated(location: str, backend: str) -> Any:
         raise RuntimeError(
             f"Attempting to deserialize object on a {backend.upper()} device but torch.{backend}.is_available() is False. {hint}"
         )
-    return rushlight.device(location)
+    device = rushlight.device(location)
+    if hasattr(module, "device_count") and (device.index or 0) >= module.device_count():
+        raise RuntimeError(
+            f"Attempting to deserialize object on {backend.upper()} device {device.index} but torch.{backend}.device_count() is "
+            f"{module.device_count()}: use torch.load with map_location to map your storages to a device that exists."
+        )
+    return device
 
 
 def validate_cuda_device(location: str) -> int | None:

@@ -1,6 +1,7 @@
 """Members of `torch.cuda` that programs seldom call."""
 
 import ctypes
+import io
 import time
 
 import pytest
@@ -133,3 +134,13 @@ def page_settings_that_contradict_each_other() -> None:
         cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
     assert cudnn.allow_tf32 and not matmul.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
+
+
+def page_files_of_a_device_that_is_not_there() -> None:
+    file = io.BytesIO()
+    torch.save(torch.ones(2, device="cuda:1"), file)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match=r"on CUDA device 5 but torch.cuda.device_count\(\) is 2"):
+        torch.load(file, map_location="cuda:5")
+    file.seek(0)
+    assert torch.load(file, map_location={"cuda:1": "cuda:0"}).device == torch.device("cuda:0")
