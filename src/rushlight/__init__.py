@@ -75,7 +75,7 @@ _FROM_PAGES = {
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
-    "_has_compatible_shallow_copy_type": "_prims_common", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C", "set_vital": "_C",
+    "_has_compatible_shallow_copy_type": "_prims_common", "_disable_dynamo": "compiler", "explain": "compiler.inspection", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C", "set_vital": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "classes": "_classes", "_debug_has_internal_overlap": "_C",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
@@ -106,14 +106,14 @@ _FROM_PAGES = {
                      "sparse_compressed_tensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"), "sparse.construct"),
     **dict.fromkeys((
         "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
-        "_check_type", "_check_value", "_check_with", "_shape_as_tensor",
+        "_check_type", "_check_value", "_check_with", "_reshape_from_tensor", "_shape_as_tensor",
     ), "_surface.checks"),
     **dict.fromkeys(("dsmm", "smm", "spmm", "sspaddmm", "hspmm"), "sparse.matrix_products"),
     **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy",
                      "resize_as_sparse_"),
                     "sparse.members"),
 }  # fmt: skip
-_NAMES_THERE = {"JITException": "Error"}
+_NAMES_THERE = {"JITException": "Error", "_disable_dynamo": "disable"}
 # Methods of tensors that are there when `rushlight.sparse` is: the first look at one loads it.
 _SPARSE_METHODS = (
     "indices", "values", "_indices", "_values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz", "sparse_dim", "dense_dim",

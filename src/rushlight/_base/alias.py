@@ -55,6 +55,34 @@ ONE_PAGE = {
     f"{page}.{part}": page
     for page, parts in {
         "accelerator": ("memory",),
+        "ao.nn.intrinsic": ("modules", "modules.fused"),
+        "ao.nn.intrinsic.quantized": (
+            "modules",
+            "modules.bn_relu",
+            "modules.conv_add",
+            "modules.conv_relu",
+            "modules.linear_relu",
+        ),
+        "ao.nn.intrinsic.quantized.dynamic": ("modules", "modules.linear_relu"),
+        "ao.nn.quantized": (
+            "modules",
+            *(
+                f"modules.{name}"
+                for name in (
+                    "activation",
+                    "batchnorm",
+                    "conv",
+                    "dropout",
+                    "embedding_ops",
+                    "functional_modules",
+                    "linear",
+                    "normalization",
+                    "rnn",
+                )
+            ),
+        ),
+        "ao.nn.quantized.dynamic": ("modules", "modules.conv", "modules.linear", "modules.rnn"),
+        "ao.nn.quantized.reference": ("modules", "modules.conv", "modules.linear", "modules.rnn", "modules.sparse"),
         "cpu.amp": ("autocast_mode", "grad_scaler"),
         "cuda.amp": ("autocast_mode", "common", "grad_scaler"),
         "profiler": ("profiler",),
@@ -64,6 +92,12 @@ ONE_PAGE = {
     }.items()
     for part in parts
 }
+# Older places of packages, and where they are now.
+OLDER = {
+    "nn.intrinsic": "ao.nn.intrinsic", "nn.qat": "ao.nn.qat", "nn.quantizable": "ao.nn.quantizable",
+    "nn.quantized._reference": "ao.nn.quantized.reference", "nn.quantized": "ao.nn.quantized",
+}  # fmt: skip
+OLDER_FILES = {"quantization": "ao.quantization"}  # the package stays, its files moved
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 
@@ -176,8 +210,19 @@ def _page_of(name: str) -> str:
     """Our module for `torch.x` or `triton.x`."""
     if name.partition(".")[0] == TRITON:
         return f"{OURS}.{name}"
-    rest = name[len(THEIRS) + 1 :]
+    rest = _present_place(name[len(THEIRS) + 1 :])
     return f"{OURS}.{ONE_PAGE.get(rest, rest)}" if rest else OURS
+
+
+def _present_place(page: str) -> str:
+    """The page itself, or where a page of an older place is now."""
+    for older, present in OLDER.items():
+        if page == older or page.startswith(f"{older}."):
+            return present + page[len(older) :]
+    for older, present in OLDER_FILES.items():
+        if page.startswith(f"{older}."):
+            return present + page[len(older) :]
+    return page
 
 
 def _spec(real: str) -> ModuleSpec:

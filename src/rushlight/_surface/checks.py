@@ -17,7 +17,7 @@ from rushlight._types.shape_env import Undecided, require_between
 
 __all__ = [
     "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
-    "_check_value", "_check_with", "_shape_as_tensor",
+    "_check_value", "_check_with", "_reshape_from_tensor", "_shape_as_tensor",
 ]  # fmt: skip
 
 _Message = Callable[[], Any] | None
@@ -127,3 +127,10 @@ def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single 
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The sizes as a tensor of int64."""
     return tensor(list(input.shape))
+
+
+def _reshape_from_tensor(input: Tensor, shape: Tensor) -> Tensor:
+    """The tensor with the sizes that a tensor of integers [n] holds."""
+    if shape.ndim != 1:
+        raise RuntimeError(f"_reshape_from_tensor: expected a shape of one dimension, got {shape.ndim}")
+    return input.reshape(shape.tolist())

@@ -225,7 +225,7 @@ def _function(name: str) -> Callable[..., Any] | None:
     if name in SPACES["nn.functional"]:
         return SPACES["nn.functional"][name]
     method = getattr(rushlight.Tensor, name, None)
-    return method if callable(method) and not name.startswith("__") else None
+    return method if callable(method) and (not name.startswith("__") or forms_of(name)) else None
 
 
 class BuiltinNamespace(OpNamespace):
@@ -236,7 +236,7 @@ class BuiltinNamespace(OpNamespace):
 
     def __getattr__(self, name: str) -> Any:
         packets = self.__dict__.get("packets", {})
-        if name not in packets and not name.startswith("__"):
+        if name not in packets and (not name.startswith("__") or forms_of(name)):
             function = _function(name)
             if function is None and forms_of(name):
                 function = functools.partial(kernels.absent, name)

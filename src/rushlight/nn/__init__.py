@@ -18,6 +18,7 @@ _PAGES = (
     "parameter",
     "utils",
 )
+_OLDER = ("intrinsic", "qat", "quantizable", "quantized")  # packages that are in `torch.ao.nn` now
 _PARAMETERS = ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs")
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "parameter", "utils"]
@@ -28,6 +29,8 @@ def __getattr__(name: str) -> Any:
         # Everything is loaded by its first use, so that importing the package costs nothing.
         if name in _PAGES:
             return import_whole(f"{__name__}.{name}")
+        if name in _OLDER:
+            return import_whole(f"rushlight.ao.nn.{name}")
         if name.startswith("__"):
             raise AttributeError(name)
         source = "parameter" if name in _PARAMETERS else "parallel" if name == "DataParallel" else "modules"

@@ -11,6 +11,7 @@ registered.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -23,7 +24,7 @@ from rushlight._interface.base import NODES
 
 __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_instance",
-    "key_get", "keystr", "register_constant", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
+    "key_get", "keystr", "register_constant", "register_dataclass", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
     "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
     "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_leaf", "treespec_loads",
 ]  # fmt: skip
@@ -254,6 +255,67 @@ def register_pytree_node(
     NODES[cls] = (flatten_fn, unflatten_fn)  # for transforms, which have a form of their own
     if serialized_type_name is not None:
         WRITTEN[cls] = _Written(cls, serialized_type_name, to_dumpable_context, from_dumpable_context)
+
+
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: Iterable[str] | None = None,
+    drop_field_names: Iterable[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """From now on a dataclass is a container.
+
+    `field_names` must be all fields of `__init__` without `drop_field_names`, whose values are lost by flattening;
+    ValueError otherwise, and for another class without `field_names`.  Fields that are None are part of the structure.
+
+    >>> import dataclasses
+    >>> Pair = dataclasses.make_dataclass("Pair", [("first", int), ("second", int)])
+    >>> register_dataclass(Pair)
+    >>> tree_map(lambda x: 2 * x, Pair(1, 2))
+    Pair(first=2, second=4)
+    """
+    names = _fields_of(cls, field_names, set(drop_field_names or ()))
+
+    def apart(value: Any) -> tuple[list[Any], Any]:
+        given = [n for n in names if getattr(value, n) is not None]
+        return [getattr(value, n) for n in given], [given, [n for n in names if n not in given]]
+
+    def keyed(value: Any) -> tuple[list[Any], Any]:
+        parts, context = apart(value)
+        return [(GetAttrKey(n), p) for n, p in zip(context[0], parts, strict=True)], context
+
+    def together(values: Any, context: Any) -> Any:
+        given, absent = context
+        return cls(**dict(zip(given, values, strict=True)), **dict.fromkeys(absent))
+
+    register_pytree_node(cls, apart, together, serialized_type_name=serialized_type_name, flatten_with_keys_fn=keyed)
+
+
+def _fields_of(cls: type, field_names: Iterable[str] | None, dropped: set[str]) -> list[str]:
+    """The fields that are children, checked against those of `__init__`."""
+    if not dataclasses.is_dataclass(cls):
+        if field_names is None:
+            raise ValueError(
+                f"field_names must be specified with a list of all fields used to initialize {cls}, as it is not a dataclass."
+            )
+        return list(field_names)
+    fields = [f.name for f in dataclasses.fields(cls) if f.init]
+    if field_names is None:
+        return [name for name in fields if name not in dropped]
+    names = list(field_names)
+    missing, unknown = set(fields) - set(names) - dropped, set(names) - set(fields)
+    said = "field_names does not include all dataclass fields.\n" if missing or unknown else ""
+    if missing:
+        said += (
+            f"Missing fields in `field_names`: {missing}. If you want to include these fields in the pytree, please add them to "
+            "`field_names`, otherwise please add them to `drop_field_names`.\n"
+        )
+    if unknown:
+        said += f"Unexpected fields in `field_names`: {unknown}. Please remove these fields, or add them to `drop_field_names`.\n"
+    if said:
+        raise ValueError(said)
+    return names
 
 
 def register_constant(cls: type) -> None:

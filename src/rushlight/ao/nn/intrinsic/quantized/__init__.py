@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight import qint8
+from rushlight._interface.base import lazy_files
 from rushlight.ao.nn import intrinsic as nni
 from rushlight.ao.nn import quantized as nnq
-from rushlight.ao.nn.quantized import dynamic as nnqd
 from rushlight.ao.operators import layers as ops
 
 __all__ = [
@@ -105,17 +105,4 @@ class BNReLU3d(nnq.BatchNorm3d):
     _RELU = True
 
 
-class DynamicLinearReLU(nnqd.Linear):
-    """relu of a linear layer whose input is quantized on the way."""
-
-    _FLOAT_MODULE, _NAME, _RELU = nni.LinearReLU, "DynamicQuantizedLinearReLU", True
-
-
-class _Dynamic:
-    """`torch.ao.nn.intrinsic.quantized.dynamic`."""
-
-    LinearReLU = DynamicLinearReLU
-
-
-dynamic = _Dynamic
-DynamicLinearReLU.__name__ = DynamicLinearReLU.__qualname__ = "LinearReLU"
+__getattr__ = lazy_files(__name__, {}, ["dynamic"])
