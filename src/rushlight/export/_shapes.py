@@ -62,13 +62,16 @@ class ExportShapeEnv(ShapeEnv):
         self._asked = asked
 
     def _replace(self, terms: Terms) -> None:
-        """Of a linear equation, show the symbol of the greatest size (then name) as the others."""
+        """Of the symbols that stand alone in an equation, show that of the greatest size (then name) as the others."""
         terms = self.resolved(terms)
         symbols = {s.terms[0][0][0] for s in self.symbols}
         free = {a for atoms, _ in terms for a in atoms}
-        if not free or not free <= symbols or any(len(atoms) > 1 for atoms, _ in terms):
+        if not free or not free <= symbols:
             return
-        factors = {atoms[0]: c for atoms, c in terms if atoms}
+        multiplied = {a for atoms, _ in terms if len(atoms) > 1 for a in atoms}
+        factors = {atoms[0]: c for atoms, c in terms if len(atoms) == 1 and atoms[0] not in multiplied}
+        if not factors:
+            return
         chosen = max(factors, key=lambda a: (self.values[a], self._names[a]))
         factor = factors[chosen]
         rest = tuple([(atoms, -c) for atoms, c in terms if atoms != (chosen,)])
@@ -92,6 +95,14 @@ class ExportShapeEnv(ShapeEnv):
             for key, value in product.items():
                 found[key] = found.get(key, 0) + value
         return tuple(sorted((k, v) for k, v in found.items() if v)) or (((), 0),)
+
+    def narrow(self, terms: Terms, low: float, high: float) -> None:
+        """Keep bounds that were said of a size; those of formulas are bounds of nothing that calls can be asked."""
+        terms = self.resolved(terms)
+        if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
+            (atom,) = terms[0][0]
+            least, most = self._bounds[atom]
+            self._bounds[atom] = max(least, low), min(most, high)
 
     def _sum(self, terms: Terms) -> str:
         return super()._sum(self.resolved(terms))
@@ -117,13 +128,14 @@ class ExportShapeEnv(ShapeEnv):
             if rest and rest == mine:
                 lo, hi = (const - hi, const - lo) if flip else (lo - const, hi - const)
                 lo, hi = (offset - hi, offset - lo) if turned else (lo + offset, hi + offset)
-                low, high = max(low, lo), min(high, hi)
+                low, high = max(low, lo), min(high, hi if hi < MOST // 2 else high)
         for atom, held in self.replacements.items():  # bounds of a symbol that is shown as this formula
             rest, const, _ = _apart(held)
             mine, offset, _ = _apart(terms)
             if rest == mine:
                 lo, hi = self._bounds[atom]
-                low, high = max(low, lo - const + offset), min(high, hi - const + offset)
+                low = max(low, lo - const + offset)
+                high = min(high, hi - const + offset) if hi < MOST else high
         return ValueRanges(-int_oo if low <= -(1 << 62) else int(low), int_oo if high >= MOST else int(high))
 
 
@@ -183,6 +195,9 @@ class InputSizes:
                 )
         ranges = {}
         for d in own:
+            if isinstance(leaf.dims[d], _DimHint):  # held against what the program needs, once that is known
+                ranges[d] = 0, math.inf
+                continue
             low, high = finite_range(leaf.dims[d])
             if not low <= shape[d] <= high:
                 raise ConstraintViolationError(
@@ -195,6 +210,7 @@ class InputSizes:
         """Keep the symbols of an input, or of a number."""
         for d, spec in sorted(leaf.dims.items()):
             if not _varies(spec):
+                self._note_static(leaf, d, spec)
                 continue
             if d < 0:
                 self.dims.append(DimOfInput(spec, fake, leaf.source, leaf.value, _place(leaf)))
@@ -202,6 +218,13 @@ class InputSizes:
                 source = f"{leaf.source}.size()[{d}]"
                 made = DimOfInput(spec, fake.shape[d], source, leaf.value.shape[d], f"{_place(leaf)}.shape[{d}]")
                 self.dims.append(made)
+
+    def _note_static(self, leaf: LeafSpec, d: int, spec: Any) -> None:
+        """Keep a `Dim.STATIC` with bounds."""
+        if isinstance(spec, _DimHint) and (spec.min is not None or spec.max is not None):
+            size = leaf.value if d < 0 else leaf.value.shape[d]
+            place = _place(leaf) if d < 0 else f"{_place(leaf)}.shape[{d}]"
+            self.dims.append(DimOfInput(spec, size, leaf.source, size, place))
 
     def equate(self) -> None:
         """Let dims of one name have one size, and computed dims that of their formula."""
@@ -261,7 +284,7 @@ class InputSizes:
         raise UserError(UserErrorType.CONSTRAINT_VIOLATION, text + "\n")
 
     def _specialized(self, each: DimOfInput, lines: list[str], fixes: dict[str, str], names: dict[str, None]) -> None:
-        if _type(each.spec) is _DimHintType.AUTO:
+        if _type(each.spec) in (_DimHintType.AUTO, _DimHintType.STATIC):
             return
         value = each.number if type(each.number) is int else self._constant(each.number)
         if value is None:
@@ -358,15 +381,19 @@ class InputSizes:
                     f"- Received user-specified dim hint Dim.DYNAMIC(min={each.spec.min}, max={each.spec.max}), but export 0/1 specialized "
                     f"due to hint of {each.size} for dimension {each.place}."
                 )
-            elif isinstance(each.spec, _DimHint) and isinstance(each.number, Integer):
-                found = self.env.bounds_of(each.number.terms)
-                low, high = each.spec.min, each.spec.max
-                if low is not None and found.lower > max(low, 2) or high is not None and finite(found.upper) < high:
-                    conflicts.append(
-                        f"- Received user-specified {'min' if low is not None and found.lower > max(low, 2) else 'max'} bound of "
-                        f"[{low}, {high}], conflicting with the inferred {'min' if low is not None and found.lower > max(low, 2) else 'max'} "
-                        f"range of {found}, for {each.place}."
-                    )
+                continue
+            if not isinstance(each.spec, _DimHint):
+                continue
+            found = self.env.bounds_of(each.number.terms) if isinstance(each.number, Integer) else each.number
+            lower, upper = (found.lower, found.upper) if isinstance(each.number, Integer) else (found, found)
+            low, high = finite_range(each.spec)
+            if high < lower or upper < low:
+                conflicts.append(
+                    f"- Received user-specified min/max range of [{each.spec.min}, {each.spec.max}], conflicting with the inferred "
+                    f"min/max range of [{lower}, {upper}], for {each.place}."
+                )
+            elif isinstance(each.number, Integer):
+                self.env.narrow(each.number.terms, low, high)
         if conflicts:
             raise ValueError(
                 "Found the following conflicts between user-specified ranges and inferred ranges from model tracing:\n"

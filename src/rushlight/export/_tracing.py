@@ -489,6 +489,7 @@ def _user_inputs(mode: ExportMode, leaves: list[LeafSpec], sizes: InputSizes, in
 def _fake_input(mode: ExportMode, leaf: LeafSpec, sizes: InputSizes) -> Any:
     _static, own, ranges = sizes.chosen(leaf)
     if not own:
+        sizes.note(leaf, leaf.value)
         return mode.fake_mode.from_tensor(leaf.value, static_shapes=True)
     context = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.DYNAMIC if d in own else DimDynamic.STATIC for d in range(leaf.value.dim())],
