@@ -19,12 +19,18 @@ __all__ = [
     "_flatten_dense_tensors",
     "_get_device_index",
     "_unflatten_dense_tensors",
+    "is_compiling",
     "reduce_storage",
     "reduce_tensor",
 ]
 
 globals().update(rebuild.BY_NAME)
 torch = rushlight  # pickles of memory formats name `torch._utils.torch.channels_last`
+
+
+def is_compiling() -> bool:
+    """`torch.compiler.is_compiling`, by its older name."""
+    return bool(rushlight.compiler.is_compiling())
 
 
 def reduce_tensor(tensor: Any) -> Any:

@@ -85,6 +85,12 @@ def _is_masked(func: Any, args: Any) -> bool:
     return func._opname == "index" and any(isinstance(m, Tensor) and m.dtype in unknown_sizes.MASKS for m in args[1])
 
 
+def _writes(func: Any) -> bool:
+    """Whether a call may change one of its arguments."""
+    form = getattr(func, "form", None)
+    return "!" in (str(func._schema) if form is None else form.text)
+
+
 class FakeTensor(Tensor):
     """A tensor without memory that says where it would be: `fake_device`; its operators run on the device "meta"."""
 
@@ -254,6 +260,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.export, self.shape_env = export, shape_env
         self.fake_tensor_converter = FakeTensorConverter()
         self.entered: list[bool] = []
+        self.writes = 0  # calls so far that may have changed a tensor
 
     def __enter__(self) -> Any:
         self.entered.append(self not in STATE.dispatch_modes[-1:])
@@ -315,9 +322,11 @@ class FakeTensorMode(TorchDispatchMode):
         if func._opname == "_linalg_check_errors":
             return None
         if func._opname == "_local_scalar_dense" and self.shape_env is not None and unknown_sizes.is_whole(leaves[0]):
-            return self.shape_env.create_unbacked_symint(unknown_sizes.LEAST)
+            return self._number_in(leaves[0])
         if func._opname in _NUMBERS:
             raise DataDependentOutputException(func)
+        if _writes(func):
+            self.writes += 1
         if func._opname in ("lift_fresh", "lift_fresh_copy") and leaves and not isinstance(leaves[0], FakeTensor):
             made = self.from_tensor(leaves[0], static_shapes=True)
             made.constant = leaves[0] if leaves[0].numel() == 1 else None
@@ -341,6 +350,14 @@ class FakeTensorMode(TorchDispatchMode):
                 if out is not base and out._spec.dtype is base._spec.dtype:
                     out._ptr = base._ptr + first_element(func, args, kwargs, base, number) * base._spec.dtype.itemsize
         return wrapped
+
+    def _number_in(self, leaf: Any) -> Any:
+        """The element of a tensor as a symbol without a value: the same one until a call writes into some tensor."""
+        held = leaf.__dict__.get("_number_in")
+        if held is None or held[0] != self.writes or held[1] is not self.shape_env:
+            made = self.shape_env.create_unbacked_symint(unknown_sizes.LEAST)
+            held = leaf.__dict__["_number_in"] = self.writes, self.shape_env, made
+        return held[2]
 
     def _device(self, func: Any, leaves: list[Any], kwargs: dict[str, Any]) -> Any:
         """Where the result would be; RuntimeError where the arguments are on several devices."""

@@ -54,6 +54,14 @@ def _repeats(mode: Any, func: Any, given: Any) -> Any:
     return _row(mode, given["repeats"], length)
 
 
+def _bincount(mode: Any, func: Any, given: Any) -> Any:
+    """Counts, or sums of weights: float32 ones stay so, others are float64."""
+    weights, dtype = given.get("weights"), rushlight.int64
+    if weights is not None:
+        dtype = rushlight.float32 if weights.dtype is rushlight.float32 else rushlight.float64
+    return _row(mode, given["self"], mode.shape_env.create_unbacked_symint(), dtype)
+
+
 def _unique(mode: Any, func: Any, given: Any) -> Any:
     """Values, the place of each element among them, and how often each is there; without elements where not asked for."""
     x, dim = given["self"], given.get("dim")
@@ -88,5 +96,5 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
 
 _RULES: dict[str, Any] = {
     "nonzero": _nonzero, "masked_select": _masked_select, "repeat_interleave": _repeats, "_unique2": _unique, "unique_consecutive": _unique,
-    "unique_dim": _unique, "index": _index,
+    "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "bincount": _bincount,
 }  # fmt: skip

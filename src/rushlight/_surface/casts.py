@@ -103,7 +103,12 @@ for _name, _word in (
 @method
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """On the CPU; itself when it is there."""
-    return self if self.device is CPU and type(self) in plain_classes else convert.to(self, CPU)
+    if type(self) not in plain_classes:
+        named = {} if memory_format is None else {"memory_format": memory_format}
+        return self.to(CPU, **named)
+    if memory_format is not None:
+        return convert.to(self, CPU, memory_format=memory_format)
+    return self if self.device is CPU else convert.to(self, CPU)
 
 
 @method
@@ -127,20 +132,20 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
 @forms("(self: Tensor) -> str", "(self: Tensor, dtype: dtype | str | type, non_blocking: bool = False) -> Tensor")
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
+    """Without an argument the type's name (`torch.FloatTensor`), else a cast: a call of `to`, which modes see."""
     if dtype is None:
         return type_name(self)
     if isinstance(dtype, str):
         device, dtype = _named_type(dtype)
-        return convert.to(self, _kept(self, device), dtype, non_blocking=non_blocking)
+        return self.to(_kept(self, device), dtype, non_blocking=non_blocking)
     if dtype is Tensor:  # the type of new tensors
         dtype = default_dtype()
     elif isinstance(dtype, type) and isinstance(getattr(dtype, "dtype", None), DType):  # `torch.cuda.FloatTensor`
         place = _kept(self, Device(dtype.device_type))  # type: ignore[attr-defined]  # of TypedTensor
-        return convert.to(self, place, dtype.dtype, non_blocking=non_blocking)  # type: ignore[attr-defined]
+        return self.to(place, dtype.dtype, non_blocking=non_blocking)  # type: ignore[attr-defined]
     elif isinstance(dtype, type):
         raise ValueError(f"invalid type: '{dtype.__qualname__}'")
-    return convert.to(self, dtype, non_blocking=non_blocking)
+    return self.to(dtype, non_blocking=non_blocking)
 
 
 def _kept(tensor: Tensor, device: Device) -> Device:

@@ -53,6 +53,7 @@ def decomposed(program: Any, table: Table | None) -> Any:
         module = _retraced(program.graph_module, placeholders, [n for n, _ in pairs], rules, table is not None)
     specs = [spec for _, spec in pairs]
     found = functionalized(module)
+    _check_constants([specs[place] for place in found.changed])
     if any(n.op == "call_function" and n.target in rules for n in module.graph.nodes):  # what changes in place became
         again = [n for n in module.graph.nodes if n.op == "placeholder"]
         module = _retraced(module, again, again, rules, table is not None)
@@ -72,6 +73,15 @@ def decomposed(program: Any, table: Table | None) -> Any:
     made._range_constraints.update(_new_ranges(program))
     made._module_call_graph = calls
     return made
+
+
+def _check_constants(changed: list[InputSpec]) -> None:
+    """RuntimeError where the program writes into a tensor that is a plain attribute of a module."""
+    for spec in changed:
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            raise RuntimeError(
+                f"Constant {spec.target} is mutated in the forward method. Please register it as a buffer, whose new value a program returns"
+            )
 
 
 def _new_ranges(program: Any) -> dict[Any, Any]:

@@ -183,9 +183,22 @@ class ExportMode(ControlFlowMode):
         if func.namespace == "rushlight":
             raise NotImplementedError(f"torch.export: {func._opname} has no counterpart among the aten operators")
         self.last = self.graph._root._prev
+        if func._opname == "to" and isinstance(args[0], Tensor):
+            self._assert_metadata(args[0])
         made = super().__torch_dispatch__(func, types, args, kwargs)
         self.noted()
         return made
+
+    def _assert_metadata(self, x: Any) -> None:
+        """Let the program check the dtype that a cast met in the trace: for another one it would be another program."""
+        node = self.graph.create_node(
+            "call_function",
+            rushlight.ops.aten._assert_tensor_metadata.default,
+            (self.node_of(x),),
+            {"dtype": x.dtype, "device": x.device, "layout": x.layout},
+            name="_assert_tensor_metadata_default",
+        )
+        node.meta["val"] = None
 
     last: Any = None
 

@@ -36,12 +36,22 @@ _DRAWING = frozenset(
 )
 
 
+# Operators and functions that are called for the error that they may raise.
+_CHECKING = frozenset(
+    "_assert _assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size".split()
+)
+
+
 def _changes_state(target: Any, impure_random: bool) -> bool:
-    """Whether a function writes to its arguments, or moves the state of random numbers."""
+    """Whether a function writes to its arguments, checks them, or moves the state of random numbers."""
+    if target is operator.setitem:
+        return True
     target = getattr(target, "default", target) if hasattr(target, "overloads") else target
     if not hasattr(target, "overloadpacket"):
         name = getattr(target, "__name__", "")
-        return name in _DRAWING and target is getattr(import_module("rushlight"), name, None)
+        return name in (_DRAWING | _CHECKING) and target is getattr(import_module("rushlight"), name, None)
+    if target.namespace == "aten" and target._opname in _CHECKING:
+        return True
     try:
         written = target._schema.is_mutable
     except NotImplementedError:  # a composite without a schema of its own

@@ -22,6 +22,7 @@ from rushlight.jit.serialization.printer import function_code
 from rushlight.jit.tracing.recording import current
 from rushlight.nn.modules.module import Module
 
+compiler: Any = LazyModule("rushlight.compiler")
 scripting: Any = LazyModule("rushlight.jit.scripting")
 writer: Any = LazyModule("rushlight.jit.serialization.writer")
 
@@ -104,6 +105,8 @@ class ScriptFunction(_Compiled):
             self.__module__ = "rushlight.jit"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._torchdynamo_inline is not None and compiler.is_exporting():
+            return self._torchdynamo_inline(*args, **kwargs)  # exported programs take the Python function
         if self._binder is None:
             self._binder = Binder(self._function.schema, self._function.name)
         values = self._binder(args, kwargs)

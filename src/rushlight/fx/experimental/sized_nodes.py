@@ -50,7 +50,9 @@ class SizedNodes:
             self.note(target, args, number)
 
     def stand(self, number: Any, node: Node) -> None:
-        """A node that exists gives a number."""
+        """A node that exists gives a number; the first one stays."""
+        if isinstance(self._formulas.get(_formula(number)), Node):
+            return
         self._objects[id(number)] = number, node
         self._formulas[_formula(number)] = node
 

@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import LazyModule
 
-__all__ = ["FRONTS"]
+__all__ = ["CASTS", "FRONTS"]
 
 compiler: Any = LazyModule("rushlight.compiler")
 
@@ -208,11 +208,64 @@ def embedding(
     return "embedding", (weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq, sparse)
 
 
+# ***** casts *****
+
+_PYTHON_TYPES = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}
+
+
+def to(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """The form for a dtype, for a device with a dtype, or for what else is asked with the tensor's own dtype."""
+    if not isinstance(self, rushlight.Tensor):
+        return "", ()
+    rest, given = list(args), dict(kwargs)
+    if rest and isinstance(rest[0], rushlight.Tensor):
+        given["other"] = rest.pop(0)
+    elif rest and not (isinstance(rest[0], rushlight.dtype) or rest[0] in _PYTHON_TYPES):
+        given["device"] = rest.pop(0)
+    if rest and rest[0] is not None and not (isinstance(rest[0], bool) and "other" in given):
+        given["dtype"] = rest.pop(0)
+    given.update(zip(("non_blocking", "copy", "memory_format"), rest, strict=False))
+    other = given.pop("other", None)
+    dtype, device = (
+        (given.pop("dtype", None), given.pop("device", None)) if other is None else (other.dtype, other.device)
+    )
+    dtype = getattr(rushlight, _PYTHON_TYPES[dtype]) if dtype in _PYTHON_TYPES else dtype
+    return to_form(self, dtype, device, {k: v for k, v in given.items() if v is not None and v is not False})
+
+
+def to_form(self: Any, dtype: Any, device: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+    """The overload of `to` for what is given: with a dtype the others follow by place, else all is named."""
+    device = rushlight.device(device) if isinstance(device, (str, int)) else device
+    if dtype is None:
+        named = {"dtype": self.dtype, "layout": self.layout, "device": self.device if device is None else device}
+        return "to", (self,), named | options
+    return "to", (self, dtype) if device is None else (self, device, dtype), options
+
+
+def _cast(word: str) -> Front:
+    def front(self: Any, memory_format: Any = None) -> tuple[Any, ...]:
+        return to_form(
+            self, getattr(rushlight, word), None, {} if memory_format is None else {"memory_format": memory_format}
+        )
+
+    return front
+
+
+def cpu(self: Any, memory_format: Any = None) -> tuple[Any, ...]:
+    return to_form(self, None, "cpu", {} if memory_format is None else {"memory_format": memory_format})
+
+
+CASTS = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "short": "int16",
+    "char": "int8", "byte": "uint8", "bool": "bool", "cfloat": "complex64", "cdouble": "complex128", "chalf": "complex32",
+}  # fmt: skip
+
 FRONTS: dict[str, Front] = {
     "dropout": dropout, "cross_entropy": cross_entropy, "batch_norm": batch_norm, "instance_norm": instance_norm, "embedding": embedding,
     "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm, "interpolate": interpolate,
     **{f"max_pool{n}d": _pool(n) for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive_max_pool(n) for n in (1, 2, 3)},
+    "to": to, "cpu": cpu, **{name: _cast(word) for name, word in CASTS.items()},
     **{name: _unpinned(name) for name in ("new_zeros", "new_ones", "new_full", "new_empty")},
     **{name: _like(name) for name in ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")},
 }  # fmt: skip

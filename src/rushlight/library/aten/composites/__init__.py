@@ -10,6 +10,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.tensors import STATE
 from rushlight.library.aten.derivatives import sum_to
+from rushlight.library.aten.fronts import CASTS
 from rushlight.library.aten.handlers import handles
 
 __all__: list[str] = []
@@ -100,10 +101,7 @@ def _cast(name: str, dtype: Any) -> None:
         return to(self, dtype, memory_format=memory_format)
 
 
-for _name, _word in (
-    ("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"), ("short", "int16"),
-    ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128"), ("chalf", "complex32"),
-):  # fmt: skip
+for _name, _word in CASTS.items():
     _cast(_name, getattr(rushlight, _word))
 
 

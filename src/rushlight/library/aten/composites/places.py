@@ -20,7 +20,7 @@ Tensor = rushlight.Tensor
 
 @handles("__getitem__")
 def getitem(self: Any, index: Any) -> Any:
-    shown, left = _indexed(self, index)
+    shown, left = _indexed(self, index, compiler.is_exporting() and _is_of_numbers(index))
     if left is None:
         return aten("alias")(self) if shown is self else shown
     return aten("index.Tensor")(shown, left)
@@ -39,8 +39,27 @@ def _whole(value: Any) -> Any:
     return value if isinstance(value, int) and type(value) is not bool else rushlight.sym_int(value)
 
 
-def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
-    """The view that whole numbers, slices, None and ... make, and the tensors that are left; None where there are none."""
+def _is_of_numbers(index: Any) -> bool:
+    """Whether an index has a symbolic number, and no tensor or list but whole numbers."""
+    items = index if isinstance(index, tuple) else (index,)
+    ends = [e for i in items for e in ((i.start, i.stop, i.step) if isinstance(i, slice) else (i,))]
+    plain = all(e is None or e is ... or isinstance(e, int) and type(e) is not bool or _is_number(e) for e in ends)
+    return plain and any(isinstance(e, (rushlight.SymInt, Tensor)) for e in ends)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.dim() == 0 and not (
+            value.is_floating_point() or value.is_complex() or value.dtype is rushlight.bool
+        )
+    return isinstance(value, rushlight.SymInt)
+
+
+def _indexed(x: Any, index: Any, as_given: bool = False) -> tuple[Any, list[Any] | None]:
+    """The view that whole numbers, slices, None and ... make, and the tensors that are left; None where there are none.
+
+    `as_given`: slices are called with the ends that they have, None for those that they leave out.
+    """
     items = list(index) if isinstance(index, tuple) else [index]
     if isinstance(index, list):
         items = [index]
@@ -66,6 +85,9 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             size = x.shape[dim]
             start = 0 if item.start is None else _whole(item.start)
             stop = 9223372036854775807 if item.stop is None else _whole(item.stop)
+            if as_given and item.start is item.stop is None and type(step) is int and step == 1:
+                dim += 1
+                continue
             if (
                 type(step) is type(start) is int
                 and (item.stop is None or type(stop) is int)
@@ -76,6 +98,8 @@ def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
             ):
                 dim += 1
                 continue
+            if as_given:
+                start, stop = (None if end is None else _whole(end) for end in (item.start, item.stop))
             x = aten("slice.Tensor")(x, dim, start, stop, step)
             dim += 1
         elif isinstance(item, Tensor) and not (item.dim() == 0 and item.dtype not in (rushlight.bool, rushlight.uint8)):
