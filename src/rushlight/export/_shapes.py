@@ -96,13 +96,12 @@ class ExportShapeEnv(ShapeEnv):
                 found[key] = found.get(key, 0) + value
         return tuple(sorted((k, v) for k, v in found.items() if v)) or (((), 0),)
 
-    def narrow(self, terms: Terms, low: float, high: float) -> None:
-        """Keep bounds that were said of a size; those of formulas are bounds of nothing that calls can be asked."""
+    def limit(self, terms: Terms, low: float, high: float) -> None:
+        """Keep bounds that were said of a size, where it is shown as one symbol."""
         terms = self.resolved(terms)
-        if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
-            (atom,) = terms[0][0]
-            least, most = self._bounds[atom]
-            self._bounds[atom] = max(least, low), min(most, high)
+        for number, symbol in enumerate(self.symbols):
+            if symbol.terms == terms:
+                self.narrow(number, low, high)
 
     def _sum(self, terms: Terms) -> str:
         return super()._sum(self.resolved(terms))
@@ -393,7 +392,7 @@ class InputSizes:
                     f"min/max range of [{lower}, {upper}], for {each.place}."
                 )
             elif isinstance(each.number, Integer):
-                self.env.narrow(each.number.terms, low, high)
+                self.env.limit(each.number.terms, low, high)
         if conflicts:
             raise ValueError(
                 "Found the following conflicts between user-specified ranges and inferred ranges from model tracing:\n"

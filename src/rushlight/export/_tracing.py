@@ -424,16 +424,15 @@ def trace_module(module: Module, leaves: list[LeafSpec], in_spec: TreeSpec, pres
         out = _RUN(module, given, named)
         results, out_spec = tree_flatten(out)
         _copy_assigned(mode, module, state, values)
-        shown = [_result(mode, value) for value in results]
-    graph.output(tuple(shown))
+        graph.output(tuple([_result(mode, value) for value in results]))
     assert_bounds(graph, env)
     grad_parts(graph, root, rushlight.is_grad_enabled())
-    shown = list(graph.output_node().args[0])
     for tensor in mode.kept:
         tensor.__dict__.pop("_fx_node", None)
     place = next((i for i, each in enumerate(inputs) if each.kind == "user"), len(inputs))
     inputs[place:place] = mode.lifted
     _finish(graph, state, mode)
+    shown = list(graph.output_node().args[0])
     return Traced(
         graph, root, inputs, shown, out_spec, sizes, fake_mode, {i.target: i.value for i in mode.lifted if i.target}, list(mode.calls), mode.preserved
     )  # fmt: skip
@@ -441,12 +440,13 @@ def trace_module(module: Module, leaves: list[LeafSpec], in_spec: TreeSpec, pres
 
 @contextlib.contextmanager
 def _exporting() -> Iterator[None]:
-    before = compiler._is_exporting_flag
+    before, grads = compiler._is_exporting_flag, rushlight.is_grad_enabled()
     compiler._is_exporting_flag = True
     try:
         yield
     finally:
         compiler._is_exporting_flag = before
+        rushlight.set_grad_enabled(grads)  # a program may end in another mode than it began
 
 
 def _state_inputs(mode: ExportMode, state: State) -> tuple[list[Input], dict[int, Any]]:
@@ -473,9 +473,11 @@ def _user_inputs(mode: ExportMode, leaves: list[LeafSpec], sizes: InputSizes, in
     flat: list[Any] = []
     for leaf in leaves:
         name = "_".join(identifier(str(_key(k))) for k in leaf.path).lower()
+        taken = {n.name for n in mode.graph.nodes}
         node = mode.graph.placeholder(name)
-        if node.name != name and keyword_free(name):
-            node.name = name
+        if node.name != name and (name in taken or keyword_free(name)):
+            node.name = next(n for n in (name, *[f"{name}_{k}" for k in range(1, len(taken) + 2)]) if n not in taken)
+        node.target = node.name
         mode.spot = mode.spot or node
         value = leaf.value
         if isinstance(value, Tensor):

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
-_module = import_module("rushlight._functorch.experimental")
-globals().update((_name, getattr(_module, _name)) for _name in _module.__all__)
-del _module
+for _page in ("experimental",):
+    _module = import_module(f"rushlight._functorch.{_page}")
+    globals().update((_name, getattr(_module, _name)) for _name in _module.__all__)
+del _page, _module
