@@ -26,6 +26,7 @@ from rushlight.onnx import exporting as exporting
 from rushlight.onnx import importing as importing
 def is_in_onnx_export() -> _bool: ...
 from rushlight.onnx.importing.module import load as load
+from rushlight.onnx import operators as operators
 from rushlight.onnx import ops as ops
 def register_custom_op_symbolic(symbolic_name: _str, symbolic_fn: _Callable[..., _Any], opset_version: _int) -> None: ...
 from rushlight.onnx import symbolic_helper as symbolic_helper
