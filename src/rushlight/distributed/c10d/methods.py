@@ -112,7 +112,7 @@ class ProcessGroup(BaseGroup):
         """What carries operations on a type of device out: the group itself; RuntimeError for devices that it does not
         serve.
         """
-        if device.type not in self._devices and not (self._on_host and device.type == "cpu"):
+        if all(device.type != served.type for served in self._device_types):
             raise RuntimeError(f"No backend type associated with device type {device.type}")
         return self
 
