@@ -20,8 +20,11 @@ from rushlight.cuda._utils import _get_device_index as _get_device_index
 from rushlight.cuda.access import on_gpus
 from rushlight.cuda.device import *
 from rushlight.cuda.device import _CudaDeviceProperties as _CudaDeviceProperties
+from rushlight.cuda.device import _DeviceGuard as _DeviceGuard
+from rushlight.cuda.device import _exchange_device as _exchange_device
 from rushlight.cuda.device import _is_in_bad_fork as _is_in_bad_fork
 from rushlight.cuda.device import _lazy_init as _lazy_init
+from rushlight.cuda.device import _maybe_exchange_device as _maybe_exchange_device
 from rushlight.cuda.device import device_of_object as device_of
 from rushlight.cuda.device import is_initialized
 from rushlight.cuda.graphs import *

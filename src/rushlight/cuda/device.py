@@ -97,6 +97,32 @@ class device:
             gpus().set_device(self.prev_idx)
 
 
+def _exchange_device(device: int) -> int:
+    """Make a GPU the current one; the number of the one before, or -1 where `device` is negative and nothing changes."""
+    if device < 0:
+        return -1
+    backend = gpu("_exchange_device")
+    before = int(backend.current_device())
+    backend.set_device(device)
+    return before
+
+
+_maybe_exchange_device = _exchange_device
+
+
+class _DeviceGuard:
+    """A context in which a GPU, given by its number, is the current one."""
+
+    def __init__(self, index: int) -> None:
+        self.idx, self.prev_idx = index, -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        _exchange_device(self.prev_idx)
+
+
 class device_of_object(device):
     """A context in which the GPU of a tensor or a storage is the current one; nothing for those that are on none."""
 

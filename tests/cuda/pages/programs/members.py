@@ -144,3 +144,11 @@ def page_files_of_a_device_that_is_not_there() -> None:
         torch.load(file, map_location="cuda:5")
     file.seek(0)
     assert torch.load(file, map_location={"cuda:1": "cuda:0"}).device == torch.device("cuda:0")
+
+
+def page_the_current_device_is_exchanged() -> None:
+    assert torch.cuda._exchange_device(1) == 0 and torch.cuda.current_device() == 1
+    assert torch.cuda._maybe_exchange_device(-1) == -1 and torch.cuda._exchange_device(0) == 1
+    with torch.cuda._DeviceGuard(1):
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0
