@@ -95,7 +95,7 @@ def converter(kind: Type) -> Callable[[Any], Any]:
     if kind.name == "List":
         return _list_converter(converter(kind.inner[0]), kind)
     if kind.name == "Dict":
-        return _dict_converter(*map(converter, kind.inner), kind)
+        return _dict_converter(converter(kind.inner[0]), converter(kind.inner[1]), kind)
     if isinstance(kind, T.NamedTupleType):
         return _named_converter(kind)
     if kind.name == "Tuple":

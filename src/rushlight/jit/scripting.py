@@ -108,7 +108,7 @@ def compile_object(module: ScriptModule) -> None:
     for name, value in shape.values.items():
         module.__dict__[name] = value
     module.__dict__.update(_type=kind, _methods={})
-    for name in sorted({**type(module)._marked_methods, **module.__dict__.get("_text_methods", {})}):
+    for name in sorted({**vars(type(module))["_marked_methods"], **module.__dict__.get("_text_methods", {})}):
         made = kind.find_method(name)
         assert made is not None
         made.ensure_defined()

@@ -38,7 +38,7 @@ class Calls(Expressions):
 
     def special_name(self, node: ast.expr) -> str | None:
         """The name of the special form that an expression stands for; None for none."""
-        if isinstance(node, ast.Name) and self.find(node.id) is not None:  # type: ignore[attr-defined]
+        if isinstance(node, ast.Name) and self.find(node.id) is not None:
             return None
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return None

@@ -14,7 +14,7 @@ from rushlight.jit.ir.types import BOOL, INT, NONE, TENSOR, Type
 
 copying: Any = LazyModule("rushlight.jit.ir.copying")
 
-__all__ = ["Block", "Graph", "Items", "Location", "Node", "Use", "Value", "constant_text", "number_text"]
+__all__ = ["Block", "Graph", "Items", "Location", "Node", "Use", "Uses", "Value", "constant_text", "number_text"]
 
 
 class Location:

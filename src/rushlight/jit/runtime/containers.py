@@ -26,7 +26,7 @@ def plain(value: Any) -> Any:
     return dict(value) if isinstance(value, ScriptDict) else value
 
 
-class ScriptList(list):  # type: ignore[type-arg]
+class ScriptList(list):
     """A list whose elements have one type; TypeError for others.  Without elements it is one of tensors."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
@@ -67,7 +67,7 @@ class ScriptList(list):  # type: ignore[type-arg]
         return text_of(list(self))
 
 
-class ScriptDict(dict):  # type: ignore[type-arg]
+class ScriptDict(dict):
     """A dict whose keys and values have one type each; TypeError for others.  Without entries it holds tensors by strings."""
 
     def __init__(self, items: Any = ()) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.copying import copy_node
-from rushlight.jit.ir.graph import Block, Graph, Node, Value
+from rushlight.jit.ir.graph import Block, Graph, Node, Uses, Value
 from rushlight.jit.ir.types import Type
 
 __all__ = ["transform_exits"]
@@ -122,7 +122,7 @@ class _Exits:
         at = block.nodes.index(node)
         for each in reversed(block.nodes[at + 1 :]):
             for value in each.outputs:
-                value.uses = []
+                value.uses = Uses()
             each.destroy()
 
     def _outputs(self, node: Node, first: Sequence[Value], second: Sequence[Value]) -> list[Value]:
