@@ -2,12 +2,12 @@
 
 import io
 import warnings
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
 import rushlight as torch
-from rushlight import nn
+from rushlight import Tensor, nn
 
 
 class Net(nn.Module):
@@ -163,3 +163,35 @@ def test_traced_convolutions_take_in_the_normalisation_behind_them() -> None:
     assert str(frozen.graph).count("aten::batch_norm") == 1  # behind the transposed one
     torch.testing.assert_close(frozen(x), net(x), rtol=1e-4, atol=1e-5)
     assert str(frozen.graph).count("aten::_convolution") == 2
+
+
+class Signed(nn.Module):
+    def forward(self, x: Tensor, y: Tensor, scale: Optional[float] = None) -> Tensor:  # noqa: UP045
+        if bool(x.sum() > 0):
+            return x * 2 + y
+        return x - 10 if scale is None else x * scale
+
+
+class Calls(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, x) + self.inner(x, y=x + 1, scale=3.0)
+
+
+def test_a_trace_calls_compiled_modules_which_keep_their_branches() -> None:
+    inner = torch.jit.script(Signed())
+    module = Calls(inner)
+    traced = torch.jit.trace(module, torch.ones(2))
+    held = io.BytesIO()
+    torch.jit.save(traced, held)
+    held.seek(0)
+    for run in (traced, torch.jit.load(held)):
+        for x in (torch.ones(3), -torch.ones(3)):
+            assert run(x).equal(module(x))
+    assert inner(torch.ones(1), torch.zeros(1)).item() == 2.0  # what it was before
+    assert [n.kind() for n in traced.graph.findAllNodes("prim::CallMethod")] == ["prim::CallMethod"] * 2
+    with pytest.raises(RuntimeError, match="must be registered as submodules of the thing being traced"):
+        torch.jit.trace(lambda x: inner(x, x), torch.ones(2))

@@ -156,6 +156,10 @@ class ScriptMethod(_Compiled):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self._binder(args, kwargs)
+        if _TRACING.depth:
+            recorder = current()
+            if recorder is not None and not recorder.inlines and self.owner is not recorder.module:
+                return plain(recorder.call_function(self._function, values, self.owner))
         mode = rushlight.is_grad_enabled()
         try:
             return plain(self._function.run(self.owner, *values))

@@ -289,12 +289,17 @@ class _Body:
         self, graph: Graph, step: Step, owner: Value | None, values: dict[int, Value], call: Call
     ) -> None:
         schema = step.function.schema
+        wanted = schema.arguments if step.module is None else schema.arguments[1:]
         inputs = [
-            self._value(graph, v, a.type, owner, values, call)
-            for v, a in zip(step.arguments, schema.arguments, strict=True)
+            self._value(graph, v, a.type, owner, values, call) for v, a in zip(step.arguments, wanted, strict=True)
         ]
-        constant = graph.constant(step.function, T.FunctionType(step.function))
-        made = graph.op("prim::CallFunction", [constant, *inputs], schema.returns[0].type)
+        if step.module is None:
+            called = graph.constant(step.function, T.FunctionType(step.function))
+            made = graph.op(step.kind, [called, *inputs], schema.returns[0].type)
+        else:
+            assert owner is not None
+            place = self._module_value(graph, step.module, owner, call.module)
+            made = graph.op(step.kind, [place, *inputs], schema.returns[0].type, name=schema.name)
         self._bind(graph, step.outputs[0], made, values)
 
     def _value(

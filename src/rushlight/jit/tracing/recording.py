@@ -105,13 +105,14 @@ class TracedInt(int):
 class Step:
     """One operator: its schema's name, the values of all arguments, the numbers of its results."""
 
-    __slots__ = ("arguments", "function", "kind", "location", "overload", "outputs", "scope", "shapes")
+    __slots__ = ("arguments", "function", "kind", "location", "module", "overload", "outputs", "scope", "shapes")
 
     def __init__(self, kind: str, overload: str, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.kind, self.overload, self.arguments, self.outputs = kind, overload, list(arguments), list(outputs)
         self.location: Any = None
         self.scope = ""
-        self.function: Any = None
+        self.function: Any = None  # that is called, a method of `module` where that is one
+        self.module: Any = None
         self.shapes: list[str] = []
 
 
@@ -156,6 +157,7 @@ class Recorder:
         self.shapes: dict[int, ShapedType] = {}
         self.names: dict[int, str] = {}  # of values, by the variable that held one at its first use
         self.strict = True
+        self.inlines = False  # whether methods of compiled modules are recorded by their operators
         self.paused = 0
         self.scopes: list[str] = []
         self._attributes: dict[int, Attribute] = {}
@@ -191,7 +193,12 @@ class Recorder:
             handle.remove()
 
     def _entered(self, module: Any, args: Any) -> None:
-        if id(module) in self.modules and not self.paused and module is not self.module:
+        if (
+            id(module) in self.modules
+            and not self.paused
+            and module is not self.module
+            and not _keeps_its_graph(module)
+        ):
             inner = Call(module, self.current)
             self.current.steps.append(inner)
             self.current = inner
@@ -332,21 +339,21 @@ class Recorder:
             step.outputs = [self.note(r) for r in (result if many else (result,))]
         self.add(step)
 
-    def call_function(self, function: Any, values: Sequence[Any]) -> Any:
-        """A compiled function that is called by the traced one."""
+    def call_function(self, function: Any, values: Sequence[Any], module: Any = None) -> Any:
+        """A compiled function, or a compiled module's method, that is called by the traced one: it keeps its graph."""
+        if module is not None and id(module) not in self.modules:
+            raise RuntimeError(
+                f"Tried to trace {module._type.name} but it is not part of the active trace. Modules that are called during a trace must be registered as submodules of the thing being traced."
+            )
         arguments = [self.ref(v) for v in values]
         self.paused += 1
         try:
-            result = function.run(*values)
+            result = function.run(*values) if module is None else function.run(module, *values)
         finally:
             self.paused -= 1
-        step = Step(
-            "prim::CallFunction",
-            "",
-            arguments,
-            [self.note(result) if isinstance(result, rushlight.Tensor) else self._structure(result)],
-        )
-        step.function = function
+        outputs = self.note(result) if isinstance(result, rushlight.Tensor) else self._structure(result)
+        step = Step("prim::CallFunction" if module is None else "prim::CallMethod", "", arguments, [outputs])
+        step.function, step.module = function, module
         self.add(step)
         return result
 
@@ -356,6 +363,11 @@ class Recorder:
         if isinstance(result, list):
             return [self.note(r) for r in result]
         return None
+
+
+def _keeps_its_graph(module: Any) -> bool:
+    """Whether a module was compiled before: a trace calls its methods."""
+    return "_type" in module.__dict__
 
 
 _CURRENT: list[Recorder] = []

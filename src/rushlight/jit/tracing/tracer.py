@@ -101,6 +101,7 @@ def trace_graph(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     if isinstance(func, Module):
         lifted = {id(v): v for v in func.state_dict(keep_vars=True).values() if isinstance(v, rushlight.Tensor)}
     recorder = Recorder(None)
+    recorder.inlines = True
     with _running(recorder):
         result = recorder.run(func, args, kwargs or {}, list(lifted.values()))
     names = [*_names(func, args, kwargs), *[""] * len(lifted)]
