@@ -85,6 +85,7 @@ def slices(x: Tensor, n: int, numbers: List[int]) -> Any:  # noqa: UP006
         x[part],
         x[(slice(None, None, None), part)],
         x[..., slice(n)],
+        x[(Ellipsis, slice(n))],
         x[None, slice(n - 1, n), 0],
         y,
         z,

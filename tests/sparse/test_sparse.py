@@ -362,3 +362,19 @@ def test_sparse_adam_is_adam_where_the_gradient_is() -> None:
             optimizer.step()
     # Its epsilon stands beside an average without bias correction, which Adam's does not.
     assert torch.allclose(weights[0], weights[1], atol=1e-6)
+
+
+def test_new_takes_sizes_or_indices_and_values() -> None:
+    x = torch.tensor([[0.0, 1.0], [2.0, 0.0]], dtype=torch.float64).to_sparse()
+    where, held = torch.tensor([[0], [1]]), torch.tensor([3.0], dtype=torch.float64)
+    for args, shape, count in (
+        ((), (0,), 0),
+        ((2, 3), (2, 3), 0),
+        ((torch.Size([2, 2]),), (2, 2), 0),
+        ((where, held), (1, 2), 1),
+        ((where, held, (4, 5)), (4, 5), 1),
+    ):
+        made = x.new(*args)
+        assert made.shape == shape and made._nnz() == count and made.dtype is torch.float64 and made.is_sparse
+    with pytest.raises(TypeError, match="invalid combination of arguments"):
+        x.new(x)

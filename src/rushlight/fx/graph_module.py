@@ -132,6 +132,8 @@ class GraphModule(Module):
     class of its own, so `forward` is an ordinary method.
     """
 
+    __jit_unused_properties__ = ["graph"]
+
     def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
         for each in cls.__mro__:
             if each.__qualname__ != "GraphModuleImpl":

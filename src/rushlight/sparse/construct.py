@@ -14,7 +14,7 @@ from rushlight.sparse.parts import spots, with_values
 from rushlight.sparse.tensors import WORDS, make_compressed, make_coo
 
 __all__ = [
-    "TypedSparseTensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
+    "TypedSparseTensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "check_sparse_tensor_invariants", "empty", "full", "older", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
     "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "zeros",
 ]  # fmt: skip
 
@@ -423,10 +423,18 @@ class TypedSparseTensor(TypedTensor):
     is_sparse = True
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        sizes = all(isinstance(a, int) for a in args)
-        return sparse_coo_tensor(
-            *([args or (0,)] if sizes else args), dtype=cls.dtype, device=cls.device_type, **kwargs
+        return older(cls.dtype, args, cls.device_type, **kwargs)
+
+
+def older(dtype: Any, args: tuple[Any, ...], device: Any = None, **kwargs: Any) -> Any:
+    """What `torch.sparse.FloatTensor(...)` and `new` of a sparse tensor make: of sizes, or of indices and values."""
+    if all(isinstance(a, int) for a in args) or len(args) == 1 and isinstance(args[0], (rushlight.Size, tuple, list)):
+        args = (as_shape(args) if args else (0,),)
+    elif len(args) == 1:
+        raise TypeError(
+            f"new() received an invalid combination of arguments - got ({type(args[0]).__name__}), but expected sizes, or indices, values and a size"
         )
+    return sparse_coo_tensor(*args, dtype=dtype, device=device, **kwargs)
 
 
 # ***** numbers of rows, compressed and back *****

@@ -12,7 +12,7 @@ from rushlight._interface.kinds import describe_sparse
 from rushlight._interface.operators import composite
 from rushlight._interface.tensors import as_shape
 from rushlight.sparse import layouts, matrix_products, parts
-from rushlight.sparse.construct import emptied, empty_parts
+from rushlight.sparse.construct import emptied, empty_parts, older
 from rushlight.sparse.parts import by_rows, is_sparse, like, masked, values_of, with_parts
 from rushlight.sparse.tensors import (
     COO,
@@ -621,6 +621,11 @@ def _(
     if _strided(layout):
         return rushlight.zeros(shape, dtype=dtype or self.dtype, requires_grad=requires_grad)
     return empty_parts(shape, shape, 0, dtype or self.dtype, layout or self.layout, requires_grad)
+
+
+@SparseKind.implements("new")
+def _(function: Any, self: Any, *args: Any, device: Any = None) -> Any:
+    return older(self.dtype, args, device)
 
 
 @SparseKind.implements("new_tensor")

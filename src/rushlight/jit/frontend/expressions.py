@@ -392,6 +392,8 @@ class Expressions(Conditions):
         parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
         sugared: list[Any] = []
         for part in parts:
+            if isinstance(part, ast.Name) and part.id == "Ellipsis" and self.find(part.id) is None:
+                part = ast.copy_location(ast.Constant(...), part)
             if isinstance(part, ast.Constant) and part.value is Ellipsis:
                 sugared.append(part)
                 continue
@@ -453,7 +455,7 @@ class Expressions(Conditions):
     ) -> tuple[Value, list[Value | None]]:
         """Index tensors behind an ellipsis: the dims move to the front where they can be named."""
         raise CompileError(
-            "index tensors behind an ellipsis are not supported in scripts: name the dims with colons", at
+            "Ellipses followed by tensor indexing is currently not supported: name the dims with colons", at
         )
 
     def _index_tensor(self, part: Value, at: Location) -> Value:
