@@ -335,3 +335,14 @@ def test_errors_mark_what_is_called() -> None:
     with pytest.raises(RuntimeError) as met:
         torch.jit.script(popped)([])
     assert "RuntimeError: pop from empty list" in str(met.value) and "           ~~~~~ <--- HERE" in str(met.value)
+
+
+def comprehensions(n: int):  # type: ignore[no-untyped-def]
+    i, k = 6, 9
+    made = [i * 2 for i in range(n)]
+    table = {str(k): k for k in range(n)}
+    return i, k, made, table, [i + j for j in range(n)]
+
+
+def test_variables_of_comprehensions_stay_inside() -> None:
+    assert torch.jit.script(comprehensions)(2) == comprehensions(2)

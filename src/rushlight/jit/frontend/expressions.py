@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
 from rushlight.jit.frontend.builtins import written
@@ -503,8 +504,22 @@ class Expressions(Conditions):
 
     # ***** comprehensions *****
 
+    def _own_target(self, node: Any, *parts: str) -> Any:
+        """A comprehension whose variables are no variables of the function around it."""
+        target = node.generators[0].target
+        taken = {n.id for n in ast.walk(target) if isinstance(n, ast.Name) and self.find(n.id) is not None}
+        if not taken:
+            return node
+        made = copy.deepcopy(node)
+        for part in (made.generators[0].target, *(getattr(made, name) for name in parts)):
+            for each in ast.walk(part):
+                if isinstance(each, ast.Name) and each.id in taken:
+                    each.id = f"{each.id}_inside"
+        return made
+
     def _expr_ListComp(self, node: ast.ListComp, hint: Type | None) -> Sugared:
         at = self.at(node)
+        node = self._own_target(node, "elt")
         if len(node.generators) != 1:
             raise NotSupportedError("Only a single generator is currently supported", at)
         generator = node.generators[0]
@@ -536,6 +551,7 @@ class Expressions(Conditions):
 
     def _expr_DictComp(self, node: ast.DictComp, hint: Type | None) -> Sugared:
         at = self.at(node)
+        node = self._own_target(node, "key", "value")
         if len(node.generators) != 1 or node.generators[0].ifs:
             raise NotSupportedError("Only a single generator without conditions is currently supported", at)
         generator = node.generators[0]
