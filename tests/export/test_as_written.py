@@ -38,6 +38,7 @@ def test_casts_are_one_operator_behind_a_check() -> None:
     for text, function in as_they_are.items():
         made = program(function, torch.ones(3))
         assert written(made, "to.") == [text]
+        assert made.module()(torch.ones(3)).tolist() == [1, 1, 1]
         assert written(made, "_assert_tensor_metadata") == [
             "_assert_tensor_metadata.default(x, dtype = torch.float32, device = device(type='cpu'), layout = torch.strided)"
         ]

@@ -195,6 +195,17 @@ def assert_tensor_metadata(
             raise RuntimeError(f"Tensor {word} mismatch! Expected: {wanted}, Got: {found}")
 
 
+@kernel("to.dtype_layout")
+def to_dtype_layout(
+    self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
+    copy: bool = False, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    if layout is not None and layout is not self.layout:
+        raise NotImplementedError(f"aten::to.dtype_layout: from {self.layout} to {layout}")
+    place, kind = device or self.device, dtype or self.dtype
+    return self.to(place, kind, non_blocking, copy, memory_format=memory_format)
+
+
 @kernel("lift_fresh_copy")
 def lift_fresh_copy(self: Any) -> Any:
     return self.clone()
