@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight import sparse
 from rushlight.cuda.access import on_gpus
 
@@ -17,12 +19,13 @@ __all__ = [
     "ShortTensor",
 ]
 
-BFloat16Tensor = on_gpus(sparse.BFloat16Tensor)
-ByteTensor = on_gpus(sparse.ByteTensor)
-CharTensor = on_gpus(sparse.CharTensor)
-DoubleTensor = on_gpus(sparse.DoubleTensor)
-FloatTensor = on_gpus(sparse.FloatTensor)
-HalfTensor = on_gpus(sparse.HalfTensor)
-IntTensor = on_gpus(sparse.IntTensor)
-LongTensor = on_gpus(sparse.LongTensor)
-ShortTensor = on_gpus(sparse.ShortTensor)
+_classes: Any = sparse
+BFloat16Tensor = on_gpus(_classes.BFloat16Tensor)
+ByteTensor = on_gpus(_classes.ByteTensor)
+CharTensor = on_gpus(_classes.CharTensor)
+DoubleTensor = on_gpus(_classes.DoubleTensor)
+FloatTensor = on_gpus(_classes.FloatTensor)
+HalfTensor = on_gpus(_classes.HalfTensor)
+IntTensor = on_gpus(_classes.IntTensor)
+LongTensor = on_gpus(_classes.LongTensor)
+ShortTensor = on_gpus(_classes.ShortTensor)

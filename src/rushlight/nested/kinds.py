@@ -180,8 +180,8 @@ def like(x: Any, values: Tensor) -> Any:
     """Other packed elements in the structure of `x`, outside of any graph."""
     if type(x) is StridedNested:
         return make_strided(values, x._sizes)
-    parts = (None if part is None else part.to(values.device) for part in (x._offsets, x._lengths))
-    return make_jagged(values, *parts, x._ragged, x._size)  # type: ignore[arg-type]
+    lengths = None if x._lengths is None else x._lengths.to(values.device)
+    return make_jagged(values, x._offsets.to(values.device), lengths, x._ragged, x._size)
 
 
 def adopt(x: Any, made: Any) -> Any:
