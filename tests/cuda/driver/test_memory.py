@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cuda.driver.machines import Machine
+from tests.cuda.driver.machines import FAILING, Machine
 
 from rushlight._backends.cuda.driver.attributes import POINTER
 from rushlight._backends.cuda.driver.errors import CudaError
@@ -122,6 +122,36 @@ def test_pageable_memory_is_read_at_once_and_pinned_memory_when_its_turn_comes(m
     assert driver.cuPointerGetAttribute(POINTER["memory_type"], pinned) == 1
     driver.cuMemFreeHost(pinned)
     refused("CUDA_ERROR_INVALID_VALUE", driver.cuMemFreeHost, pinned)
+
+
+def stopped() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_copy_to_pageable_memory_writes_nothing_later(machine: Machine) -> None:
+    """Who waited frees the memory, so that a late write would be into somebody else's."""
+    driver, source = machine.driver, machine.array([1.0, 2.0])
+    held = (ctypes.c_float * 2)()
+    driver.cuLaunchHostFunc(0, stopped)
+    with pytest.raises(KeyboardInterrupt):
+        driver.cuMemcpyDtoHAsync(ctypes.addressof(held), source, 8, 0)
+    driver.cuCtxSynchronize()
+    assert list(held) == [0.0, 0.0]
+    assert machine.read(source, 2) == [1.0, 2.0]
+
+
+def test_a_copy_that_another_device_stops_writes_nothing_later(machine: Machine) -> None:
+    driver, source = machine.driver, machine.array([1.0])
+    held = (ctypes.c_float * 1)()
+    for _ in range(40):
+        driver.cuLaunchHostFunc(0, lambda: None)
+    machine.devices.enter(1)
+    machine.launch(machine.function(FAILING, "failing"), (700,))
+    machine.devices.enter(0)
+    with pytest.raises(CudaError, match="out of luck"):
+        driver.cuMemcpyDtoHAsync(ctypes.addressof(held), source, 4, 0)
+    driver.cuCtxSynchronize()
+    assert list(held) == [0.0]
 
 
 def test_what_is_known_of_an_address(machine: Machine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 from tests.cuda.driver.machines import FAILING, SCALE, Machine
 
@@ -40,6 +42,49 @@ def test_nothing_runs_before_somebody_waits() -> None:
     assert ran == []
     machine.driver.cuStreamSynchronize(stream)
     assert ran == [0, 1, 2]
+
+
+def test_an_interrupted_kernel_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler raises behind the call of some blocks; those that were left run all the same."""
+    machine = Machine()
+    x, y = machine.array([1.0] * 64), machine.array([0.0] * 64)
+    machine.driver.cuCtxSynchronize()
+    function = machine.function(SCALE, "scale")
+    kernel = machine.driver._handles[function]
+    call = kernel.call
+
+    def interrupted(*args: int) -> int:
+        call(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernel, "call", interrupted)
+    monkeypatch.setattr(machine.driver.scheduler, "shuffled", lambda count: [(32, count), (0, 32)])
+    machine.launch(function, (x, y, single(2.0)), 64)
+    with pytest.raises(KeyboardInterrupt):
+        machine.driver.cuCtxSynchronize()
+    assert machine.read(y, 64) == [2.0] * 64
+
+
+def test_an_interruption_leaves_what_native_code_gave() -> None:
+    """Rows that were taken from native code are not lost with the one at which somebody was interrupted."""
+    driver = Machine().driver
+    lend = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(driver.function_address("lend"))
+    lent: list[int] = []
+
+    class Interrupted:
+        def lend(self, address: int, nbytes: int) -> None:
+            lent.append(address)
+            if address == 1024:
+                raise KeyboardInterrupt
+
+    driver.marks = Interrupted()
+    for address in (512, 1024, 1536, 2048):
+        lend(address, 512)
+    with pytest.raises(KeyboardInterrupt):
+        driver.cuCtxSynchronize()
+    assert lent == [512, 1024]
+    driver.cuCtxSynchronize()
+    assert lent == [512, 1024, 1536, 2048]
 
 
 def test_asking_makes_progress() -> None:

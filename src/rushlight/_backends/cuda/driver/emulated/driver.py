@@ -121,9 +121,17 @@ class EmulatedDriver(EmulatedWork):
         self._check_host(address, call)
         self.region.check(source, nbytes, call)
         alias = source + self.region.delta
-        found = self._submit(stream, call, lambda: ctypes.memmove(address, alias, nbytes), (source, address))
-        if not self._is_pinned(address) and self._capture_of(found) is None:
-            self._wait_for(found, call)
+        into, addresses = self._stream(stream, self._current(call), call), (source, address)
+        if self._is_pinned(address) or self._capture_of(into) is not None:
+            self._submit(stream, call, lambda: ctypes.memmove(address, alias, nbytes), addresses)
+            return
+        # Pageable memory is written here and never by the work: who is interrupted while waiting frees the memory, and
+        # the work, which stays in the stream, runs later.
+        arrived: list[bytes] = []
+        self._wait_for(
+            self._submit(stream, call, lambda: arrived.append(ctypes.string_at(alias, nbytes)), addresses), call
+        )
+        ctypes.memmove(address, arrived[0], nbytes)
 
     def cuMemcpyDtoDAsync(self, address: int, source: int, nbytes: int, stream: int) -> None:
         self._copy("cuMemcpyDtoDAsync", address, source, nbytes, stream)

@@ -60,15 +60,25 @@ class Function:
         self.attributes[FUNCTION["max_dynamic_shared_bytes"]] = _MOST_SHARED
 
     def run(self, context: Context, parameters: Any, pieces: list[tuple[int, int]]) -> None:
-        """Run the blocks of the grid, stretch by stretch; CudaError where one says that it failed."""
+        """Run the blocks of the grid, stretch by stretch; CudaError where one says that it failed.
+
+        A kernel that has begun runs to its end: what a signal handler raises meanwhile is raised after it.
+        """
         report = ctypes.create_string_buffer(REPORT_BYTES)
         context.report = ctypes.addressof(report)
+        interruption: BaseException | None = None
         for first, last in pieces:
-            code = self.call(ctypes.addressof(context), ctypes.addressof(parameters), first, last)
-            if code:
+            code = 0
+            try:
+                code = self.call(ctypes.addressof(context), ctypes.addressof(parameters), first, last)
+            except BaseException as raised:  # behind the call, whose answer is lost, but not what it reported
+                interruption = raised
+            if code or report.value:
                 name = _NAMES.get(code, "CUDA_ERROR_LAUNCH_FAILED")
                 told = report.value.decode("utf-8", "replace")
-                raise CudaError(name, *CODES[name], f"kernel {self.name}", told and f": {told}")
+                raise CudaError(name, *CODES[name], f"kernel {self.name}", told and f": {told}") from interruption
+        if interruption is not None:
+            raise interruption
 
 
 class Module:

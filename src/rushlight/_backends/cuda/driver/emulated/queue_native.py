@@ -253,12 +253,12 @@ def emulated_take_back(address):
 @native("ptr(ptr, ptr, i64)")
 def py_rows(unused, args, count):
     """rows() -> the words of all rows, which are taken; None where there are none"""
-    used = QUEUE.i64[USED]
-    if used == 0:
+    if QUEUE.i64[USED] == 0:
         return kept(Py_None)
     out = PyList_New(0)
     if out is None:
         return None
+    used = QUEUE.i64[USED]  # after the list was made: that may collect garbage, whose destructors add rows
     for k in range(used):
         word = PyLong_FromLongLong(ROWS.i64[k])
         PyList_Append(out, word)

@@ -6,6 +6,7 @@ import os
 import random
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial, wraps
 from itertools import count
@@ -71,6 +72,7 @@ class EmulatedWork(Driver):
         self.scheduler = Scheduler(seed, self._stopped)
         self._order_of_memory = MemoryOrder()
         self._queue: Queue | None = None
+        self._rows: deque[list[int]] = deque()  # of the queue, not yet looked at
         self._late: Exception | None = None
         self._native_contexts: dict[int, int] = {}  # by the number of a thread
         self.note_of: Callable[[int], Any] = lambda number: None
@@ -101,7 +103,7 @@ class EmulatedWork(Driver):
     @property
     def marks(self) -> MemoryOrder:
         """Who lent memory and who uses it, after all that native code gave."""
-        if self._queue is not None and self._queue.words[0]:
+        if self._queue is not None and (self._queue.words[0] or self._rows):
             with self.lock:
                 self._take_rows()
         return self._order_of_memory
@@ -117,7 +119,7 @@ class EmulatedWork(Driver):
     def catch_up(self) -> None:
         """Take what native code gave before this call; raises what went wrong with it."""
         if self._queue is not None:
-            if self._queue.words[0]:
+            if self._queue.words[0] or self._rows:
                 self._take_rows()
             late, self._late = self._late, None
             if late is not None:
@@ -125,9 +127,10 @@ class EmulatedWork(Driver):
 
     def _take_rows(self) -> None:
         with self.lock:
-            for row in self.queue.rows():
+            self._rows.extend(self.queue.rows())
+            while self._rows:  # an interruption leaves the further rows to the next call
                 try:
-                    self._take_row(row)
+                    self._take_row(self._rows.popleft())
                 except Exception as error:  # told by the next call: this may be any code, a destructor's, too
                     self._late = self._late or error
 
