@@ -87,6 +87,28 @@ def test_an_interruption_leaves_what_native_code_gave() -> None:
     assert lent == [512, 1024, 1536, 2048]
 
 
+def test_an_interruption_where_nothing_can_be_raised_is_told_by_the_next_call() -> None:
+    """Native code that lends memory has nobody to tell when its rows are full."""
+    driver = Machine().driver
+    lend = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(driver.function_address("lend"))
+    lent: list[int] = []
+
+    class Interrupted:
+        def lend(self, address: int, nbytes: int) -> None:
+            lent.append(address)
+            if len(lent) == 100:
+                raise KeyboardInterrupt
+
+    driver.marks = Interrupted()
+    for k in range(5000):
+        lend(512 * k, 512)
+    assert len(lent) == 100
+    with pytest.raises(KeyboardInterrupt):
+        driver.cuCtxSynchronize()
+    driver.cuCtxSynchronize()
+    assert lent == [512 * k for k in range(5000)]
+
+
 def test_asking_makes_progress() -> None:
     machine = Machine()
     stream, event = machine.stream(), machine.event()

@@ -73,7 +73,7 @@ class EmulatedWork(Driver):
         self._order_of_memory = MemoryOrder()
         self._queue: Queue | None = None
         self._rows: deque[list[int]] = deque()  # of the queue, not yet looked at
-        self._late: Exception | None = None
+        self._late: BaseException | None = None
         self._native_contexts: dict[int, int] = {}  # by the number of a thread
         self.note_of: Callable[[int], Any] = lambda number: None
         self._random = random.Random(seed)
@@ -92,7 +92,7 @@ class EmulatedWork(Driver):
     def queue(self) -> Queue:
         """The C functions of the driver; asking for them makes them."""
         if self._queue is None:
-            self._queue = Queue(self._take_rows, self._locked_catch_up)
+            self._queue = Queue(self._drain, self._locked_catch_up)
         return self._queue
 
     def function_address(self, name: str) -> int:
@@ -133,6 +133,13 @@ class EmulatedWork(Driver):
                     self._take_row(self._rows.popleft())
                 except Exception as error:  # told by the next call: this may be any code, a destructor's, too
                     self._late = self._late or error
+
+    def _drain(self) -> None:
+        """Take the rows for a caller that can raise nothing, be it what a signal handler raised: the next call does."""
+        try:
+            self._take_rows()
+        except BaseException as error:
+            self._late = self._late or error
 
     def _take_row(self, row: list[int]) -> None:
         order = self._order_of_memory
