@@ -144,6 +144,18 @@ def test_losses_take_numbered_reductions() -> None:
         assert torch.poisson_nll_loss(x, y, True, False, 1e-8, number).equal(F.poisson_nll_loss(x, y, reduction=word))
     with pytest.raises(RuntimeError, match="3 is not a reduction"):
         torch.kl_div(x, y, 3)
+    # Without a number PyTorch's functions in Python reduce nothing; the operators' schemas say the mean.
+    sign = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    for name, args in (
+        ("kl_div", (x, y)),
+        ("hinge_embedding_loss", (x, y.sign())),
+        ("margin_ranking_loss", (x[:, 0], x[:, 1], sign)),
+        ("cosine_embedding_loss", (x, y, sign)),
+        ("binary_cross_entropy_with_logits", (x, y)),
+        ("triplet_margin_loss", (x, y, x.flip(0))),
+        ("ctc_loss", (x[:, None], torch.tensor([[1]]), torch.tensor([4]), torch.tensor([1]))),
+    ):
+        assert getattr(torch, name)(*args).dim() > 0 and getattr(torch.ops.aten, name)(*args).dim() == 0, name
 
 
 def test_embedding_bag_says_what_it_took() -> None:

@@ -464,7 +464,7 @@ def tolist(x: Tensor) -> Any:
     not_cacheable()
     if not x._spec.ndim:
         return item(x)
-    if x._storage is None and x._spec.device.type != "meta":
+    if x._storage is None and x._spec.device.type != "meta" and type(x) is not Tensor:
         raise RuntimeError(f".tolist() is not supported for tensor subclasses, got {type(x).__name__}")
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")

@@ -91,3 +91,47 @@ def stft_by_arguments(*args: Any, **kwargs: Any) -> Any:
     """The overload that takes the arguments: `center` has a word where the other has a flag."""
     centred = {"center", "pad_mode"} & kwargs.keys() or len(args) > 6 and isinstance(args[6], str)
     return (rushlight.stft if centred else stft)(*args, **kwargs)
+
+
+# ***** losses: the schema's default is the mean, that of the functions in Python no reduction *****
+
+
+@kernel("kl_div")
+def kl_div(x: Any, target: Any, reduction: int = 1, *, log_target: bool = False) -> Any:
+    return rushlight.kl_div(x, target, reduction, log_target=log_target)
+
+
+@kernel("hinge_embedding_loss")
+def hinge_embedding_loss(x: Any, target: Any, margin: float = 1.0, reduction: int = 1) -> Any:
+    return rushlight.hinge_embedding_loss(x, target, margin, reduction)
+
+
+@kernel("margin_ranking_loss")
+def margin_ranking_loss(x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: int = 1) -> Any:
+    return rushlight.margin_ranking_loss(x1, x2, target, margin, reduction)
+
+
+@kernel("cosine_embedding_loss")
+def cosine_embedding_loss(x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: int = 1) -> Any:
+    return rushlight.cosine_embedding_loss(x1, x2, target, margin, reduction)
+
+
+@kernel("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 1
+) -> Any:
+    return rushlight.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction)
+
+
+@kernel("triplet_margin_loss")
+def triplet_margin_loss(
+    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: int = 1
+) -> Any:  # fmt: skip
+    return rushlight.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction)
+
+
+@kernel("ctc_loss.IntList", "ctc_loss.Tensor")
+def ctc_loss(
+    log_probs: Any, targets: Any, inputs: Any, sizes: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+) -> Any:  # fmt: skip
+    return rushlight.ctc_loss(log_probs, targets, inputs, sizes, blank, reduction, zero_infinity)

@@ -36,14 +36,14 @@ def _word(reduction: int) -> str:
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 0
 ) -> Tensor:
     """See `nn.functional.binary_cross_entropy_with_logits`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)
 
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     """See `nn.functional.cosine_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))
@@ -55,26 +55,26 @@ def ctc_loss(
     input_lengths: Any,
     target_lengths: Any,
     blank: int = 0,
-    reduction: int = 1,
+    reduction: int = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
     """See `nn.functional.ctc_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)
 
 
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0) -> Tensor:
     """See `nn.functional.hinge_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))
 
 
-def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
+def kl_div(input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False) -> Tensor:
     """See `nn.functional.kl_div`; `reduction` is 0 (none), 1 (mean over all elements) or 2 (sum)."""
     losses = F.kl_div(input, target, reduction="none", log_target=log_target)
     return losses if _word(reduction) == "none" else getattr(losses, _word(reduction))()
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     """See `nn.functional.margin_ranking_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
@@ -93,7 +93,7 @@ def triplet_margin_loss(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
-    reduction: int = 1,
+    reduction: int = 0,
 ) -> Tensor:
     """See `nn.functional.triplet_margin_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
