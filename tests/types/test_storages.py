@@ -291,6 +291,23 @@ def test_legacy_constructors_take_sizes_and_sequences(call: str) -> None:
             make(wrong)
 
 
+def test_legacy_constructors_make_plain_tensors_of_subclasses() -> None:
+    class Curious(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(f"nobody is to ask for {func}")
+
+    class Quiet(torch.Tensor):
+        pass
+
+    for kind in (Curious, Quiet):
+        given = torch.ones(2).as_subclass(kind)
+        found = (torch.Tensor(given), torch.FloatTensor(given), Quiet(given))
+        assert [type(t) for t in found] == [torch.Tensor, torch.Tensor, Quiet]
+        found[0][0] = 5
+        assert found[2].tolist() == [5, 1]  # all of them show one memory
+
+
 def test_legacy_constructors_take_tensors_of_their_dtype() -> None:
     with pytest.raises(TypeError, match=r"expected a tensor of dtype torch.int64 \(got torch.float32\)"):
         torch.LongTensor(torch.ones(2))

@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 from rushlight._backends.precision import FP32_PRECISION
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import dlpack, printing, storage
+from rushlight._engine.core.convert import detach
 from rushlight._engine.core.creation import as_tensor, python_dtype, tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
-from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch import determinism
 from rushlight._engine.dispatch.override import as_subclass
 from rushlight._surface.casts import TYPE_NAMES
@@ -326,9 +327,11 @@ def _legacy(
     if not args:
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
-        if dtype not in (None, args[0].dtype):
+        if dtype not in (None, args[0]._spec.dtype):
             raise TypeError(f"expected a tensor of dtype {dtype!r} (got {args[0].dtype!r})")
-        made = args[0].detach()
+        # Of a subclass with memory of its own, a plain tensor, and its `__torch_function__` is not asked.
+        held = type(args[0]) not in plain_classes and args[0]._storage is not None
+        made = detach(args[0]) if held else args[0].detach()
     elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
         made = storage.storage_tensor(args[0].untyped(), kind)
     elif all(_is_size(a) or (k and isinstance(a, bool)) for k, a in enumerate(args)):
