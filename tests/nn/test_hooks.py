@@ -65,6 +65,18 @@ def test_order_and_prepend() -> None:
     assert order == ["1", "2", "a", "b"]
 
 
+def test_tables_of_global_hooks_tell_how_they_are_called() -> None:
+    tables = nn.modules.module
+    handle = tables.register_module_forward_hook(lambda m, args, kwargs, out: None, with_kwargs=True, always_call=True)
+    assert (
+        list(tables._global_forward_hooks_always_called)
+        == list(tables._global_forward_hooks_with_kwargs)
+        == [handle.id]
+    )
+    handle.remove()
+    assert not tables._global_forward_hooks_always_called and not tables._global_forward_hooks_with_kwargs
+
+
 def test_always_called_hooks_run_after_an_error() -> None:
     class Failing(nn.Module):
         def forward(self, x: Any) -> Any:

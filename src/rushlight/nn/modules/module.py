@@ -34,6 +34,8 @@ _global_module_registration_hooks = _hooks.global_module_registration_hooks
 _global_parameter_registration_hooks = _hooks.global_parameter_registration_hooks
 _global_backward_pre_hooks, _global_backward_hooks = _hooks.global_backward_pre_hooks, _hooks.global_backward_hooks
 _global_forward_pre_hooks, _global_forward_hooks = _hooks.global_forward_pre_hooks, _hooks.global_forward_hooks
+_global_forward_hooks_always_called = _hooks.global_forward_hooks_always_called
+_global_forward_hooks_with_kwargs = _hooks.global_forward_hooks_with_kwargs
 
 if TYPE_CHECKING:
     from typing import Self
