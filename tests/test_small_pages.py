@@ -165,8 +165,6 @@ def test_conversions_can_make_new_parameters() -> None:
         )
     finally:
         future.set_overwrite_module_params_on_conversion(False)
-    with pytest.raises(NotImplementedError):
-        future.set_swap_module_params_on_conversion(True)
 
 
 # ***** devices *****

@@ -23,11 +23,23 @@ def get_overwrite_module_params_on_conversion() -> bool:
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Whether conversions swap the contents of old and new parameters.  Raises NotImplementedError for True."""
-    if value:
-        raise NotImplementedError("rushlight does not swap parameters on conversion yet")
+    """Whether modules change their parameters by `torch.utils.swap_tensors`: in `module.to(...)` and its kin, in
+    `load_state_dict`, and where parametrizations set or remove the tensor that they are applied to.
+
+    Parameters then keep their identity whatever they become, tensor subclasses and other devices included.
+    `load_state_dict` swaps a tensor with what its `Tensor.module_load` makes of the entry. This goes before
+    `set_overwrite_module_params_on_conversion`.
+
+        >>> torch.__future__.set_swap_module_params_on_conversion(True)
+        >>> layer = torch.nn.Linear(2, 2, device="meta")
+        >>> weight = layer.weight
+        >>> layer.to_empty(device="cpu").weight is weight
+        True
+        >>> torch.__future__.set_swap_module_params_on_conversion(False)
+    """
+    conversion.set_swap(bool(value))
 
 
 def get_swap_module_params_on_conversion() -> bool:
-    """False."""
-    return False
+    """See `set_swap_module_params_on_conversion`; False at first."""
+    return conversion.swaps()

@@ -101,12 +101,59 @@ def test_swap_tensors() -> None:
     assert held() is a
 
 
-def test_swapped_leaves_get_their_own_gradients() -> None:
+def test_backward_refuses_leaves_that_were_swapped() -> None:
     a, b = torch.ones(2, requires_grad=True), torch.full((2,), 3.0, requires_grad=True)
     loss = (a * 2).sum() + (b * 4).sum()
     torch.utils.swap_tensors(a, b)
-    loss.backward()
-    assert (b.grad.tolist(), a.grad.tolist()) == ([2, 2], [4, 4])  # the history went along
+    with pytest.raises(RuntimeError, match="poisoned by swap_tensors"):
+        loss.backward()
+    assert a.grad is None and b.grad is None
+    ((a * 2).sum() + (b * 4).sum()).backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([2, 2], [4, 4])  # graphs made since are as ever
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        _, y = ctx.saved_tensors
+        return grads[0] * y, None
+
+
+@pytest.mark.parametrize("product", [torch.mul, _Product.apply, torch.compile(torch.mul)])
+def test_backward_refuses_saved_tensors_that_were_swapped(product: Any) -> None:
+    x, factor = torch.ones(2, requires_grad=True), torch.full((2,), 3.0)
+    y = product(x, factor).sum()
+    torch.utils.swap_tensors(factor, torch.full((2,), 5.0))
+    with pytest.raises(RuntimeError):
+        y.backward()
+    assert x.grad is None
+
+
+def test_swap_tensors_refuses_bases_weak_references_and_other_slots() -> None:
+    class Slotted(torch.Tensor):
+        __slots__ = ("note",)
+
+    base, leaf = torch.ones(2), torch.ones(2, requires_grad=True)
+    row = base[0]
+    with pytest.raises(RuntimeError, match="use_count of t2"):
+        torch.utils.swap_tensors(torch.zeros(3), base)
+    assert row._base is base
+    (leaf * 2).sum().backward()  # the graph refers to its leaf weakly, as the user does
+    held = weakref.ref(leaf)
+    with pytest.raises(RuntimeError, match="weakref"):
+        torch.utils.swap_tensors(leaf, torch.zeros(2))
+    with pytest.raises(RuntimeError, match="different slots"):
+        torch.utils.swap_tensors(torch.zeros(2).as_subclass(Slotted), torch.zeros(2))
+    assert held() is leaf
+    first, second = torch.zeros(2).as_subclass(Slotted), torch.ones(2).as_subclass(Slotted)
+    first.note = "first"
+    torch.utils.swap_tensors(first, second)
+    assert second.note == "first" and not hasattr(first, "note")
 
 
 def test_small_names() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import require
@@ -18,7 +18,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.memory import pinned, root_of
 from rushlight._engine.core.printing import leaves
-from rushlight._engine.core.tensor import Tensor, meta_of
+from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
 from rushlight._engine.indexing.view import as_strided
 from rushlight._engine.sharing import shared
 from rushlight._surface.casts import type_name
@@ -93,8 +93,12 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 @method
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     """The replacement of this tensor in `Module.load_state_dict`: a copy of `other` into it, or with `assign` `other`
-    itself.
+    itself.  The class of either of them may decide it.
     """
+    if type(other) not in plain_classes:  # of `self`, the class has asked already
+        handled, made = HOOKS.override(module_load, (self, other), {"assign": assign})
+        if handled:
+            return cast("Tensor", made)
     return convert.detach(other if assign else convert.copy_(self, other))
 
 

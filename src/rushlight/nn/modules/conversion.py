@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.tensors import python_dtype
+from rushlight.utils.swapping import swap_tensors
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Convertible", "overwrites", "set_overwrite"]
+__all__ = ["Convertible", "overwrites", "set_overwrite", "set_swap", "swaps"]
 
 _overwrites = False
+_swaps = False
 
 
 def set_overwrite(value: bool) -> None:
@@ -27,6 +29,17 @@ def set_overwrite(value: bool) -> None:
 def overwrites() -> bool:
     """What `set_overwrite` set."""
     return _overwrites
+
+
+def set_swap(value: bool) -> None:
+    """Whether modules change parameters by `swap_tensors`: see `rushlight.__future__`."""
+    global _swaps
+    _swaps = value
+
+
+def swaps() -> bool:
+    """What `set_swap` set."""
+    return _swaps
 
 
 class Convertible:
@@ -43,13 +56,19 @@ class Convertible:
         """Replace every parameter's and gradient's data and every buffer by `fn` of it.
 
         Parameters keep their identity, so that an optimizer made before still holds them. Where the result lives on
-        another kind of device (meta and cpu), its data cannot be put into the old object: a new parameter is made.
+        another kind of device (meta and cpu), its data cannot be put into the old object: a new parameter is made,
+        unless `torch.__future__.set_swap_module_params_on_conversion(True)` makes old and new trade places.
+        RuntimeError where these cannot.
         """
         if recurse:
             for module in self.children():
                 module._apply(fn)
         for key, param in self._parameters.items():
-            if param is not None:
+            if param is None:
+                continue
+            if _swaps:
+                _swap_parameter(param, fn, f"{type(self).__name__}.{key}")
+            else:
                 self._parameters[key] = _converted_parameter(param, fn)
         for key, buf in self._buffers.items():
             if buf is not None:
@@ -161,6 +180,29 @@ def _converted_parameter(param: Any, fn: Callable[[Any], Any]) -> Any:
     else:
         out.grad = new_grad.requires_grad_(grad.requires_grad)
     return out
+
+
+def _swap_parameter(param: Any, fn: Callable[[Any], Any], name: str) -> None:
+    """Let `param` and its gradient become `fn` of what they are, by `swap_tensors`.  `name` is for messages."""
+    with rushlight.no_grad():
+        converted = fn(param)
+    grad = param.grad
+    try:
+        param.grad = None  # else it would go along with the old content
+        swap_tensors(param, rushlight.nn.Parameter(converted, requires_grad=param.requires_grad))
+    except Exception as error:
+        param.grad = grad
+        raise RuntimeError(f"_apply(): Couldn't swap {name}") from error
+    if grad is None:
+        return
+    with rushlight.no_grad():
+        new_grad = fn(grad)
+    new_grad.requires_grad_(grad.requires_grad)
+    try:
+        swap_tensors(grad, new_grad)
+    except Exception as error:
+        raise RuntimeError(f"_apply(): Couldn't swap {name}.grad") from error
+    param.grad = grad
 
 
 def _shares_kind(old: Any, new: Any) -> bool:

@@ -11,9 +11,11 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import shorten
+from rushlight.nn.modules import conversion
 from rushlight.nn.modules.hooks import _WrappedHook
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle
+from rushlight.utils.swapping import swap_tensors
 
 __all__ = ["StateDict"]
 
@@ -162,6 +164,9 @@ class StateDict:
         problems are reported in one error. `assign=True` puts the given tensors themselves in place, with their
         dtype and device. Returns the missing and the unexpected names.
 
+        After `torch.__future__.set_swap_module_params_on_conversion(True)` every parameter and buffer is swapped with
+        what its `module_load(entry, assign=assign)` returns, and so keeps its identity.
+
         Example: `model.load_state_dict(torch.load("model.pt"))`
         """
         try:
@@ -254,20 +259,38 @@ class StateDict:
             )
         try:
             with rushlight.no_grad():
-                if not assign:
+                if conversion.swaps():
+                    _swap_in(param, given, assign)
+                elif assign:
+                    given = _of_kind(param, given)
+                    setattr(self, name, given)
+                else:
                     param.copy_(given)
-                    return
-                if isinstance(param, Parameter):
-                    if isinstance(given, Parameter):
-                        given.requires_grad_(param.requires_grad)
-                    else:
-                        given = Parameter(given, requires_grad=param.requires_grad)
-                setattr(self, name, given)
         except Exception as error:  # every problem of every entry is reported together
+            action = "swapping" if conversion.swaps() else "copying"
             error_msgs.append(
-                f'While copying the parameter named "{key}", whose dimensions in the model are {param.size()} and '
+                f'While {action} the parameter named "{key}", whose dimensions in the model are {param.size()} and '
                 f"whose dimensions in the checkpoint are {given.size()}, an exception occurred : {error.args}."
             )
+
+
+def _of_kind(param: Any, given: Any) -> Any:
+    """The tensor as a parameter that requires gradients as `param` does, if `param` is one."""
+    if not isinstance(param, Parameter):
+        return given
+    if isinstance(given, Parameter):
+        return given.requires_grad_(param.requires_grad)
+    return Parameter(given, requires_grad=param.requires_grad)
+
+
+def _swap_in(param: Any, given: Any, assign: bool) -> None:
+    """Let `param` become what its `module_load` makes of `given`.  RuntimeError if that is one of the two themselves."""
+    loaded = param.module_load(given, assign=assign)
+    if loaded is given or loaded is param:
+        raise RuntimeError(
+            "module_load returned one of self or other, please .detach() the result if returning one of the inputs in module_load"
+        )
+    swap_tensors(param, _of_kind(param, loaded))
 
 
 def _odd_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:

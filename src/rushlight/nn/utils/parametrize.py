@@ -19,9 +19,11 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight.nn.modules import conversion
 from rushlight.nn.modules.container import ModuleDict, ModuleList
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
+from rushlight.utils.swapping import swap_tensors
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
@@ -56,7 +58,11 @@ def cached() -> Iterator[None]:
 
 def _take_over(dest: Any, src: Any) -> None:
     """`dest` keeps its identity, which optimizers hold, and gets the memory of `src`."""
-    if dest is not src:
+    if dest is src:
+        return
+    if conversion.swaps():
+        swap_tensors(dest, Parameter(src, requires_grad=dest.requires_grad) if isinstance(dest, Parameter) else src)
+    else:
         dest.data = src.detach()
 
 
