@@ -11,6 +11,7 @@ import pytest
 import rushlight as torch
 from rushlight import nn
 from rushlight.nn.utils import parametrize
+from rushlight.utils._python_dispatch import return_and_correct_aliasing
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +139,50 @@ def test_what_cannot_be_loaded_is_reported() -> None:
     with pytest.raises(RuntimeError, match="an exception occurred .*Cannot swap t1 because it has weakref"):
         layer.load_state_dict({"weight": torch.ones(2, 2)})
     assert held() is layer.weight
+
+
+class Pair(torch.Tensor):
+    """A tensor made of two others, on which every operator runs."""
+
+    @staticmethod
+    def __new__(cls, first: Any, second: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype, requires_grad=False)
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+    def __tensor_flatten__(self) -> Any:
+        return ["first", "second"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, parts: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(parts["first"], parts["second"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first, second = (
+            func(*(getattr(a, part) if isinstance(a, cls) else a for a in args), **(kwargs or {}))
+            for part in ("first", "second")
+        )
+        return return_and_correct_aliasing(func, args, kwargs or {}, cls(first, second))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_parameters_made_of_tensors_are_always_swapped(swap: bool) -> None:
+    torch.__future__.set_swap_module_params_on_conversion(swap)
+    layer = nn.Linear(2, 2, bias=False)
+    weight: Any = layer.weight
+    layer._apply(lambda t: Pair(t.detach() * 0, t.detach() * 0 + 1))
+    assert layer.weight is weight and type(weight) is Pair and isinstance(weight, nn.Parameter) and weight.requires_grad
+    weight.grad = grad = Pair(torch.ones(2, 2), torch.ones(2, 2))
+    layer.double()
+    assert layer.weight is weight and weight.grad is grad
+    assert {t.dtype for t in (weight, weight.first, weight.second, grad, grad.second)} == {torch.float64}
+    layer.load_state_dict({"weight": Pair(torch.full((2, 2), 3.0), torch.full((2, 2), 4.0))})
+    assert layer.weight is weight and (weight.first.tolist(), weight.second.tolist()) == ([[3, 3]] * 2, [[4, 4]] * 2)
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    original: Any = layer.parametrizations.weight.original  # type: ignore[union-attr]
+    assert original is weight and original.first.tolist() == [[1.5, 1.5]] * 2
 
 
 class Doubled(nn.Module):

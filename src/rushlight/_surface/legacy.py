@@ -99,7 +99,7 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
         handled, made = HOOKS.override(module_load, (self, other), {"assign": assign})
         if handled:
             return cast("Tensor", made)
-    return convert.detach(other if assign else convert.copy_(self, other))
+    return cast("Tensor", (other if assign else self.copy_(other)).detach())
 
 
 @method

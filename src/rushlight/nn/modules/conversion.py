@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.tensors import python_dtype
+from rushlight.utils._python_dispatch import is_traceable_wrapper_subclass
 from rushlight.utils.swapping import swap_tensors
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class Convertible:
         """Replace every parameter's and gradient's data and every buffer by `fn` of it.
 
         Parameters keep their identity, so that an optimizer made before still holds them. Where the result lives on
-        another kind of device (meta and cpu), its data cannot be put into the old object: a new parameter is made,
-        unless `torch.__future__.set_swap_module_params_on_conversion(True)` makes old and new trade places.
-        RuntimeError where these cannot.
+        another kind of device (meta and cpu), its data cannot be put into the old object: a new parameter is made.
+        Results made of other tensors (`__tensor_flatten__`), and all of them after
+        `torch.__future__.set_swap_module_params_on_conversion(True)`, trade places with the old object by
+        `swap_tensors` instead. RuntimeError where these cannot.
         """
         if recurse:
             for module in self.children():
@@ -66,10 +68,12 @@ class Convertible:
         for key, param in self._parameters.items():
             if param is None:
                 continue
-            if _swaps:
-                _swap_parameter(param, fn, f"{type(self).__name__}.{key}")
+            with rushlight.no_grad():
+                converted = fn(param)
+            if _swaps or wraps_tensors(converted):
+                _swap_parameter(param, converted, fn, f"{type(self).__name__}.{key}")
             else:
-                self._parameters[key] = _converted_parameter(param, fn)
+                self._parameters[key] = _converted_parameter(param, converted, fn)
         for key, buf in self._buffers.items():
             if buf is not None:
                 self._buffers[key] = fn(buf)
@@ -161,9 +165,12 @@ class Convertible:
         return self._apply(lambda t: t.share_memory_())
 
 
-def _converted_parameter(param: Any, fn: Callable[[Any], Any]) -> Any:
-    with rushlight.no_grad():
-        converted = fn(param)
+def wraps_tensors(tensor: Any) -> bool:
+    """Whether a tensor is made of others, as `__tensor_flatten__` says, so that giving it `.data` would not change it."""
+    return type(tensor) not in (Tensor, rushlight.nn.Parameter) and is_traceable_wrapper_subclass(tensor)
+
+
+def _converted_parameter(param: Any, converted: Any, fn: Callable[[Any], Any]) -> Any:
     grad = param.grad
     if _shares_kind(param, converted):
         param.data = converted
@@ -182,10 +189,8 @@ def _converted_parameter(param: Any, fn: Callable[[Any], Any]) -> Any:
     return out
 
 
-def _swap_parameter(param: Any, fn: Callable[[Any], Any], name: str) -> None:
-    """Let `param` and its gradient become `fn` of what they are, by `swap_tensors`.  `name` is for messages."""
-    with rushlight.no_grad():
-        converted = fn(param)
+def _swap_parameter(param: Any, converted: Any, fn: Callable[[Any], Any], name: str) -> None:
+    """Let `param` become `converted`, and its gradient `fn` of it, by `swap_tensors`.  `name` is for messages."""
     grad = param.grad
     try:
         param.grad = None  # else it would go along with the old content

@@ -60,7 +60,7 @@ def _take_over(dest: Any, src: Any) -> None:
     """`dest` keeps its identity, which optimizers hold, and gets the memory of `src`."""
     if dest is src:
         return
-    if conversion.swaps():
+    if conversion.swaps() or conversion.wraps_tensors(dest):
         swap_tensors(dest, Parameter(src, requires_grad=dest.requires_grad) if isinstance(dest, Parameter) else src)
     else:
         dest.data = src.detach()
