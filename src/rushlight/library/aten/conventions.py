@@ -130,7 +130,7 @@ def triplet_margin_loss(
     return rushlight.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction)
 
 
-@kernel("ctc_loss.IntList", "ctc_loss.Tensor")
+@kernel("ctc_loss")
 def ctc_loss(
     log_probs: Any, targets: Any, inputs: Any, sizes: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
 ) -> Any:  # fmt: skip
