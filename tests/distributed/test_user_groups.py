@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import rushlight as torch
 import rushlight.distributed as dist
 from rushlight._C._distributed_c10d import _create_work_from_future
+from rushlight.distributed.device_mesh import DeviceMesh, init_device_mesh
+from rushlight.distributed.tensor import DTensor, Replicate, Shard
 from rushlight.futures import Future
 
 
@@ -132,6 +135,58 @@ def test_subgroups_are_made_by_the_same_function() -> None:
     part: Any = dist.new_group([0], timeout=timedelta(seconds=5))
     assert type(part) is Twins and part.size() == 1 and part.calls == []
     assert dist.new_group([1]) is dist.GroupMember.NON_GROUP_MEMBER
+
+
+def test_spread_tensors_use_the_groups_and_the_place_of_their_own_mesh() -> None:
+    # Calls are planned once: equal meshes of another world, or of another rank in this process, came to the first one's.
+    for rank in (0, 1, 1):
+        dist.destroy_process_group()
+        dist.init_process_group("twins", rank=rank, world_size=2, store=dist.HashStore())
+        mesh = init_device_mesh("cpu", (2,))
+        part = DTensor.from_local(torch.ones(2), mesh, [Shard(0)])
+        whole = DTensor.from_local(torch.arange(4.0), mesh, [Replicate()])
+        for count in range(1, 4):
+            assert part.sum().full_tensor().item() == 22.0
+            assert len(_calls()) == count
+            made = whole * part
+            assert made.device_mesh is mesh and made.to_local().tolist() == [2.0 * rank, 2.0 * rank + 1]
+
+
+class Threads(Twins):
+    """Two processes that are threads: each waits for the other, and has a group of its own."""
+
+    both: Any = None
+    parts: dict[int, Any] = {}
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        self.parts[self.rank()] = inputs[0]
+        self.both.wait()
+        for place, out in enumerate(outputs[0]):
+            out.detach().copy_(self.parts[place])
+        self.both.wait()
+        return _done(outputs)
+
+    def _allgather_base(self, output: Any, input: Any, opts: Any) -> Any:
+        return self.allgather([list(output.chunk(2))], [input], opts)
+
+
+def test_ranks_may_be_threads() -> None:
+    Threads.both = threading.Barrier(2, timeout=20)
+    gone: list[Any] = [None, None]
+
+    def rank(place: int) -> None:
+        group = Threads(place, 2, "threads")
+        mesh = DeviceMesh("cpu", [0, 1], _rank=place, _groups=[group])
+        for count in range(3):
+            x = DTensor.from_local(torch.full((2,), place + 1.0), mesh, [Shard(0)])
+            gone[place] = (x.detach() * (count + 1)).full_tensor().tolist()
+
+    threads = [threading.Thread(target=rank, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert gone == [[3.0, 3.0, 6.0, 6.0]] * 2
 
 
 def test_the_extended_form_gets_options() -> None:

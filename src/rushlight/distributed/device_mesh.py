@@ -49,11 +49,11 @@ class DeviceMesh:
         if len(set(flat)) != len(flat):
             raise RuntimeError(f"a rank is in a mesh once, got {flat}")
         self._ranks, self._shape = tuple(flat), tuple(self.mesh.shape)
-        self._hash = hash((device_type, self._shape, self._ranks, self._mesh_dim_names))
         self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
         self._groups = _groups
         if _groups is None and _init_backend:
             self._make_groups(flat)
+        self._hash = hash(self._key())
 
     @property
     def device_type(self) -> str:
@@ -337,7 +337,8 @@ class DeviceMesh:
     # ***** as a value *****
 
     def _key(self) -> tuple[Any, ...]:
-        return self.device_type, self.shape, self._ranks, self.mesh_dim_names
+        # The rank too: ranks that are threads of one process have parts of their own.
+        return self.device_type, self.shape, self._ranks, self.mesh_dim_names, self._rank
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, DeviceMesh) and self._key() == other._key())

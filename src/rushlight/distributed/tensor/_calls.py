@@ -148,7 +148,7 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     found = _planned(str(func), recorded, tensors, mesh, dtensor)
     if quick is not None and float not in map(type, args):
         plan = recorded.plans[tuple([x._placed for x in tensors])]
-        remember(quick, _planned_run(func, recorded, plan, mesh, dtensor))
+        remember(quick, _planned_run(func, recorded, plan, dtensor))
     return found
 
 
@@ -291,15 +291,15 @@ def _direct_run(func: Any, changed: Sequence[int], place: int, dtensor: Any) -> 
     return run
 
 
-def _planned_run(func: Any, recorded: Recorded, plan: Plan, mesh: Any, dtensor: Any) -> Callable[..., Any]:
-    """`_planned` for calls of one key."""
+def _planned_run(func: Any, recorded: Recorded, plan: Plan, dtensor: Any) -> Callable[..., Any]:
+    """`_planned` for calls of one key, over each call's own mesh: equal ones may have other groups."""
     assert recorded.graph is not None
     name, changed = str(func), recorded.graph.changed
 
     def run(args: Sequence[Any], tensors: list[Any]) -> Any:
         if changed:
             _check_changes(func, tensors, changed)
-        return _run_plan(name, recorded, plan, tensors, mesh, dtensor)
+        return _run_plan(name, recorded, plan, tensors, tensors[0]._mesh, dtensor)
 
     return run
 
