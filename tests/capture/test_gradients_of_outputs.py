@@ -456,3 +456,48 @@ def test_what_gradients_that_nobody_asks_for_need_may_change(
             assert "modified by an inplace operation" in str(error)
             found.append("changed")
     assert found[1] == found[0]
+
+
+CALLS: list[Any] = []
+
+
+class CountsCalls(torch.autograd.Function):
+    """Twice a number; its backward counts its calls in a tensor of the caller."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, count: Any) -> Any:
+        ctx.count = count
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        ctx.count.add_(1)
+        CALLS[0].add_(2)
+        return grad * 2, None
+
+
+def test_a_backward_may_change_tensors_of_the_caller_in_place() -> None:
+    count, inside, hooked = torch.zeros(1), torch.zeros(1), torch.zeros(1)
+    CALLS[:] = [inside]
+
+    def twice(x: Any, count: Any) -> Any:
+        y = CountsCalls.apply(x * 1.0, count)
+        return y.sum()
+
+    @torch.compile
+    def with_hook(x: Any) -> Any:
+        y = x * 2
+        y.register_hook(lambda grad: hooked.add_(1) and None)
+        return y.sum()
+
+    x = torch.ones(3, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="changes a tensor in place"):
+        compiled = torch.compile(twice)
+        for _ in range(3):
+            compiled(x, count).backward()
+    assert (count.item(), inside.item(), x.grad.tolist()) == (3.0, 6.0, [6.0] * 3)
+    with pytest.raises(RuntimeError, match="changes a tensor in place"):
+        torch.compile(twice, fullgraph=True)(x, count)
+    for _ in range(2):
+        with_hook(x).backward()
+    assert hooked.item() == 2.0

@@ -327,10 +327,22 @@ class _Build:
         roots = [self.outputs[self.wanting[k]] for k in chosen]
         cotangents = [self.cotangents[k] for k in chosen]
         self._idle = set()
+        start = len(self.recording.log)
         found = run_backward(
             roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self._idle
         )
+        self._check_writes(start)
         return [self._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+
+    def _check_writes(self, start: int) -> None:
+        """RecordingError where a backward that was recorded since `start` changes what was there before: it gives
+        gradients alone, so the change would be lost.
+        """
+        fresh = min((x._ptr for x in self.cotangents), default=0)  # addresses only grow
+        for address, entries in self.recording.writers.items():
+            memory = self.recording.memory_at(address)
+            if entries[-1] >= start and (memory.real is not None or memory.address < fresh):
+                raise RecordingError("the backward of the program changes a tensor in place")
 
     def _plain(self, node: Any, found: Any) -> Any:
         """The gradient, or gradients, of an input: those of a tensor made of it are taken apart."""
