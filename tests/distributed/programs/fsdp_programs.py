@@ -290,7 +290,7 @@ def big(rank: int, size: int) -> list[bool]:
     torch = importlib.import_module("rushlight")
     s, found = Setting(torch, rank, size), []
     half = s.fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    meshes = [{}, {"mesh": s.mesh(size // 2, 2)}, {"mp_policy": half}]
+    meshes = [{}, {"mesh": s.mesh(size // 2, 2, names=("replicate", "shard"))}, {"mp_policy": half}]
     for options in meshes:
         nets = [torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 256)) for _ in range(2)]
         for net in nets:
