@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -239,3 +240,20 @@ def test_an_operand_is_not_written_before_the_end() -> None:
         launch("read", "r", "e"),
     ]
     assert names(divided_collectives(program, halves)) == ["first begins", "much", "first ends", "write", "read"]
+
+
+def test_the_compiler_knows_classes_and_functions_by_where_they_are() -> None:
+    """A class or a function that moves to another module must move in the compiler's tables too."""
+    from rushlight._base.own_names import own_module
+    from rushlight._capture.trace.settings import HOOKS
+
+    torch.compile(lambda x: x + 1)(torch.ones(1))  # fills the tables
+    assert HOOKS.wrappers and HOOKS.communicating
+    for (place, name), _attributes in HOOKS.wrappers.items():
+        held = getattr(importlib.import_module(place), name)
+        assert (own_module(held.__module__), held.__qualname__) == (place, name)
+    for place, names in HOOKS.communicating.items():
+        members = list(vars(importlib.import_module(place)).values())
+        members += [f for c in members if isinstance(c, type) for f in vars(c).values()]
+        found = {getattr(m, "__name__", "") for each in members for m in (getattr(each, "__func__", each),)}
+        assert names <= found, (place, names - found)

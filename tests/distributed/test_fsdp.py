@@ -195,7 +195,7 @@ def test_what_is_refused(alone: Any) -> None:
             net.set_reduce_scatter_max_input_buffers(value)
     with pytest.raises(AssertionError, match="deepcopy"):
         __import__("copy").deepcopy(net)
-    with pytest.raises(ValueError, match="non-trivial divisor"):
+    with pytest.raises(ValueError, match="should be a factor of 1, not 2"):
         fully_shard(torch.nn.Linear(3, 2), reshard_after_forward=2)
     with pytest.raises(ValueError, match="scalar parameters"):
         module = torch.nn.Module()

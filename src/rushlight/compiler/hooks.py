@@ -171,7 +171,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
     for name in ("before", "after"):
         HOOKS.handled["rushlight.distributed.fsdp.states", name] = f"shard_{name}"
-    HOOKS.wrappers["rushlight.distributed.tensor._api", "DTensor"] = ("_mesh", "_placed")
+    HOOKS.wrappers["rushlight.distributed.tensor", "DTensor"] = ("_mesh", "_placed")
     HOOKS.values.add("rushlight.distributed.tensor.placement_types")
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
     checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}
@@ -195,7 +195,7 @@ _COMMUNICATING: dict[str, frozenset[str]] = {
     "c10d.collectives": frozenset(), "_functional_collectives": frozenset(), "nn.functional": frozenset(),
     "c10d.groups": frozenset((
         "get_rank", "get_world_size", "get_group_rank", "get_global_rank", "get_process_group_ranks", "get_backend", "is_initialized",
-        "is_available", "get_node_local_rank",
+        "get_node_local_rank",
     )),
     "c10d.world": frozenset(("rank", "size", "name")),
     "tensor._api": frozenset(("from_local", "to_local", "redistribute", "full_tensor")),
