@@ -127,7 +127,7 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
             "AttributeError",
             "module 'torch.nn' has no attribute 'Linaer'. Did you mean: 'Linear'?",
         ),
-        ("import torch\ntorch.mtia", "AttributeError", "rushlight has no 'mtia' yet"),
+        ("import torch\ntorch.contrib", "AttributeError", "rushlight has no 'contrib' yet"),
         (
             "import torch\ntorch.nn.functional.not_there(1)",
             "AttributeError",
@@ -143,7 +143,11 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
             "ModuleNotFoundError",
             "No module named 'torch.optm', neither in rushlight nor in PyTorch. Did you mean: 'optim'?",
         ),
-        ("import torch.mtia", "ModuleNotFoundError", "rushlight has no 'mtia' yet (asked for as 'torch.mtia')"),
+        (
+            "import torch.contrib",
+            "ModuleNotFoundError",
+            "rushlight has no 'contrib' yet (asked for as 'torch.contrib')",
+        ),
         ("import torch.nn.not_there.deep as d", "ModuleNotFoundError", "No module named 'torch.nn.not_there'"),
         ("from torch.not_there import x", "ModuleNotFoundError", "No module named 'torch.not_there'"),
         (
@@ -151,7 +155,7 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
             "ImportError",
             "module 'torch' has no attribute 'sofmax'. Did you mean: 'softmax'?",
         ),
-        ("from torch import mtia", "ImportError", "rushlight has no 'mtia' yet"),
+        ("from torch import contrib", "ImportError", "rushlight has no 'contrib' yet"),
         ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
         ("import torch.utils.mobile_optimizer", "ModuleNotFoundError", "rushlight has no 'utils.mobile_optimizer' yet"),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),

@@ -83,9 +83,12 @@ def test_weights_before_indices():
     assert torch.equal(made, torch.nn.functional.embedding_bag(bags, weight))
 
 
-def test_the_first_call_warns():
-    from rushlight._engine.dispatch.plans import bind
+def test_older_overloads_warn():
+    from rushlight._base.errors import forget_warning
 
-    bind._warned.discard("addcmul")
+    forget_warning(
+        "This overload of addcmul is deprecated: addcmul(Tensor, Number, Tensor, Tensor); give its numbers by name"
+    )
+    x = torch.arange(17.0).half()  # no call of this kind is known
     with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
-        torch.addcmul(V.double(), 2, V.double(), W.double())  # a call of another kind: none that is known says it again
+        assert torch.addcmul(x, 2, x, x).equal(x + 2 * x * x)

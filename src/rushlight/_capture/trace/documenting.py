@@ -154,6 +154,7 @@ class DocumentingTracer(Tracer):
         self.bound: Any = None  # the method that is being called
         self.noted_at: dict[int, Any] = {}  # `place` when a result got its node, by identity
         self.numbered: set[int] = set()  # numbers read of tensors that have nodes
+        self.stands_in = False  # whether a result of an operator that nobody looks into is made: a leaf here alone
         self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
     def begin(self, start: functools.partial[None]) -> None:
@@ -363,7 +364,11 @@ class DocumentingTracer(Tracer):
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
-        made = None if HOOKS.fake is None else self.native(HOOKS.fake, operator, args, kwargs)
+        self.stands_in = True
+        try:
+            made = None if HOOKS.fake is None else self.native(HOOKS.fake, operator, args, kwargs)
+        finally:
+            self.stands_in = False
         if made is None:
             return super().opaque(operator, args, kwargs)
         self.use((args, kwargs))
@@ -471,7 +476,10 @@ class DocumentingTracer(Tracer):
 
     def noted(self, made: Any) -> Any:
         """As in the base; a leaf that wants a gradient is made between two graphs, which may be traced ahead of time."""
-        if isinstance(made, Tensor) and made._rg and made._node is None and id(made) not in self.outside.tensors:
+        if (
+            isinstance(made, Tensor) and made._rg and made._node is None and made._base is None  # views under no_grad are none
+            and id(made) not in self.outside.tensors and not self.stands_in
+        ):  # fmt: skip
             raise Break("makes a leaf that wants a gradient, in a graph for another backend")
         return super().noted(made)
 

@@ -436,6 +436,7 @@ _ASSIGNED = re.compile(r" +([vr]\d+|o) = ")
 def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     """What computes the outputs, and expressions for its inputs."""
     if tracer.settings.backend is not None:
+        _check_views(tracer, rebuild)
         return _foreign(tracer, rebuild)
     try:
         left = [*rebuild.outputs, *rec.changed()]
@@ -453,6 +454,14 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     _guard_autograd(tracer, rec.inputs, sources, program)
     wrappers.give_histories(rebuild, rec.inputs, program)
     return program, None, expressions
+
+
+def _check_views(tracer: Tracer, rebuild: Rebuild) -> None:
+    """Refuse to give views of leaves made under `no_grad`: a graph that is traced ahead of time gives them a history."""
+    for x in rebuild.outputs:
+        view = isinstance(x, Tensor) and x._rg and x._node is None and x._base is not None
+        if view and id(x) not in tracer.outside.tensors:
+            raise Unbuildable("gives a view of a leaf made without gradients, in a graph for another backend", x)
 
 
 def _note_size(tracer: Tracer, rec: Recording, left: Sequence[Any]) -> None:
