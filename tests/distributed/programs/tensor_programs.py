@@ -300,7 +300,11 @@ def sharded_parameters(rank: int, size: int) -> list[tuple[str, list[float], lis
     return [
         ("parts and whole", plain, losses(apart(mesh_of(size)))),
         ("kept until backward", plain, losses(apart(mesh_of(size), reshard_after_forward=False))),
-        ("replicas of groups", plain, losses(apart(mesh_of(2, 2)))),
+        (
+            "replicas of groups",
+            plain,
+            losses(apart(init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))),
+        ),
         ("other dims", plain, losses(apart(mesh_of(size), shard_placement_fn=lambda p: Shard(p.ndim - 1)))),
         ("two batches a step", plain, losses(apart(mesh_of(size)), accumulate=2)),
         ("narrow", plain, losses(apart(mesh_of(size), mp_policy=half))),

@@ -13,7 +13,7 @@ class BNReLU3d(_quantized.BatchNorm3d):
 class ConvAdd2d(_quantized.Conv2d):
     _FLOAT_MODULE: _Any
 
-    def forward(self, input: _Any, extra_input: _Any) -> _Any:
+    def forward(self, input: _Any, extra_input: _Any=...) -> _Any:
         ...
 class ConvAddReLU2d(_ConvAdd2d):
     ...

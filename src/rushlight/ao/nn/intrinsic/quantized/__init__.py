@@ -81,8 +81,10 @@ class ConvAdd2d(nnq.Conv2d):
     _FLOAT_MODULE: Any = nni.ConvAdd2d
     _NAME = "QuantizedConvAdd2d"
 
-    def forward(self, input: Any, extra_input: Any) -> Any:  # type: ignore[override]
+    def forward(self, input: Any, extra_input: Any = None) -> Any:
         """conv(input) + extra_input."""
+        if extra_input is None:
+            raise TypeError("forward() missing 1 required positional argument: 'extra_input'")
         run = ops.conv2d_add_relu if self._RELU else ops.conv2d_add
         return run(self._surrounded(input), extra_input, self._packed_params, self.scale, self.zero_point)
 
