@@ -6,6 +6,7 @@ as long as it lives.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ class CapturedGraph:
             raise
         self.backend.memory.allocators[self.index].end_route(self._route)
         self.nodes = self.driver.cuGraphGetNodes(self.graph)
-        if not self.nodes:
+        if not self.nodes and sys.exc_info()[0] is None:  # an error that ends the capture says why itself
             warn_user(
                 "The CUDA Graph is empty: what was to be captured went to another device or stream, or there was nothing"
             )
