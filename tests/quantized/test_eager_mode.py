@@ -118,6 +118,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # of real PyTorch, once in a process
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", CASES)
 def test_operators_as_pytorch(name: str) -> None:
