@@ -182,8 +182,8 @@ def test_allowing_a_class_allows_that_class_only() -> None:
         assert get_safe_globals() == [*held, (Allowed, "elsewhere.Name")]
     finally:
         clear_safe_globals()
+        assert get_safe_globals() == []
         add_safe_globals(held)
-    assert get_safe_globals() == []
 
 
 def test_trusted_files_run_code_and_say_so() -> None:
