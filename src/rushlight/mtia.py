@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-__all__ = ["device_count", "is_available", "is_initialized", "manual_seed", "manual_seed_all"]
+__all__ = ["DeferredMtiaCallError", "device_count", "is_available", "is_initialized", "manual_seed", "manual_seed_all"]
+
+
+class DeferredMtiaCallError(Exception):
+    """Of calls that wait for the first use of a device: nothing raises it."""
 
 
 def is_available() -> bool:
