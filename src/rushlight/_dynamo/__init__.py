@@ -7,37 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._dynamo import compiled_autograd, config, decorators, eval_frame, exc, testing, utils
+from rushlight._dynamo.decorators import *
 from rushlight._interface.base import absent_function
 from rushlight.compiler import OptimizedModule, is_compiling, reset
 from rushlight.compiler.backends import list_backends, lookup_backend, register_backend
-from rushlight.compiler.compilation import disable, optimize, optimize_assert, run
+from rushlight.compiler.compilation import optimize, optimize_assert
 from rushlight.compiler.explanation import explain
-from rushlight.compiler.marks import (
-    allow_in_graph,
-    assume_constant_result,
-    disallow_in_graph,
-    forbid_in_graph,
-    graph_break,
-    mark_dynamic,
-    mark_static,
-    mark_static_address,
-    mark_unbacked,
-    maybe_mark_dynamic,
-    nonstrict_trace,
-    skip_frame,
-    step_unsupported,
-    substitute_in_graph,
-)
-from rushlight.compiler.stances import set_stance
-from rushlight.compiler.strictness import error_on_graph_break, patch_dynamo_config
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "compiled_autograd", "config", "decorators", "disable", "disallow_in_graph", "dont_skip_tracing",
-    "error_on_graph_break", "eval_frame", "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling",
-    "is_dynamo_disable_recursive", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic",
-    "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic", "nonstrict_trace", "optimize", "optimize_assert", "patch_dynamo_config",
-    "register_backend", "replay", "reset", "run", "set_stance", "skip_frame", "step_unsupported", "substitute_in_graph", "testing", "utils",
+    "OptimizedModule", "compiled_autograd", "config", "decorators", "dont_skip_tracing", "eval_frame", "exc", "explain", "export", "is_compiling",
+    "is_dynamo_disable_recursive", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "optimize", "optimize_assert",
+    "register_backend", "replay", "reset", "testing", "utils",
 ]  # fmt: skip
+__all__ += decorators.__all__
 
 
 def is_dynamo_supported() -> bool:

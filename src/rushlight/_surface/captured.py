@@ -27,7 +27,11 @@ class CapturedWork:
 
     def capture_end(self) -> None:
         """The end of what becomes the graph."""
-        self._graph.end()
+        self._end()
+
+    def _end(self, failed: bool = False) -> None:
+        """`capture_end`; `failed` says that an error of the program ends it."""
+        self._graph.end(failed)
 
     def instantiate(self) -> None:
         """Make a kept graph one that can be launched; `replay` does it where that is needed."""

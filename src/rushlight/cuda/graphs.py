@@ -105,6 +105,6 @@ class graph:
 
     def __exit__(self, *args: Any) -> None:
         try:
-            self.cuda_graph.capture_end()
+            self.cuda_graph._end(failed=args[0] is not None)
         finally:
             self.stream_ctx.__exit__(*args)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from rushlight._interface.base import warn_once
+from rushlight.cuda.device import current_device
 
 __all__ = [
     "enable", "get_filename", "get_max_tuning_duration", "get_max_tuning_iterations", "get_results", "get_rotating_buffer_size", "get_validators",
@@ -78,7 +79,8 @@ def set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
     """The file of results, with the device's number before its ending if asked."""
     if insert_device_ordinal:
         stem, dot, ending = filename.rpartition(".")
-        filename = f"{stem}0{dot}{ending}" if dot else f"{filename}0"
+        number = current_device()
+        filename = f"{stem}{number}{dot}{ending}" if dot else f"{filename}{number}"
     _SETTINGS["filename"] = filename
 
 

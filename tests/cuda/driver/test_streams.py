@@ -269,6 +269,8 @@ def test_an_order_is_handed_on_from_stream_to_stream() -> None:
     marks.take_back(block)
     marks.lend(block, 512)
     machine.launch(scale, (x, block, single(3.0)), 2, one)
+    machine.driver.cuCtxSynchronize()
+    assert machine.read(block, 2) == [3.0, 6.0]
 
 
 def test_memory_that_was_freed_is_not_for_further_kernels() -> None:

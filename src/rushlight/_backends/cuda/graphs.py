@@ -6,7 +6,6 @@ as long as it lives.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,11 @@ class CapturedGraph:
         self.backend.captures[number] = self
         allocator.route(self._route, lambda s: s.id and self.driver.cuStreamGetCaptureInfo(s.id)[1] == number)
 
-    def end(self) -> None:
-        """The end of what becomes the graph; CudaError where something in it could not be captured."""
+    def end(self, failed: bool = False) -> None:
+        """The end of what becomes the graph; CudaError where something in it could not be captured.
+
+        An empty one is warned of, unless the program `failed` meanwhile: its error says why.
+        """
         stream = self._stream
         if stream is None:
             raise RuntimeError("capture_end was called without a capture that goes on")
@@ -105,7 +107,7 @@ class CapturedGraph:
             raise
         self.backend.memory.allocators[self.index].end_route(self._route)
         self.nodes = self.driver.cuGraphGetNodes(self.graph)
-        if not self.nodes and sys.exc_info()[0] is None:  # an error that ends the capture says why itself
+        if not self.nodes and not failed:
             warn_user(
                 "The CUDA Graph is empty: what was to be captured went to another device or stream, or there was nothing"
             )

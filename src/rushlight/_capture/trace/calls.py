@@ -56,6 +56,7 @@ from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
+from rushlight._engine.core.integers import is_numpy_scalar
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.storage import TypedStorage, UntypedStorage
 from rushlight._engine.core.tensor import Tensor
@@ -568,11 +569,6 @@ def _are_values(args: tuple[Any, ...]) -> bool:
     return all(
         is_plain(x) or isinstance(x, type) or type(x).__module__ == "numpy.dtypes" or is_numpy_scalar(x) for x in args
     )
-
-
-def is_numpy_scalar(x: Any) -> bool:
-    """Whether this is a number of NumPy."""
-    return type(x).__module__ == "numpy" and isinstance(x, sys.modules["numpy"].generic)
 
 
 def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,42 +97,18 @@ def stft_by_arguments(*args: Any, **kwargs: Any) -> Any:
 # ***** losses: the schema's default is the mean, that of the functions in Python no reduction *****
 
 
-@kernel("kl_div")
-def kl_div(x: Any, target: Any, reduction: int = 1, *, log_target: bool = False) -> Any:
-    return rushlight.kl_div(x, target, reduction, log_target=log_target)
+def _with_the_mean(name: str) -> Any:
+    function = getattr(rushlight, name)
+    place = list(inspect.signature(function).parameters).index("reduction")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if len(args) > place else function(*args, **{"reduction": 1, **kwargs})
+
+    return run
 
 
-@kernel("hinge_embedding_loss")
-def hinge_embedding_loss(x: Any, target: Any, margin: float = 1.0, reduction: int = 1) -> Any:
-    return rushlight.hinge_embedding_loss(x, target, margin, reduction)
-
-
-@kernel("margin_ranking_loss")
-def margin_ranking_loss(x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: int = 1) -> Any:
-    return rushlight.margin_ranking_loss(x1, x2, target, margin, reduction)
-
-
-@kernel("cosine_embedding_loss")
-def cosine_embedding_loss(x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: int = 1) -> Any:
-    return rushlight.cosine_embedding_loss(x1, x2, target, margin, reduction)
-
-
-@kernel("binary_cross_entropy_with_logits")
-def binary_cross_entropy_with_logits(
-    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 1
-) -> Any:
-    return rushlight.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction)
-
-
-@kernel("triplet_margin_loss")
-def triplet_margin_loss(
-    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: int = 1
-) -> Any:  # fmt: skip
-    return rushlight.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction)
-
-
-@kernel("ctc_loss")
-def ctc_loss(
-    log_probs: Any, targets: Any, inputs: Any, sizes: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
-) -> Any:  # fmt: skip
-    return rushlight.ctc_loss(log_probs, targets, inputs, sizes, blank, reduction, zero_infinity)
+for _name in (
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "ctc_loss", "hinge_embedding_loss", "kl_div", "margin_ranking_loss",
+    "triplet_margin_loss",
+):  # fmt: skip
+    kernel(_name)(_with_the_mean(_name))
