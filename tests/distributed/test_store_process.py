@@ -47,6 +47,17 @@ def test_master_and_workers(master) -> None:
         dist.TCPStore("localhost", 0, 3, is_master=True, timeout=timedelta(seconds=0.5))
 
 
+def test_a_write_that_has_returned_is_seen_on_every_connection() -> None:
+    """A large value comes in many pieces, between which the server answers others."""
+    one = dist.TCPStore("localhost", 0, is_master=True, timeout=timedelta(seconds=10))
+    other, large = dist.TCPStore("localhost", one.port), bytes(2 << 20)
+    writes = [one.set, one.append, lambda key, value: one.multi_set([key], [value]), one.queue_push]
+    for place, write in enumerate(writes):
+        for key in [f"{place} {number}" for number in range(10)]:
+            write(key, large)
+            assert other.check([key])
+
+
 def test_the_port_is_free_when_the_master_has_gone() -> None:
     store = dist.TCPStore("localhost", 0, is_master=True)
     port = store.port

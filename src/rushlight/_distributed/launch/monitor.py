@@ -40,6 +40,7 @@ STORE = -1  # the `rank` of an error that says that the store process has gone
 _PERIOD, _SLOW_PERIOD, _MANY = 0.5, 1.0, 1000  # seconds between signs of life, and in a world of so many ranks
 _LEFT_FOR = 2.0  # seconds of waiting for a rank that has ended
 _CONNECTS_WITHIN = 60.0
+_FIRST_PAUSE = 0.005  # seconds between two looks at what the ranks said, doubled each time
 _HEARS_WITHIN = 5.0  # seconds without a sign of the store process, which gives one every second
 _ALIVE: weakref.WeakSet[Monitor] = weakref.WeakSet()
 
@@ -99,14 +100,19 @@ class Monitor:
         self.doing = doing
 
     def notices(self, seconds: float = 0.5) -> dict[int, str]:
-        """What every rank does now, by rank, as far as it says so within the time."""
+        """What every rank does now, by rank: those that say so within the time."""
+        limit, pause = time.monotonic() + seconds, _FIRST_PAUSE
         with self._asking:
-            self._answered.clear()
+            self._told = {}
             self._send(bytes([Sign.ASK]))
-            time.sleep(seconds / 2)
-            self._send(bytes([Sign.TELL]))
-            self._answered.wait(seconds / 2)
-            return {**self._told, self.rank: self.doing}
+            while True:
+                self._answered.clear()
+                self._send(bytes([Sign.TELL]))
+                self._answered.wait(max(limit - time.monotonic(), 0.0))
+                if len(self._told) + len(self.left) + 1 >= self.world_size or time.monotonic() + pause > limit:
+                    return {**self._told, self.rank: self.doing}
+                time.sleep(pause)
+                pause *= 2
 
     def ask_for_dumps(self) -> None:
         """Let every other rank write down what it did."""

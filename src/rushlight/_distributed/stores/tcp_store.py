@@ -273,6 +273,12 @@ class TCPStore(Store):
             client.send(request)
             return read(client)
 
+    def _tell(self, request: bytes) -> None:
+        """Send a request without an answer, and a ping behind it: on return every other connection sees the change."""
+        nonce = os.urandom(4)
+        if self._ask(request + bytes([Query.PING]) + nonce, lambda client: client.read(4)) != nonce:
+            raise DistNetworkError(f"the store process at {self._host}, port {self._port} answered another request")
+
     @contextmanager
     def _connection(self) -> Iterator[Client]:
         """The connection, one thread at a time; anew after a fork, and after an answer was left unread."""
@@ -315,8 +321,7 @@ class TCPStore(Store):
     # ***** what a store can do *****
 
     def set(self, key: str, value: str | bytes, /) -> None:
-        request = bytes([Query.SET]) + as_text(_name(key)) + as_text(_value(value))
-        self._ask(request, lambda client: None)
+        self._tell(bytes([Query.SET]) + as_text(_name(key)) + as_text(_value(value)))
 
     def get(self, key: str, /) -> bytes:
         name = _name(key)
@@ -353,7 +358,7 @@ class TCPStore(Store):
         return [key.removeprefix(KEY_PREFIX) for key in keys if key.startswith(KEY_PREFIX)]
 
     def append(self, key: str, value: str | bytes, /) -> None:
-        self._ask(bytes([Query.APPEND]) + as_text(_name(key)) + as_text(_value(value)), lambda client: None)
+        self._tell(bytes([Query.APPEND]) + as_text(_name(key)) + as_text(_value(value)))
 
     def multi_get(self, keys: Sequence[str], /) -> list[bytes]:
         names = _names(keys)
@@ -366,11 +371,10 @@ class TCPStore(Store):
         if len(keys) != len(values):
             raise ValueError(f"multi_set() got {len(keys)} keys and {len(values)} values")
         pairs = [as_text(name) + as_text(_value(value)) for name, value in zip(_names(keys), values)]
-        request = bytes([Query.MULTI_SET]) + as_integer_field(len(pairs)) + b"".join(pairs)
-        self._ask(request, lambda client: None)
+        self._tell(bytes([Query.MULTI_SET]) + as_integer_field(len(pairs)) + b"".join(pairs))
 
     def queue_push(self, key: str, value: str | bytes, /) -> None:
-        self._ask(bytes([Query.QUEUE_PUSH]) + as_text(_name(key)) + as_text(_value(value)), lambda client: None)
+        self._tell(bytes([Query.QUEUE_PUSH]) + as_text(_name(key)) + as_text(_value(value)))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         name, limit = _name(key), time.monotonic() + seconds_of(self.timeout)
