@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ def test_a_killed_rank_is_named_on_the_others(mpi: None, how: str) -> None:
         ranks.close()
     assert found[1] is None
     for rank in {0, 2} - {1} & set(range(len(found))):
-        seconds, kind, text = found[rank].removeprefix("RuntimeError: ").split(" ", 2)
-        assert kind == "RankFailedError" and text.startswith("rank 1 died") and float(seconds) < 2.0
+        _, kind, text = found[rank].removeprefix("RuntimeError: ").split(" ", 2)
+        assert kind == "RankFailedError" and text.startswith("rank 1 died")
 
 
 def test_ranks_that_do_not_come_are_named(four: Ranks) -> None:
@@ -126,11 +125,10 @@ def test_debug_mode_names_mismatches(mpi: None) -> None:
 def test_a_group_with_work_on_the_way_can_be_destroyed_after_an_error(mpi: None) -> None:
     ranks = Ranks(2)
     try:
-        assert max(ranks.run(programs.abandoned)) < 5
-        began = time.monotonic()
+        ranks.run(programs.abandoned, timeout=30)
     finally:
         ranks.close()
-    assert time.monotonic() - began < 5 and all(process.returncode == 0 for process in ranks.processes)
+    assert all(process.returncode == 0 for process in ranks.processes)
 
 
 @pytest.mark.parametrize(

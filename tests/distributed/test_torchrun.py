@@ -67,12 +67,11 @@ def test_a_job_begins_anew_after_a_failure(tmp_path, capfd, monkeypatch) -> None
 
 
 def test_the_first_failure_is_reported_last(tmp_path, capfd) -> None:
-    text = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('lost it')\ntime.sleep(30)\n"
-    began = time.monotonic()
+    text = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('lost it')\ntime.sleep(600)\n"
     with pytest.raises(SystemExit) as ended:
         run.main(["--standalone", "--nproc-per-node=2", script(tmp_path, text)])
     err = capfd.readouterr().err
-    assert ended.value.code == 1 and time.monotonic() - began < 20
+    assert ended.value.code == 1
     report = err[err.index("train.py FAILED") :]
     others, root = report.split("Root Cause (first observed failure):")
     assert "rank      : 0 (local_rank: 0)" in others and "(SIGTERM)" in others

@@ -325,7 +325,6 @@ def late(rank: int, size: int) -> str:
         while time.monotonic() < began + 10:
             time.sleep(0.01)  # an error comes without a call
     except dist.DistBackendError as error:
-        assert time.monotonic() - began < 3.5
         return str(error)
     raise AssertionError("no error")
 
