@@ -11,7 +11,12 @@ from tests.distributed.ranks import Ranks
 
 import rushlight as torch
 import rushlight.distributed as dist
-from rushlight.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from rushlight.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from rushlight.distributed.tensor import DTensor
 
 SOME = (
@@ -81,8 +86,9 @@ def test_whole_parameters_are_there_when_they_are_needed(alone: Any) -> None:
     group = net[0]._get_fsdp_state().groups[0]
     out = net(torch.ones(1, 3))
     assert seen == [False] and isinstance(net[0].weight, DTensor) and group.memory is None
-    assert net._get_fsdp_state().groups[0].memory is not None  # the root's stay until backward
+    assert type(net[1].weight) is torch.nn.Parameter  # the root's stay until backward
     out.sum().backward()
+    assert all(isinstance(p, DTensor) and p.grad is not None for p in net.parameters())
     assert group.memory is None and net._get_fsdp_state().groups[0].memory is None
     net[0].unshard()
     assert type(net[0].weight) is torch.nn.Parameter
@@ -246,6 +252,25 @@ def test_state_dicts_of_wrappers(alone: Any) -> None:
     assert model(torch.ones(5, 3)).dtype is torch.bfloat16
     assert [type(m).__name__ for m in model.module] == ["Linear", "FullyShardedDataParallel", "Linear"]
     assert all(x.dtype is not torch.bfloat16 for x in model.state_dict().values())
+
+
+def test_parameters_stay_whole_where_backward_keeps_them(alone: Any) -> None:
+    net = fully_shard(torch.nn.Linear(2, 2, bias=False))
+    net.set_reshard_after_backward(False)
+    net(torch.ones(1, 2)).sum().backward()
+    assert type(net.weight) is torch.nn.Parameter and net.weight.grad is None
+    net.reshard()
+    assert isinstance(net.weight, DTensor) and net.weight.grad.to_local().tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("wrapper", [fully_shard, FullyShardedDataParallel])
+def test_loaded_values_count_after_a_forward_without_backward(alone: Any, wrapper: Any) -> None:
+    """The root keeps its whole parameters after forward: those of the values before."""
+    net = wrapper(torch.nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        net(torch.ones(1, 3))
+        net.load_state_dict({name: torch.full_like(value, 2.0) for name, value in net.state_dict().items()})
+        assert net(torch.ones(1, 3)).tolist() == [[6.0, 6.0]]
 
 
 def test_wrappers_at_their_edges(alone: Any) -> None:

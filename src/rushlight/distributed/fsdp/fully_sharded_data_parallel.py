@@ -128,7 +128,7 @@ class FullyShardedDataParallel(Module):
         self._summoned = False
         self._buffer_dtypes: dict[str, Any] | None = None
         self._register_state_dict_hook(_show)
-        self.register_state_dict_pre_hook(lambda m, *rest: m._restore())
+        self.register_state_dict_pre_hook(lambda m, *rest: m._reshard())
         self.register_load_state_dict_pre_hook(_take)
 
     def _sharded(self, axes: Axes, ignored: set[Any]) -> State:
@@ -210,13 +210,12 @@ class FullyShardedDataParallel(Module):
                     part._buffers[name] = buffer.to(dtype)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        for group in self._state.groups:
-            group.reshard()
+        self._reshard()
         return super()._apply(fn, recurse)
 
-    def _restore(self) -> None:
+    def _reshard(self) -> None:
         for group in self._state.groups:
-            group.restore()
+            group.reshard()
 
     # ***** the tree *****
 
@@ -681,7 +680,7 @@ def _show(module: Any, state_dict: dict[str, Any], prefix: str, metadata: Any) -
 
 def _take(module: Any, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
     """Names with this wrapper, tensors that lie as the parameters."""
-    module._restore()
+    module._reshard()
     own = prefix + forms.PREFIX
     parameters = {
         forms.clean(name): p for name, p in Module.named_parameters(module._fsdp_wrapped_module, remove_duplicate=False)

@@ -365,7 +365,7 @@ def _become(module: Module, state: State) -> None:
 
     def sharded(*args: Any) -> None:
         for group in state.groups:
-            group.restore()
+            group.reshard()
 
     module.register_state_dict_pre_hook(sharded)
     module.register_load_state_dict_pre_hook(sharded)

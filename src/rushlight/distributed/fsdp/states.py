@@ -118,8 +118,6 @@ class Context:
                 self.running.pop(0).reduction.finish()
         if group.state.reshards_after_backward:
             group.reshard()
-        else:
-            group.restore()
 
     def end_backward(self) -> None:
         """Reduce what has not come whole, wait for all reductions, and give all parameters back."""
@@ -131,8 +129,6 @@ class Context:
                     self._reduce(group)
                 elif state.reshards_after_backward and (group.memory is not None or group.pending is not None):
                     group.reshard()
-                else:
-                    group.restore()
             state.to_run = set()
         self.in_backward = False
         if self.is_last:
@@ -225,12 +221,9 @@ class State:
         self.depth -= 1
         context = self.context
         assert context is not None
-        if not self.depth and not self.to_run:
+        if self.reshards and not self.depth and not self.to_run and not context.in_backward:
             for group in self.groups:
-                if self.reshards and not context.in_backward:
-                    group.reshard(keep_near=group.near is not None and rushlight.is_grad_enabled())
-                elif not context.in_backward:
-                    group.restore()
+                group.reshard(keep_near=group.near is not None and rushlight.is_grad_enabled())
         if not self.depth:
             context.end_forward(self)
 
