@@ -556,6 +556,13 @@ def test_reference_implementations_are_the_public_functions() -> None:
         refs.nosuch
 
 
+def test_functions_have_a_second_name_for_layers() -> None:
+    functions = importlib.import_module("rushlight._VF")
+    assert functions is rushlight._VF and functions.lstm is rushlight.lstm
+    with pytest.raises(AttributeError, match="_VariableFunctionsClass' has no attribute 'nosuch'"):
+        functions.nosuch
+
+
 def test_pages_below_others() -> None:
     pages = importlib.import_module("rushlight.utils._import_utils")
     assert pages._check_module_exists("json") and not pages._check_module_exists("no_such_module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import rushlight
 from rushlight import Tensor, set_grad_enabled
 from rushlight import device as Device
 from rushlight._engine.autograd.engine import task_number as _current_graph_task_id
@@ -41,8 +42,8 @@ StorageBase = UntypedStorage
 
 class _Functions(type):
     def __getattr__(cls, name: str) -> Any:
-        found = SPACES["torch"].get(name)
-        if found is None:
+        found = SPACES["torch"].get(name) or getattr(rushlight, name, None)
+        if not callable(found) or isinstance(found, type):
             raise AttributeError(f"type object '_VariableFunctionsClass' has no attribute {name!r}", name=name, obj=cls)
         return found
 

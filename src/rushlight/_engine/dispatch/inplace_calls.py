@@ -306,12 +306,12 @@ class InplaceCaller:
         """The graph of a call, whose result fits its target."""
         graph, _ = trace_operator(self.op, template, specs)
         target = specs[0]
-        check_inplace_result(graph.outputs[0], target)
         if "same_dtype_in_place" in self.op.tags and graph.outputs[0].dtype is not target.dtype:
             raise RuntimeError(
                 f"the base given to {self.name} has dtype {target.dtype.scalar} but the operation's result requires dtype "
                 f"{graph.outputs[0].dtype.scalar}"
             )
+        check_inplace_result(graph.outputs[0], target)
         return graph
 
     def _plain(

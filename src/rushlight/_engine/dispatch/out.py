@@ -14,6 +14,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._engine.dispatch.lowered_call import common_device
+from rushlight._engine.dispatch.out_dtypes import check_asked_dtype, check_out_dtype
 from rushlight._engine.dispatch.plans.bind import bind, flatten, only_tensors
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.plans.native_plans import out_plan
@@ -26,7 +27,7 @@ from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
-from rushlight._types.promotion import can_cast, join, number_dtype, result_type
+from rushlight._types.promotion import join, number_dtype, result_type
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import SpecializationError
@@ -34,10 +35,9 @@ from rushlight._types.symbols import SpecializationError
 if TYPE_CHECKING:
     from rushlight._engine.dispatch.call import Caller
 
-__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_out_dtype", "check_outs", "for_target", "write_out"]
+__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_outs", "for_target", "write_out"]
 
 _STATE = STATE
-_JOINING = frozenset(("cat", "column_stack", "dstack", "hstack", "stack", "vstack"))
 _UNRECORDED = frozenset(("no_history", "no_history_of_out"))
 SELF_OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
@@ -68,6 +68,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     if "in_target" in caller.op.tags:
         values = for_target(caller.op, caller.name, values, outs[0].dtype)
         kwargs = {**kwargs, "dtype": outs[0].dtype}
+    else:
+        asked = next((v for a, v in zip(caller.op.schema.arguments, values, strict=True) if a.name == "dtype"), None)
+        check_asked_dtype(asked, outs[0].dtype)
     if caller.op.out == "dim" and len(args) < 2 and not kwargs.keys() & {"dim", "axis"}:
         raise TypeError(f"{caller.name}() received an invalid combination of arguments: with 'out' it takes 'dim'")
     if caller.op.out == "truth" and outs[0].dtype.name not in ("bool", "uint8"):
@@ -89,8 +92,8 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
             _check_joined(caller, values, outs[0])
         raise
     results = list(made) if isinstance(made, (tuple, list)) else [made]
-    for tensor, result in zip(outs, results, strict=True):
-        write_out(caller.name, tensor, result, caller.op.out == "exact")
+    for place, (tensor, result) in enumerate(zip(outs, results, strict=True)):
+        write_out(caller.name, tensor, result, caller.op.out == "exact", place)
     return (
         outs[0]
         if not isinstance(out, (tuple, list))
@@ -103,10 +106,7 @@ def for_target(op: Operator, name: str, values: Sequence[Any], dtype: DType) -> 
     where they ask for another.
     """
     place = next(i for i, a in enumerate(op.schema.arguments) if a.name == "dtype")
-    if values[place] not in (None, dtype):
-        raise RuntimeError(
-            f"{name}(): the dtype that is asked for, {values[place].name}, must be that of the tensor that is written to, {dtype.name}"
-        )
+    check_asked_dtype(values[place], dtype)
     return [*values[:place], dtype, *values[place + 1 :]]
 
 
@@ -155,17 +155,15 @@ def _check_joined(caller: Caller, values: Sequence[Any], out: Tensor) -> None:
     joined = [v for name, v in named.items() if caller.op.promote_over is None or name in caller.op.promote_over]
     tensors = [(v._spec.dtype, v._spec.ndim) for v in joined if isinstance(v, Tensor)]
     dtype = result_type(tensors, [number_dtype(v) for v in joined if isinstance(v, (bool, int, float, complex))], join)
-    if caller.op.out == "exact" and dtype is not out.dtype:
-        raise RuntimeError(f"{caller.name}(): Found dtype {out.dtype.scalar} but expected {dtype.scalar}")
-    check_out_dtype(caller.name, out, dtype)
+    check_out_dtype(caller.name, out.dtype, dtype, caller.op.out == "exact")
 
 
-def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> None:
-    """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`."""
+def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False, place: int = 0) -> None:
+    """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`; `place` is the number of
+    the result.
+    """
     only_tensors(name, out=out)
-    if exact and out.dtype is not result.dtype:
-        raise RuntimeError(f"{name}(): Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
-    check_out_dtype(name, out, result.dtype)
+    check_out_dtype(name, out.dtype, result.dtype, exact, place)
     if out.shape != result.shape:
         if out._spec.numel:
             warn_user(
@@ -182,14 +180,6 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
         out.copy_(result)
     finally:
         STATE.told_to_change -= 1
-
-
-def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
-    """RuntimeError where a result may not be cast to the dtype of `out`."""
-    if not can_cast(dtype, out.dtype):
-        if name in _JOINING:
-            raise TypeError(f"{name}(): input types can't be cast to the desired output type {out.dtype.scalar}")
-        raise RuntimeError(f"result type {dtype.scalar} can't be cast to the desired output type {out.dtype.scalar}")
 
 
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:

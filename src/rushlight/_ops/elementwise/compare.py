@@ -139,7 +139,7 @@ _bitwise("bitwise_or", "input | other: bits set in either (`or` for bool).")
 _bitwise("bitwise_xor", "Bits set in one of the two (`!=` for bool).")
 
 
-@operator("bitwise_not(Tensor input) -> Tensor", promote="same", out=True, inplace=True, inplace_spaces=())
+@operator("bitwise_not(Tensor input) -> Tensor", promote="same", out="exact", inplace=True, inplace_spaces=())
 def bitwise_not(x: Any) -> Any:
     """~input: every bit flipped (`not` for bool)."""
     refuse(x, "bitwise_not_cpu", "fc")
@@ -179,7 +179,7 @@ def _numbers_alone(x: Any, y: Any) -> list[Any]:
     return [number_value(v, dtype) for v in (x, y)]
 
 
-@operator("where(Tensor condition, Tensor input, Tensor other) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, out=True,
+@operator("where(Tensor condition, Tensor input, Tensor other) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, out="exact",
           method=False, tags=("fits",))  # fmt: skip
 def where(condition: Any, x: Any, y: Any) -> Any:
     """out[i] = input[i] if condition[i] else other[i]; the three broadcast."""

@@ -334,7 +334,7 @@ def complex_(real: Any, imag: Any) -> Any:
     return build.convert(prim.complex(*build.match(wide(real), wide(imag))), real.dtype.to_complex())
 
 
-@operator("polar(Tensor abs, Tensor angle) -> Tensor", method=False, out=True, like="operands")
+@operator("polar(Tensor abs, Tensor angle) -> Tensor", method=False, out="exact", like="operands")
 def polar(abs: Any, angle: Any) -> Any:
     """abs * (cos(angle) + i sin(angle))."""
     if not abs.dtype.is_floating_point or abs.dtype is not angle.dtype:

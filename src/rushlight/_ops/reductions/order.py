@@ -106,7 +106,7 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
 
 
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
-          out=True, node="MedianBackward1")  # fmt: skip
+          out="exact", node="MedianBackward1")  # fmt: skip
 def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
     """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and its index; NaN if there is one."""
     refuse(x, "median", "bc")

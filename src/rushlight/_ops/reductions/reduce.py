@@ -754,7 +754,7 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
 
 @operator(
     "diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
-    out="exact",
+    out=True,
     node="SubBackward0",
     like=in_order_of_input,
 )

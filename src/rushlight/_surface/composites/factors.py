@@ -100,8 +100,8 @@ def results(
     given(name, out, *inputs)
     if len(out) != len(values):
         raise TypeError(f"{name}(): expected tuple of {len(values)} elements as 'out' but got {len(out)}")
-    for target, value in zip(out, values, strict=True):
-        write_out(name, target, value, exact)
+    for place, (target, value) in enumerate(zip(out, values, strict=True)):
+        write_out(name, target, value, exact, place)
     return result_type_of(name + OUT, fields)(tuple(out))
 
 

@@ -120,7 +120,7 @@ def _declare_one(name: str, inverse: bool) -> None:
     ) -> Tensor:
         x = _as_float(input, True)
         at, size = _one(x, n, dim, name)
-        return into(out, _forward(_padded(x, at, size), (at,), _factor(norm, not inverse), inverse))
+        return into(out, _forward(_padded(x, at, size), (at,), _factor(norm, not inverse), inverse), name)
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform along dim."
     composite(name, spaces=FFT, cached=True)(function)
@@ -141,7 +141,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     _no_complex("rfft", input)
     x = _as_float(input, False)
     at, size = _one(x, n, dim, "rfft")
-    return into(out, _real_to_half(_padded(x, at, size), (at,), _factor(norm, True)))
+    return into(out, _real_to_half(_padded(x, at, size), (at,), _factor(norm, True)), "rfft")
 
 
 def _real_size(x: Any, n: int | None, at: int) -> int:
@@ -157,7 +157,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "irfft")
     size = _real_size(x, n, at)
-    return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _factor(norm, False)))
+    return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _factor(norm, False)), "irfft")
 
 
 @composite("hfft", spaces=FFT, cached=True)
@@ -166,7 +166,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "hfft")
     size = _real_size(x, n, at)
-    return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _factor(norm, True)))
+    return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _factor(norm, True)), "hfft")
 
 
 @composite("ihfft", spaces=FFT, cached=True)
@@ -175,7 +175,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     _no_complex("ihfft", input)
     x = _as_float(input, False)
     at, size = _one(x, n, dim, "ihfft")
-    return into(out, T["conj"](_real_to_half(_padded(x, at, size), (at,), _factor(norm, False))))
+    return into(out, T["conj"](_real_to_half(_padded(x, at, size), (at,), _factor(norm, False))), "ihfft")
 
 
 # ***** several dims *****
@@ -193,8 +193,8 @@ def _declare_many(name: str, inverse: bool) -> None:
         x = _as_float(input, True)
         dims, sizes = _several(x, s, dim)
         if not dims:
-            return into(out, x.clone())
-        return into(out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse))
+            return into(out, x.clone(), "fftn")
+        return into(out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse), "fftn")
 
     def plane(
         input: Tensor,
@@ -235,7 +235,7 @@ def rfftn(
     x = _as_float(input, False)
     dims, sizes = _several(x, s, dim)
     _some_dims("rfftn", dims)
-    return into(out, _real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, True)))
+    return into(out, _real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, True)), "rfftn")
 
 
 def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
@@ -261,7 +261,7 @@ def irfftn(
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
-    return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _factor(norm, False)))
+    return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _factor(norm, False)), "irfftn")
 
 
 @composite("hfftn", spaces=FFT, cached=True)
@@ -277,7 +277,7 @@ def hfftn(
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
     fitted = T["conj"](_fit(x, dims, sizes))
-    return into(out, _half_to_real(fitted, tuple(dims), last, _factor(norm, True)))
+    return into(out, _half_to_real(fitted, tuple(dims), last, _factor(norm, True)), "hfftn")
 
 
 @composite("ihfftn", spaces=FFT, cached=True)
@@ -294,7 +294,9 @@ def ihfftn(
     x = _as_float(input, False)
     dims, sizes = _several(x, s, dim)
     _some_dims("ihfftn", dims)
-    return into(out, T["conj_physical"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, False))))
+    return into(
+        out, T["conj_physical"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, False))), "ihfftn"
+    )
 
 
 def _plane(name: str) -> None:

@@ -44,7 +44,7 @@ def matrix_norm(
     x = input if dtype is None else input.to(dtype)
     if isinstance(ord, str):
         if ord == "fro":
-            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), exact=True)
+            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), "linalg_matrix_norm", exact=True)
         if ord != "nuc":
             raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     elif abs(ord) not in (1, 2, float("inf")):
@@ -55,11 +55,11 @@ def matrix_norm(
         if keepdim:
             for d in sorted(dims):
                 found = found.unsqueeze(d)
-        return into(out, found, exact=True)
+        return into(out, found, "linalg_matrix_norm", exact=True)
     inner, outer = (dims[0], dims[1]) if abs(ord) == 1 else (dims[1], dims[0])
     sums = function_of("linalg_vector_norm")(x, 1, (inner,), True)
     found = function_of("amax" if ord > 0 else "amin")(sums, (outer,), True)
-    return into(out, found if keepdim else found.squeeze(dims), exact=True)
+    return into(out, found if keepdim else found.squeeze(dims), "linalg_matrix_norm", exact=True)
 
 
 @composite("norm", spaces=LINALG, cached=True)
@@ -70,7 +70,7 @@ def norm(
     dims = _both(dim)
     if ord is None and (dims is None or len(dims) <= 2) and not isinstance(ord, str):
         found = function_of("linalg_vector_norm")(input, 2, dims, keepdim, dtype=dtype)
-        return into(out, found, exact=True)
+        return into(out, found, "linalg_norm", exact=True)
     if dims is not None and len(dims) not in (1, 2):
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
     if dims is None and input._spec.ndim not in (1, 2):
@@ -78,8 +78,10 @@ def norm(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {input._spec.ndim}D."
         )
     if isinstance(ord, str) or (len(dims) if dims is not None else input._spec.ndim) == 2:
-        return matrix_norm(input, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)
-    return into(out, function_of("linalg_vector_norm")(input, ord, dims, keepdim, dtype=dtype), exact=True)
+        found = matrix_norm(input, ord, dims or (-2, -1), keepdim, dtype=dtype)
+        return into(out, found, "linalg_norm", exact=True)
+    found = function_of("linalg_vector_norm")(input, ord, dims, keepdim, dtype=dtype)
+    return into(out, found, "linalg_norm", exact=True)
 
 
 @composite("vecdot", spaces=LINALG, cached=True)
@@ -98,7 +100,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
             f"inconsistent tensor size, expected vectors of as many elements, but got {x._spec.numel} and {y._spec.numel} elements respectively"
         )
     left = T["conj"](x) if x._spec.dtype.is_complex else x
-    return into(out, (left * y).sum(dim), exact=True)
+    return into(out, (left * y).sum(dim), "linalg_vecdot", exact=True)
 
 
 @composite("cross", spaces=LINALG, refuses="b", cached=True)
@@ -106,7 +108,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
-    return into(out, cross_product(input, other, dim), exact=True)
+    return into(out, cross_product(input, other, dim), "linalg_cross", exact=True)
 
 
 @composite("diagonal", spaces=LINALG, cached=True)
@@ -142,7 +144,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     sizes = [given[0]._spec.shape[0], *[t._spec.shape[1] for t in given]]
     found = _chain(given, _best_splits(sizes), 0, len(given) - 1)
     found = found.squeeze(0) if first == 1 else found
-    return into(out, found.squeeze(-1) if last == 1 else found, exact=True)
+    return into(out, found.squeeze(-1) if last == 1 else found, "linalg_multi_dot", exact=True)
 
 
 def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
@@ -178,7 +180,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype, device=input.device)
         like = input.clone(memory_format=FORMATS["contiguous_format"])
-        return into(out, like.copy_(eye.expand(input._spec.shape)), exact=True)
+        return into(out, like.copy_(eye.expand(input._spec.shape)), "matrix_power")
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:
@@ -186,7 +188,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
             found = base if found is None else found @ base
         power >>= 1
         base = base @ base if power else base
-    return into(out, found if found is not input else input.clone(), exact=True)
+    return into(out, found if found is not input else input.clone(), "matrix_power")
 
 
 @composite("vander", spaces=LINALG, cached=True)

@@ -28,11 +28,13 @@ __all__: list[str] = []
 T = SPACES["torch"]
 
 
-def into(out: Any, found: Any, name: str = "", exact: bool = False) -> Any:
-    """A result, or `out` with the result written to it; it must have the result's dtype where `exact`."""
+def into(out: Any, found: Any, name: str = "", exact: bool = False, place: int = 0) -> Any:
+    """A result, or `out` with the result written to it; it must have the result's dtype where `exact`; `place` is the
+    number of the result.
+    """
     if out is None:
         return found
-    write_out(name, out, found, exact)
+    write_out(name, out, found, exact, place)
     return out
 
 
@@ -50,7 +52,12 @@ def norm(
     """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
     if isinstance(p, str) and p == "nuc":
         dims = _dims(dim) or tuple(range(input._spec.ndim))
-        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", dims, keepdim, dtype=dtype), exact=True)
+        return into(
+            out,
+            SPACES["linalg"]["matrix_norm"](input, "nuc", dims, keepdim, dtype=dtype),
+            "linalg_matrix_norm",
+            exact=True,
+        )
     if isinstance(p, str) and p != "fro":
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     order = 2.0 if p is None or isinstance(p, str) else p

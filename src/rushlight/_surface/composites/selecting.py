@@ -37,7 +37,7 @@ def _extreme(name: str) -> None:
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
             )
         found = torch_call(name + "_all", input)
-        return found if out is None else out.copy_(found)
+        return into(out, found, name)
 
     forms(
         "(input: Tensor, *, out: Tensor | None = None) -> Tensor",

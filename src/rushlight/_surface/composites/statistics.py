@@ -280,7 +280,9 @@ def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] 
         return result_type_of(name, fields)(found)
     if len(out) != len(found):
         raise TypeError(f"{name}(): expected tuple of {len(found)} elements as 'out' but got {len(out)}")
-    return result_type_of(name + OUT, fields)([into(o, v, name, exact=True) for o, v in zip(out, found, strict=True)])
+    return result_type_of(name + OUT, fields)(
+        [into(o, v, name, True, place) for place, (o, v) in enumerate(zip(out, found, strict=True))]
+    )
 
 
 def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:

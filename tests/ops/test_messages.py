@@ -1,0 +1,78 @@
+"""Calls that are refused, and what is said: PyTorch's class of exception and the first line of its message."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rushlight
+
+pytestmark = pytest.mark.oracle
+
+
+def given(t: Any) -> SimpleNamespace:
+    """The arguments that the calls below are made of; `d`, `i` and `b` are tensors to write to, by their dtypes."""
+    square = t.tensor([[2.0, 1.0], [1.0, 3.0]])
+    return SimpleNamespace(
+        s=square, v=square[0], w=t.arange(6.0).reshape(2, 3), cube=t.stack([square, square]), z=t.ones(()), c=square.to(t.complex64), k=square.long(),
+        at=t.zeros(2, dtype=t.int64), pivots=t.tensor([1, 2], dtype=t.int32), eye=t.eye(2), h=square.bfloat16(),
+        d=t.empty(0, dtype=t.float64), i=t.empty(0, dtype=t.int32), b=t.empty(0, dtype=t.bool), f=t.empty(0), l=t.empty(0, dtype=t.int64),
+    )  # fmt: skip
+
+
+# One call a line: `t` is the library, `a` has the arguments. `out=` of another dtype.
+OUT = """
+t.abs(a.v, out=a.i) | t.ceil(a.v, out=a.d) | t.neg(a.v, out=a.d) | t.sgn(a.v, out=a.i) | t.round(a.v, out=a.d) | t.bitwise_not(a.at, out=a.i)
+t.nn.functional.gelu(a.v, out=a.d) | t.nn.functional.hardshrink(a.v, out=a.d) | t.frac(a.v, out=a.d) | t.conj_physical(a.v, out=a.d)
+t.isposinf(a.v, out=a.d) | t.signbit(a.v, out=a.l) | t.complex(a.v, a.v, out=a.d) | t.polar(a.v, a.v, out=a.c.to(t.complex128)) | t.heaviside(a.v, a.v, out=a.d)
+t.nan_to_num(a.v, out=a.d) | t.frexp(a.v, out=(a.d, a.i)) | t.frexp(a.v, out=(a.f, a.l)) | t.float_power(a.v, 2, out=a.f) | t.where(a.v > 0, a.v, a.v, out=a.d)
+t.addmm(a.s, a.s, a.s, out=a.d) | t.mm(a.s, a.s, out=a.d) | t.mv(a.s, a.v, out=a.v.double()) | t.dot(a.v, a.v, out=a.d) | t.bmm(a.cube, a.cube, out=a.d)
+t.addbmm(a.s, a.cube, a.cube, out=a.d) | t.addmv(a.v, a.s, a.v, out=a.d) | t.inner(a.v, a.v, out=a.d) | t.tensordot(a.s, a.s, out=a.i) | t.matmul(a.s, a.s, out=a.d)
+t.amax(a.s, 0, out=a.d) | t.aminmax(a.s, dim=0, out=(a.d, a.d)) | t.argmax(a.s, 0, out=a.i) | t.cummax(a.v, 0, out=(a.d, a.l)) | t.cummin(a.v, 0, out=(a.f, a.i))
+t.max(a.s, 0, out=(a.d, a.l)) | t.median(a.v, 0, out=(a.d, a.l)) | t.median(a.v, 0, out=(a.f, a.i)) | t.nanmedian(a.v, 0, out=(a.d, a.l)) | t.mode(a.v, 0, out=(a.f, a.i))
+t.kthvalue(a.v, 1, out=(a.d, a.l)) | t.kthvalue(a.v, 1, out=(a.f, a.i)) | t.sort(a.v, out=(a.d, a.l)) | t.topk(a.v, 1, out=(a.f, a.i)) | t.logcumsumexp(a.v, 0, out=a.d)
+t.sum(a.v, 0, dtype=t.float64, out=a.f) | t.mean(a.v, dtype=t.float64, out=a.f) | t.prod(a.v, 0, dtype=t.float64, out=a.f) | t.cumsum(a.v, 0, dtype=t.float64, out=a.f)
+t.softmax(a.v, 0, dtype=t.float64, out=a.f) | t.logsumexp(a.v, 0, out=a.i) | t.quantile(a.s, 0.5, out=a.d) | t.histc(a.s, out=a.d) | t.histogram(a.s, 2, out=(a.d, a.d))
+t.gather(a.v, 0, a.at, out=a.d) | t.take(a.v, a.at, out=a.d) | t.index_select(a.v, 0, a.at, out=a.d) | t.masked_select(a.v, a.v > 0, out=a.d) | t.isin(a.s, a.v, out=a.d)
+t.searchsorted(a.v, a.v, out=a.i) | t.bucketize(a.v, a.v, out_int32=True, out=a.l) | t.index_add(a.v, 0, a.at, a.v, out=a.d) | t.scatter(a.v, 0, a.at, a.v, out=a.d)
+t.cat([a.v, a.v], out=a.i) | t.stack([a.v, a.v], out=a.i) | t.diff(a.v, out=a.i) | t.ldexp(a.v, a.v, out=a.i) | t.tril(a.s, out=a.i) | t.diag(a.v, out=a.d)
+t.fft.fft(a.v, out=a.d) | t.fft.rfftn(a.s, out=a.d) | t.fft.ifft2(a.s, out=a.d) | t.fft.irfft(a.c, out=a.i) | t.fft.hfft(a.c, out=a.c) | t.fft.ihfft(a.v, out=a.d)
+t.linalg.inv(a.s, out=a.d) | t.linalg.inv_ex(a.s, out=(a.d, a.i)) | t.linalg.det(a.s, out=a.d) | t.linalg.slogdet(a.s, out=(a.d, a.d)) | t.linalg.qr(a.s, out=(a.d, a.d))
+t.linalg.cholesky(a.s, out=a.i) | t.cholesky(a.s, out=a.i) | t.cholesky_inverse(a.s, out=a.i) | t.cholesky_solve(a.s, a.s, out=a.i) | t.linalg.solve(a.s, a.v, out=a.d)
+t.linalg.eig(a.s, out=(a.d, a.d)) | t.linalg.eig(a.s, out=(a.c, a.d)) | t.linalg.eigvals(a.s, out=a.d) | t.linalg.eigh(a.s, out=(a.d, a.d)) | t.linalg.svdvals(a.s, out=a.d)
+t.linalg.norm(a.s, 2, out=a.d) | t.linalg.norm(a.v, out=a.d) | t.linalg.matrix_norm(a.s, 1, out=a.d) | t.linalg.vector_norm(a.s, out=a.d) | t.linalg.vecdot(a.v, a.v, out=a.d)
+t.linalg.multi_dot([a.s, a.s], out=a.d) | t.linalg.matrix_power(a.s, 0, out=a.i) | t.linalg.pinv(a.s, out=a.i) | t.linalg.matrix_rank(a.s, out=a.b) | t.linalg.cond(a.s, out=a.i)
+t.linalg.solve_triangular(a.s, a.s, upper=True, out=a.d) | t.linalg.householder_product(a.s, a.v, out=a.i) | t.geqrf(a.s, out=(a.i, a.i)) | t.geqrf(a.s, out=(a.f, a.i))
+t.ormqr(a.s, a.v, a.s, out=a.i) | t.linalg.lu_solve(a.s, a.pivots, a.s, out=a.d) | t.linalg.lstsq(a.s, a.s, out=(a.i, a.d, a.l, a.d))
+t.unbind_copy(a.v, out=(a.d, a.d)) | t.permute_copy(a.s, (1, 0), out=a.i) | a.k.float_power_(2) | a.v.float_power_(2) | a.v.double().float_power_(2j)
+"""
+
+
+def calls(text: str) -> list[str]:
+    return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
+
+
+def outcome(call: str, t: Any) -> str:
+    run = eval(f"lambda t, a: {call}")  # noqa: S307
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run(t, given(t))
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "taken"
+
+
+@pytest.mark.parametrize("table", [OUT], ids=["out"])
+def test_refusals_are_told_in_the_same_words(table: str) -> None:
+    import torch
+
+    differ = {
+        call: (ours, theirs)
+        for call in calls(table)
+        if (ours := outcome(call, rushlight)) != (theirs := outcome(call, torch))
+    }
+    assert not differ
