@@ -240,7 +240,7 @@ def rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
 
 def _in_order(indices: Any, size: tuple[int, ...]) -> bool:
     """Whether coordinates are as strictly ordered as the file says."""
-    places = rushlight.zeros(indices.shape[1], dtype=rushlight.int64)
+    places = indices.new_zeros(indices.shape[1])
     for row, extent in zip(indices, size, strict=False):
         places = places * extent + row
     return bool((places[1:] > places[:-1]).all())

@@ -53,7 +53,7 @@ def _by_values(x: Any, masked: bool) -> tuple[Any, Callable[[Any], Any]]:
         return x, lambda a: a
     pattern = bare(x)
     if not masked:
-        everywhere = in_layout_of(rushlight.ones(tuple(x.shape), dtype=x.dtype), pattern)
+        everywhere = in_layout_of(rushlight.ones(tuple(x.shape), dtype=x.dtype, device=x.device), pattern)
         pattern = with_parts(everywhere, gather(to_dense(pattern), everywhere))
     values = pattern._held.detach().clone().requires_grad_(x.requires_grad)
     return values, lambda v: with_values(pattern, v)

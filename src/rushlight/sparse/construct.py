@@ -77,15 +77,11 @@ class check_sparse_tensor_invariants:
 # ***** coordinates *****
 
 
-def _part(data: Any, dtype: Any = None) -> Tensor:
+def _part(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A part as a tensor; one that is a tensor keeps the dtype and the device that are not given."""
     if isinstance(data, Tensor):
-        return data if dtype is None or data.dtype is dtype else data.to(dtype)
-    return rushlight.tensor(data, dtype=dtype)
-
-
-def _on_cpu(device: Any, name: str) -> None:
-    if device is not None and rushlight.device(device).type != "cpu":
-        raise NotImplementedError(f"{name}: rushlight has sparse tensors on the CPU only, not on {device}")
+        return data.to(device=data.device if device is None else device, dtype=dtype or data.dtype)
+    return rushlight.tensor(data, dtype=dtype, device=device)
 
 
 # signature as PyTorch's
@@ -113,15 +109,16 @@ def sparse_coo_tensor(
            values=tensor([3., 4.]),
            size=(2, 3), nnz=2, layout=torch.sparse_coo)
     """
-    _on_cpu(device, "sparse_coo_tensor")
     if values is None:
         return zeros(
             *[size if size is not None else indices],
             dtype=dtype,
+            device=device,
             requires_grad=requires_grad,
             layout=SPARSE_LAYOUTS["sparse_coo"],
         )
-    where, held = _part(indices).detach().to(rushlight.int64), _part(values, dtype)
+    held = _part(values, dtype, device)
+    where = _part(indices, rushlight.int64, held.device).detach()
     if held.dim() == 0:
         held = held.expand((1,))
     if where.dim() != 2:
@@ -203,13 +200,18 @@ def sparse_compressed_tensor(
     if layout is None or layout.name not in SPARSE_LAYOUTS or layout.name == "sparse_coo":
         word = "none" if layout is None else WORDS[layout.name]
         raise RuntimeError(f"sparse_compressed_tensor expected sparse compressed tensor layout but got {word}")
-    _on_cpu(device, layout.name + "_tensor")
-    pointers, others, held = _part(compressed_indices).detach(), _part(plain_indices).detach(), _part(values, dtype)
+    held = _part(values, dtype, device)
+    pointers, others = _index_part(compressed_indices, device, held), _index_part(plain_indices, device, held)
     shape = _compressed_size(layout, pointers, others, held) if size is None else as_shape((size,))
     if _CHECKING[0] if check_invariants is None else check_invariants:
         check_compressed(layout, pointers, others, held, shape)
     made = with_values(make_compressed(layout, pointers, others, held, shape), held, "SparseCompressedTensorBackward0")
     return made.requires_grad_() if requires_grad and not made._rg else made
+
+
+def _index_part(data: Any, device: Any, held: Tensor) -> Tensor:
+    """Indices on the device that is asked for; those that are no tensor yet beside the values `held`."""
+    return _part(data, None, device if isinstance(data, Tensor) else held.device).detach()
 
 
 def _compressed_size(layout: Any, pointers: Tensor, others: Tensor, held: Tensor) -> tuple[int, ...]:
@@ -348,14 +350,14 @@ def zeros(
     *size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any
 ) -> Any:
     """A sparse tensor without any entry."""
-    return empty_parts(as_shape(size), as_shape(size), 0, dtype, layout, requires_grad)
+    return empty_parts(as_shape(size), 0, dtype, layout, device, requires_grad)
 
 
 def empty(
     *size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any
 ) -> Any:
     """A sparse tensor without any entry: nothing is there to be undefined."""
-    return empty_parts(as_shape(size), as_shape(size), 0, dtype, layout, requires_grad)
+    return empty_parts(as_shape(size), 0, dtype, layout, device, requires_grad)
 
 
 def ones(*size: Any, **options: Any) -> Any:
@@ -367,16 +369,15 @@ full = ones
 
 
 def empty_parts(
-    shape: Sequence[int], sparse: Sequence[int], dense_dims: int, dtype: Any, layout: Any, requires_grad: bool = False
+    shape: Sequence[int], dense_dims: int, dtype: Any, layout: Any, device: Any = None, requires_grad: bool = False
 ) -> Any:
     """A tensor of zeros: `dense_dims` of its last dims are dense."""
     dtype = dtype or rushlight.get_default_dtype()
     n = len(shape) - dense_dims
     rest = tuple(shape[n:])
+    values, indices = {"dtype": dtype, "device": device}, {"dtype": rushlight.int64, "device": device}
     if layout.name == "sparse_coo":
-        made = make_coo(
-            rushlight.zeros((n, 0), dtype=rushlight.int64), rushlight.zeros((0, *rest), dtype=dtype), shape, True
-        )
+        made = make_coo(rushlight.zeros((n, 0), **indices), rushlight.zeros((0, *rest), **values), shape, True)
     elif layout.name in ("sparse_bsr", "sparse_bsc"):
         raise RuntimeError(
             f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[layout.name]}"
@@ -390,9 +391,9 @@ def empty_parts(
         batch = tuple(shape[: n - 2])
         made = make_compressed(
             layout,
-            rushlight.zeros((*batch, lines + 1), dtype=rushlight.int64),
-            rushlight.zeros((*batch, 0), dtype=rushlight.int64),
-            rushlight.zeros((*batch, 0, *rest), dtype=dtype),
+            rushlight.zeros((*batch, lines + 1), **indices),
+            rushlight.zeros((*batch, 0), **indices),
+            rushlight.zeros((*batch, 0, *rest), **values),
             shape,
         )
     return made.requires_grad_() if requires_grad else made
@@ -401,16 +402,16 @@ def empty_parts(
 def emptied(x: Any, dtype: Any = None) -> Any:
     """Zeros of the shape and kind of `x`."""
     if x.layout.name == "sparse_coo":
-        return empty_parts(x.shape, x.shape, x._held.dim() - 1, dtype or x.dtype, x.layout)
+        return empty_parts(x.shape, x._held.dim() - 1, dtype or x.dtype, x.layout, x.device)
     n = x._pointers.dim() - 1
     rest = tuple(x._held.shape[n + 1 :])
     lines = x._pointers.size(-1)
     batch = tuple(x._pointers.shape[:-1])
     return make_compressed(
         x._format,
-        rushlight.zeros((*batch, lines), dtype=x._pointers.dtype),
-        rushlight.zeros((*batch, 0), dtype=x._others.dtype),
-        rushlight.zeros((*batch, 0, *rest), dtype=dtype or x.dtype),
+        x._pointers.new_zeros((*batch, lines)),
+        x._others.new_zeros((*batch, 0)),
+        x._held.new_zeros((*batch, 0, *rest), dtype=dtype),
         x.shape,
     )
 
@@ -448,7 +449,9 @@ def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: boo
     """
     if input.dim() > 1:
         raise RuntimeError(f"Input is supposed to be a vector, but got {input.dim()} dimensional tensor.")
-    return rushlight.searchsorted(input, rushlight.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
+    return rushlight.searchsorted(
+        input, rushlight.arange(size + 1, dtype=input.dtype, device=input.device), out_int32=out_int32
+    )
 
 
 def _convert_indices_from_csr_to_coo(
@@ -456,6 +459,8 @@ def _convert_indices_from_csr_to_coo(
 ) -> Tensor:
     """Rows and columns of the elements of a compressed matrix, (2, nnz); with `transpose` columns first."""
     dtype = rushlight.int32 if out_int32 else rushlight.int64
-    rows = rushlight.repeat_interleave(rushlight.arange(crow_indices.numel() - 1), crow_indices.diff()).to(dtype)
+    rows = rushlight.repeat_interleave(
+        rushlight.arange(crow_indices.numel() - 1, device=crow_indices.device), crow_indices.diff()
+    ).to(dtype)
     pair = (col_indices.to(dtype), rows) if transpose else (rows, col_indices.to(dtype))
     return rushlight.stack(pair)

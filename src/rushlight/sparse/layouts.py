@@ -64,12 +64,12 @@ def entries_of(x: Any) -> Entries:
         count = batch.numel()
         batch = batch.reshape(-1, 1, 1).expand(count, high, wide).reshape(-1)
         row = (
-            (row.reshape(-1, 1, 1) * high + rushlight.arange(high).reshape(1, -1, 1))
+            (row.reshape(-1, 1, 1) * high + rushlight.arange(high, device=row.device).reshape(1, -1, 1))
             .expand(count, high, wide)
             .reshape(-1)
         )
         column = (
-            (column.reshape(-1, 1, 1) * wide + rushlight.arange(wide).reshape(1, 1, -1))
+            (column.reshape(-1, 1, 1) * wide + rushlight.arange(wide, device=row.device).reshape(1, 1, -1))
             .expand(count, high, wide)
             .reshape(-1)
         )
@@ -103,7 +103,7 @@ def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
         values = add_rows(inside, entries.values, unique.numel() * high * wide).reshape(-1, high, wide, *rest)
     else:
         values = entries.values[inverse.argsort()] if unique.numel() else entries.values
-    counts = rushlight.zeros(batches * lines, dtype=rushlight.int64)
+    counts = places.new_zeros(batches * lines)
     if unique.numel():
         counts = rushlight.bincount(unique // across, minlength=batches * lines)
     counts = counts.reshape(batches, lines)
@@ -126,7 +126,7 @@ def dense_to_coo(x: Tensor, sparse_dims: int) -> Any:
     """A strided tensor's places that are not zero; with dense dims a place counts when any element there is not zero."""
     if not x.dim():  # one value at no coordinate
         kept = x.reshape(1).nonzero().reshape(-1)
-        return make_coo(rushlight.zeros((0, kept.numel()), dtype=rushlight.int64), x.reshape(1)[kept], (), True)
+        return make_coo(kept.new_zeros((0, kept.numel())), x.reshape(1)[kept], (), True)
     there: Any = x != 0
     if sparse_dims < x.dim():
         there = there.flatten(sparse_dims).any(-1)

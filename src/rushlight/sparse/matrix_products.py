@@ -26,7 +26,17 @@ from rushlight.sparse.parts import (
     with_values,
 )
 from rushlight.sparse.reductions import sum as sum_of_entries
-from rushlight.sparse.tensors import COO, WORDS, CompressedTensor, SparseKind, SparseTensor, bare, make_coo, take_parts
+from rushlight.sparse.tensors import (
+    COO,
+    WORDS,
+    CompressedTensor,
+    SparseKind,
+    SparseTensor,
+    backend_of,
+    bare,
+    make_coo,
+    take_parts,
+)
 
 CSR = SPARSE_LAYOUTS["sparse_csr"]
 __all__ = ["addmm", "dsmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
@@ -63,10 +73,10 @@ def _times_sparse(a: Any, b: Any) -> Any:
     """Sparse @ sparse: every entry (i, k) meets the entries of row k; what falls on one place is added."""
     a, b = coalesce(in_coordinates(a)), coalesce(in_coordinates(b))
     inner = a._where[1]
-    starts = rushlight.searchsorted(b._where[0].contiguous(), rushlight.arange(b.shape[0] + 1))
+    starts = rushlight.searchsorted(b._where[0].contiguous(), rushlight.arange(b.shape[0] + 1, device=b.device))
     counts = (starts[1:] - starts[:-1])[inner]
-    left = rushlight.arange(inner.numel()).repeat_interleave(counts)
-    right = rushlight.arange(left.numel()) - (counts.cumsum(0) - counts)[left] + starts[inner[left]]
+    left = rushlight.arange(inner.numel(), device=b.device).repeat_interleave(counts)
+    right = rushlight.arange(left.numel(), device=b.device) - (counts.cumsum(0) - counts)[left] + starts[inner[left]]
     where = rushlight.stack([a._where[0][left], b._where[1][right]])
     return coalesce(make_coo(where, a._held[left] * b._held[right], (a.shape[0], b.shape[1]), False))
 
@@ -283,14 +293,16 @@ def _(function: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: 
 @SparseKind.implements("addmv")
 def _(function: Any, input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     if type(mat) is not CompressedTensor:
-        raise NotImplementedError("Could not run 'aten::addmv' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(f"Could not run 'aten::addmv' with arguments from the '{backend_of(mat)}' backend.")
     return _into(_plus(input, rushlight.mv(mat, vec), beta, alpha), out)
 
 
 @SparseKind.implements("baddbmm")
 def _(function: Any, input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     if type(batch1) is not CompressedTensor:
-        raise NotImplementedError("Could not run 'aten::baddbmm' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::baddbmm' with arguments from the '{backend_of(batch1)}' backend."
+        )
     return _into(_plus(input, rushlight.bmm(batch1, batch2), beta, alpha), out)
 
 
@@ -312,9 +324,8 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
 
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
     if type(a) is not CompressedTensor:
-        backend = a.backend if is_sparse(a) else "CPU"
         raise NotImplementedError(
-            f"Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '{backend}' backend."
+            f"Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '{backend_of(a)}' backend."
         )
     if a.layout.name != "sparse_csr" or is_sparse(b):
         raise RuntimeError("torch.sparse.mm: with reduce= the first operand must be CSR and the second strided")
@@ -336,11 +347,11 @@ def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
     plain = messages.detach()
     best = plain.new_zeros((count, b.shape[1])).index_reduce(0, rows, plain, reduce, include_self=False)
     # The gradient goes to the first entry that reaches the extreme value.
-    order = rushlight.arange(rows.numel()).unsqueeze(1).expand(plain.shape)
+    order = rushlight.arange(rows.numel(), device=rows.device).unsqueeze(1).expand(plain.shape)
     hits = rushlight.where(plain == best[rows], order, rows.numel())
-    first = rushlight.full((count, b.shape[1]), rows.numel()).index_reduce(0, rows, hits, "amin", include_self=True)
+    first = rows.new_full((count, b.shape[1]), rows.numel()).index_reduce(0, rows, hits, "amin", include_self=True)
     found = messages.gather(0, first.clamp(max=rows.numel() - 1))
-    return rushlight.where(first < rows.numel(), found, rushlight.zeros((), dtype=found.dtype))
+    return rushlight.where(first < rows.numel(), found, found.new_zeros(()))
 
 
 def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) -> Any:
@@ -387,9 +398,8 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
 
 def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
     if type(input) is not CompressedTensor:
-        backend = input.backend if is_sparse(input) else "CPU"
         raise NotImplementedError(
-            f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend}' backend."
+            f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend_of(input)}' backend."
         )
     if input.layout.name != "sparse_csr":
         raise RuntimeError("Expected self to have sparse csr layout")
@@ -430,7 +440,9 @@ def sspaddmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
     needs_dtype("sspmm", mat1, never=("bool", "float16", "bfloat16"))
     rows, block = _rows_of_product(mat1, mat2)
     width = mat2.shape[1]
-    where = rushlight.stack([rows.repeat_interleave(width), rushlight.arange(width).repeat(rows.numel())])
+    where = rushlight.stack(
+        [rows.repeat_interleave(width), rushlight.arange(width, device=rows.device).repeat(rows.numel())]
+    )
     values = block.reshape(-1) if alpha == 1 else block.reshape(-1) * alpha
     given = bare(input)
     before = given._held if beta == 1 else given._held * beta
@@ -455,7 +467,7 @@ def smm(input: Any, mat2: Any) -> Any:
     """input @ mat2 in coordinates, `input` being so too and `mat2` strided."""
     width = mat2.shape[1] if mat2.dim() == 2 else 0
     shape = (input.shape[0], width)
-    return sspaddmm(rushlight.zeros(shape, dtype=input.dtype, layout=COO), input, mat2)
+    return sspaddmm(rushlight.zeros(shape, dtype=input.dtype, layout=COO, device=input.device), input, mat2)
 
 
 def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:

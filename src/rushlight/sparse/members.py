@@ -21,6 +21,7 @@ from rushlight.sparse.tensors import (
     SparseKind,
     SparseTensor,
     adopt,
+    backend_of,
     bare,
     make_compressed,
     make_coo,
@@ -52,8 +53,7 @@ def _wants(x: Any, name: str, what: str) -> None:
 
 
 def _missing(name: str, x: Any) -> NotImplementedError:
-    backend = x.backend if is_sparse(x) else "CPU"
-    return NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{backend}' backend.")
+    return NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{backend_of(x)}' backend.")
 
 
 @_member
@@ -253,7 +253,7 @@ def _resized(x: Any, size: Any, sparse_dim: int, dense_dim: int, clear: bool) ->
             f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(shape)}, sparse_dim = {sparse_dim}, dense_dim = {dense_dim}"
         )
     if clear or not x._where.size(1):
-        return take_and_return(x, empty_parts(shape, shape, dense_dim, x.dtype, COO))
+        return take_and_return(x, empty_parts(shape, dense_dim, x.dtype, COO, x.device))
     for kind, now, then in (("sparse", x.sparse_dim(), sparse_dim), ("dense", x.dense_dim(), dense_dim)):
         if now != then:
             raise RuntimeError(
@@ -343,7 +343,7 @@ def _(function: Any, self: Any) -> int:
 
 @SparseKind.implements("is_pinned")
 def _(function: Any, self: Any, device: Any = None) -> bool:
-    return False
+    return function(self._held)
 
 
 @SparseKind.implements("data_ptr", "tolist")
@@ -380,10 +380,11 @@ def _(function: Any, self: Any) -> bool:
 @SparseKind.implements("_type", "type")
 def _(function: Any, self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is not None:
-        return cast(self, dtype)
+        return moved(self, function(self._held, dtype, non_blocking=non_blocking))
     if type(self) is CompressedTensor:
-        raise RuntimeError("Unimplemented backend SparseCsrCPU")
-    return "torch.sparse." + self._held.type().removeprefix("torch.")
+        raise RuntimeError(f"Unimplemented backend {backend_of(self)}")
+    place, _, word = self._held.type().rpartition(".")
+    return f"{place}.sparse.{word}"
 
 
 @SparseKind.implements("detach_")
@@ -402,9 +403,7 @@ def _(function: Any, input: Any, *, memory_format: Any = None) -> Any:
 
 def copied(x: Any) -> Any:
     """A copy with memory of its own, outside of any graph."""
-    if type(x) is SparseTensor:
-        return make_coo(x._where.clone(), x._held.clone(), x.shape, x._sorted)
-    return make_compressed(x._format, x._pointers.clone(), x._others.clone(), x._held.clone(), x.shape)
+    return rebuilt(x, Tensor.clone)
 
 
 @SparseKind.implements("detach", "alias")
@@ -414,34 +413,54 @@ def _(function: Any, input: Any) -> Any:
 
 def cast(x: Any, dtype: Any) -> Any:
     """Another dtype for the values; the gradient goes back to the first one."""
-    if x.dtype is dtype:
-        return x
-    return record("ToCopyBackward0", [x], with_parts(x, x._held.to(dtype)), lambda grad: (grad,))
+    return moved(x, x._held.to(dtype))
 
 
 @SparseKind.implements("to")
 def _(function: Any, self: Any, *args: Any, copy: bool = False, **kwargs: Any) -> Any:
-    probe = rushlight.empty((), dtype=self.dtype)
-    wanted = [
-        a.detach()
-        if isinstance(a, Tensor) and not is_sparse(a)
-        else rushlight.empty((), dtype=a.dtype)
-        if is_sparse(a)
-        else a
-        for a in args
-    ]
     if any(isinstance(a, Tensor) and a.layout is not self.layout for a in args):
         raise RuntimeError("to(options) doesn't support converting to a different layout")
+    wanted = [a._held if is_sparse(a) else a for a in args]
     if len(wanted) > 2 and isinstance(wanted[-1], bool):
         copy = bool(wanted.pop())
-    made = cast(self, function(probe, *wanted, **kwargs).dtype)
+    made = moved(self, function(self._held, *wanted, **kwargs))
     return made.clone() if copy and made is self else made
+
+
+@SparseKind.implements("cpu", "cuda")
+def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    return moved(self, function(self._held, *args, **kwargs))
+
+
+@SparseKind.implements("pin_memory")
+def _(function: Any, self: Any, device: Any = None) -> Any:
+    return rebuilt(self, function)
+
+
+def moved(x: Any, held: Tensor) -> Any:
+    """The tensor with these values, which are its own in another dtype or on another device; its indices follow them.
+
+    The gradient goes back to the dtype and the device of `x`.
+    """
+    if held is x._held:
+        return x
+    if held.device == x.device:
+        return record("ToCopyBackward0", [x], with_parts(x, held), lambda grad: (grad,))
+    made = rebuilt(x, lambda part: held if part is x._held else part.to(held.device))
+    return record("ToCopyBackward0", [x], made, lambda grad: (grad.to(x.device),))
+
+
+def rebuilt(x: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tensor of the same layout over changed parts, outside of any graph."""
+    if type(x) is SparseTensor:
+        return make_coo(change(x._where), change(x._held), x.shape, x._sorted)
+    return make_compressed(x._format, change(x._pointers), change(x._others), change(x._held), x.shape)
 
 
 def _caster(name: str) -> None:
     @SparseKind.implements(name)
     def _(function: Any, self: Any, memory_format: Any = None) -> Any:
-        return cast(self, function(rushlight.empty((), dtype=self.dtype)).dtype)
+        return moved(self, function(self._held))
 
 
 for _name in (
@@ -468,12 +487,7 @@ def _(function: Any, self: Any, other: Any) -> Any:
             f"to(options) doesn't support converting to a different layout, but got self.layout being {_word(self)} and options.layout set as "
             f"{_word(other)}"
         )
-    return cast(self, other.dtype)
-
-
-@SparseKind.implements("cpu")
-def _(function: Any, self: Any, memory_format: Any = None) -> Any:
-    return self
+    return moved(self, self._held.to(other.device, other.dtype))
 
 
 @SparseKind.implements("copy_")
@@ -496,8 +510,9 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
         raise RuntimeError(
             "torch.copy_: only sparse compressed tensors with the same number of specified elements are supported."
         )
-    made = copied(cast(bare(src), self.dtype))
-    record("CopyBackwards", [src], made, lambda grad: (grad,))
+    source = moved(bare(src), src._held.to(self.device, self.dtype, non_blocking=non_blocking))
+    made = copied(source) if src.device == self.device else source
+    record("CopyBackwards", [src], made, lambda grad: (grad.to(src.device),))
     return adopt(self, made)
 
 
@@ -536,6 +551,11 @@ def _strided(layout: Any) -> bool:
     return layout is not None and layout.name == "strided"
 
 
+def _dense_like(x: Any, device: Any) -> Tensor:
+    """A strided tensor of the shape and dtype of `x`, to make others like it, on `device` or that of `x`."""
+    return rushlight.empty(tuple(x.shape), dtype=x.dtype, device=x.device if device is None else device)
+
+
 @SparseKind.implements("zeros_like", "empty_like")
 def _(
     function: Any,
@@ -547,16 +567,15 @@ def _(
     requires_grad: bool = False,
     **options: Any,
 ) -> Any:
+    place = rushlight.device(device) if device is not None else input.device
     if _strided(layout):
-        return function(
-            rushlight.empty(tuple(input.shape), dtype=input.dtype), dtype=dtype, requires_grad=requires_grad
-        )
+        return function(_dense_like(input, place), dtype=dtype, requires_grad=requires_grad)
     if layout is not None and layout is not input.layout:
-        made = empty_parts(input.shape, input.shape, 0, dtype or input.dtype, layout)
+        made = empty_parts(input.shape, 0, dtype or input.dtype, layout, place)
     elif type(input) is CompressedTensor and function.__name__ == "empty_like":
-        made = like(input, rushlight.empty_like(input._held, dtype=dtype))
+        made = like(input, rushlight.empty_like(input._held, dtype=dtype)).to(place)
     else:
-        made = emptied(input, dtype)
+        made = emptied(input, dtype).to(place)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -573,11 +592,10 @@ def _(
     **options: Any,
 ) -> Any:
     value = value if fill_value is None else (fill_value,)
+    place = rushlight.device(device) if device is not None else input.device
     if _strided(layout):
-        return function(
-            rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad
-        )
-    made = like(input, function(input._held, *value, dtype=dtype))
+        return function(_dense_like(input, place), *value, dtype=dtype, requires_grad=requires_grad)
+    made = like(input, function(input._held, *value, dtype=dtype)).to(place)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -594,16 +612,16 @@ def _(
 ) -> Any:
     if not _strided(layout):
         raise _missing("fill_", input)
-    return function(
-        rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad
-    )
+    return function(_dense_like(input, device), *value, dtype=dtype, requires_grad=requires_grad)
 
 
 @SparseKind.implements("rand_like", "randn_like", "randint_like")
-def _(function: Any, input: Any, *args: Any, dtype: Any = None, layout: Any = None, **options: Any) -> Any:
+def _(
+    function: Any, input: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
+) -> Any:
     if not _strided(layout):
         raise _missing("uniform_" if function.__name__ == "rand_like" else "normal_", input)
-    return function(rushlight.empty(tuple(input.shape), dtype=input.dtype), *args, dtype=dtype, **options)
+    return function(_dense_like(input, device), *args, dtype=dtype, **options)
 
 
 @SparseKind.implements("new_zeros", "new_empty")
@@ -617,24 +635,26 @@ def _(
     layout: Any = None,
     **options: Any,
 ) -> Any:
-    shape = as_shape(size)
+    shape, dtype = as_shape(size), dtype or self.dtype
+    place = self.device if device is None else rushlight.device(device)
     if _strided(layout):
-        return rushlight.zeros(shape, dtype=dtype or self.dtype, requires_grad=requires_grad)
-    return empty_parts(shape, shape, 0, dtype or self.dtype, layout or self.layout, requires_grad)
+        return rushlight.zeros(shape, dtype=dtype, device=place, requires_grad=requires_grad)
+    return empty_parts(shape, 0, dtype, layout or self.layout, place, requires_grad)
 
 
 @SparseKind.implements("new")
 def _(function: Any, self: Any, *args: Any, device: Any = None) -> Any:
-    return older(self.dtype, args, device)
+    return older(self.dtype, args, self.device if device is None else device)
 
 
 @SparseKind.implements("new_tensor")
 def _(
     function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
+    place = self.device if device is None else rushlight.device(device)
     if is_sparse(data):
-        return cast(copied(data), dtype or data.dtype)
-    return rushlight.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
+        return copied(data).to(place, dtype or data.dtype)
+    return rushlight.tensor(data, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
 
 
 # ***** copies of parts, as functions *****

@@ -18,6 +18,7 @@ from rushlight.sparse.tensors import (
     SparseKind,
     SparseTensor,
     adopt,
+    backend_of,
     bare,
     make_compressed,
     make_coo,
@@ -141,7 +142,7 @@ def _t_in_place(self: Any) -> Any:
 
 def _squeeze_in_place(self: Any, *dims: Any) -> Any:
     """Raises `NotImplementedError`, as in PyTorch."""
-    raise NotImplementedError(f"Could not run 'aten::squeeze_' with arguments from the '{self.backend}' backend.")
+    raise NotImplementedError(f"Could not run 'aten::squeeze_' with arguments from the '{backend_of(self)}' backend.")
 
 
 # Methods of the class and not handlers: Tensor's own change the strides of what they are called on, and do not ask.
@@ -257,8 +258,8 @@ def _(function: Any, input: Any, dim: int, index: Tensor, *, out: Any = None) ->
     ranked, line = index[order].contiguous(), x._where[dim].contiguous()
     first = rushlight.searchsorted(ranked, line)
     counts = rushlight.searchsorted(ranked, line, right=True) - first
-    kept = rushlight.arange(line.numel()).repeat_interleave(counts)
-    place = order[first[kept] + rushlight.arange(kept.numel()) - (counts.cumsum(0) - counts)[kept]]
+    kept = rushlight.arange(line.numel(), device=line.device).repeat_interleave(counts)
+    place = order[first[kept] + rushlight.arange(kept.numel(), device=line.device) - (counts.cumsum(0) - counts)[kept]]
     by_place = place.argsort(stable=True)
     kept, place = kept[by_place], place[by_place]
     where = x._where[:, kept]
@@ -319,7 +320,9 @@ def _(function: Any, self: Any, index: Any) -> Any:
             what = "as_strided" if isinstance(item, slice) else "index.Tensor"
             if type(self) is CompressedTensor and isinstance(item, slice):
                 raise RuntimeError(f"Sparse {self.layout.name[7:].upper()} tensors do not have strides")
-            raise NotImplementedError(f"Could not run 'aten::{what}' with arguments from the '{self.backend}' backend.")
+            raise NotImplementedError(
+                f"Could not run 'aten::{what}' with arguments from the '{backend_of(self)}' backend."
+            )
     return made
 
 

@@ -26,10 +26,12 @@ SINGLE_AND_DOUBLE = frozenset(("float32", "float64", "complex64", "complex128"))
 
 
 def needs_dtype(kernel: str, x: Any, *, only: frozenset[str] | None = None, never: tuple[str, ...] = ()) -> None:
-    """Raise as PyTorch does where its kernel lacks a dtype."""
+    """Raise as PyTorch does where its kernel for the CPU lacks a dtype; those of GPUs have more."""
     name = x.dtype.name
+    if x.device.type == "cuda":
+        return
     if name in never or only is not None and name not in only:
-        word = rushlight.empty(0, dtype=x.dtype).type().removeprefix("torch.").removesuffix("Tensor")
+        word = rushlight.empty(0, dtype=x.dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{word}'")
 
 
@@ -49,7 +51,7 @@ def flat_places(where: Tensor, sizes: Sequence[int]) -> Tensor:
     for size in reversed(sizes):
         steps.append(step)
         step *= size
-    return (where * rushlight.tensor(steps[::-1], dtype=rushlight.int64).reshape(-1, 1)).sum(0)
+    return (where * rushlight.tensor(steps[::-1], dtype=rushlight.int64, device=where.device).reshape(-1, 1)).sum(0)
 
 
 def split_places(places: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -83,7 +85,7 @@ def coalesce(x: Any) -> Any:
     sizes = tuple(x.shape[:n])
     where, values = x._where, x._held
     if where.size(1) > 1:
-        places = flat_places(where, sizes) if n else rushlight.zeros(where.size(1), dtype=rushlight.int64)
+        places = flat_places(where, sizes) if n else where.new_zeros(where.size(1))
         if not in_order(places):
             unique, inverse = rushlight.unique(places, return_inverse=True)
             where, values = split_places(unique, sizes), add_rows(inverse, values, unique.numel())
@@ -128,8 +130,8 @@ def spots(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     counts = pointers[:, 1:] - pointers[:, :-1]
     batches, lines = counts.shape
     each = x._others.size(-1)
-    line = rushlight.arange(lines).repeat(batches).repeat_interleave(counts.reshape(-1))
-    batch = rushlight.arange(batches).repeat_interleave(rushlight.full((batches,), each))
+    line = rushlight.arange(lines, device=others.device).repeat(batches).repeat_interleave(counts.reshape(-1))
+    batch = rushlight.arange(batches, device=others.device).repeat_interleave(each)
     return (batch, line, others) if by_rows(x) else (batch, others, line)
 
 
@@ -240,7 +242,7 @@ def _found(x: Any, mask: Any) -> Tensor:
         return x._held.new_zeros((wanted.numel(), *x._held.shape[1:]))
     place = rushlight.searchsorted(held, wanted).clamp(max=held.numel() - 1)
     hit = (held[place] == wanted).reshape(-1, *[1] * (x._held.dim() - 1))
-    return rushlight.where(hit, x._held[place], rushlight.zeros((), dtype=x.dtype))
+    return rushlight.where(hit, x._held[place], x._held.new_zeros(()))
 
 
 def pick(grad: Any, pattern: Any) -> Tensor:

@@ -31,6 +31,7 @@ from rushlight.sparse.tensors import (
     SparseKind,
     SparseTensor,
     adopt,
+    backend_of,
     bare,
     make_coo,
     take_parts,
@@ -119,7 +120,9 @@ def _(function: Any, input: Any) -> Any:
 @SparseKind.implements("dropout")
 def _(function: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if training and p > 0:
-        raise NotImplementedError("Could not run 'aten::bernoulli_.float' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::bernoulli_.float' with arguments from the '{backend_of(input)}' backend."
+        )
     return input
 
 
@@ -214,7 +217,9 @@ def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
         )
     if a.layout is COO:
         needs_dtype(
-            "cadd_sparse", rushlight.empty(0, dtype=rushlight.result_type(a._held, b._held)), never=("bool", "float16")
+            "cadd_sparse",
+            a._held.new_empty(0, dtype=rushlight.result_type(a._held, b._held)),
+            never=("bool", "float16"),
         )
         made = _sum_coo(bare(a), bare(b), alpha)
     else:
@@ -390,11 +395,13 @@ def _expanded(x: Any, shape: tuple[int, ...]) -> Any:
         size = shape[extra + dim]
         if x.shape[dim] == 1 and size != 1:
             rows, held = _repeated(rows, held, size)
-            rows[dim] = rushlight.arange(size).repeat_interleave(rows[dim].numel() // size)
+            rows[dim] = rushlight.arange(size, device=held.device).repeat_interleave(rows[dim].numel() // size)
     for dim in range(extra - 1, -1, -1):
         size = shape[dim]
         rows, held = _repeated(rows, held, size)
-        rows.insert(0, rushlight.arange(size).repeat_interleave(held.size(0) // size if size else 0))
+        rows.insert(
+            0, rushlight.arange(size, device=held.device).repeat_interleave(held.size(0) // size if size else 0)
+        )
     held = held.expand(held.size(0), *shape[extra + n :])
     return make_coo(rushlight.stack(rows), held, shape, x._sorted and shape[extra : extra + n] == tuple(x.shape[:n]))
 
@@ -482,7 +489,7 @@ _divide("floor_divide", "floor division")
 def _power(x: Any, exponent: Any) -> Any:
     if isinstance(exponent, Tensor) and (is_sparse(exponent) or exponent.dim()):
         raise NotImplementedError(
-            "Could not run 'aten::pow.Tensor_Tensor' with arguments from the 'SparseCPU' backend."
+            f"Could not run 'aten::pow.Tensor_Tensor' with arguments from the '{backend_of(x)}' backend."
         )
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
@@ -494,7 +501,9 @@ def _power(x: Any, exponent: Any) -> Any:
 @SparseTensor.implements("pow")
 def _(function: Any, input: Any, exponent: Any, *, out: Any = None) -> Any:
     if not is_sparse(input):
-        raise NotImplementedError("Could not run 'aten::pow.Scalar' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::pow.Scalar' with arguments from the '{backend_of(exponent)}' backend."
+        )
     return _finish(_power(input, exponent), out)
 
 

@@ -11,7 +11,7 @@ from rushlight._interface.operators import function_of
 from rushlight._interface.tensors import wrap_dim
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import add_rows, coalesce, flat_places, is_sparse, needs_dtype, values_of, with_values
-from rushlight.sparse.tensors import COO, WORDS, SparseKind, SparseTensor, bare, make_coo
+from rushlight.sparse.tensors import COO, WORDS, SparseKind, SparseTensor, backend_of, bare, make_coo
 
 __all__ = ["log_softmax", "softmax", "spdiags", "spsolve", "sum"]
 
@@ -72,8 +72,8 @@ def _summed(x: Any, dims: list[int], dtype: Any) -> Any:
     if len(kept) == n:
         return with_values(make_coo(places, values, shape, True), values, "SparseSumBackward0")
     unique, inverse = rushlight.unique(flat_places(places, shape[: len(kept)]), return_inverse=True)
-    first = rushlight.full((unique.numel(),), places.size(1)).index_reduce(
-        0, inverse, rushlight.arange(places.size(1)), "amin", include_self=True
+    first = unique.new_full((unique.numel(),), places.size(1)).index_reduce(
+        0, inverse, rushlight.arange(places.size(1), device=places.device), "amin", include_self=True
     )
     values = add_rows(inverse, values, unique.numel())
     return with_values(make_coo(places[:, first], values, shape, True), values, "SparseSumBackward0")
@@ -118,7 +118,9 @@ def _(
 @SparseTensor.implements("any")
 def _(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
-        raise NotImplementedError("Could not run 'aten::any.dim' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::any.dim' with arguments from the '{backend_of(input)}' backend."
+        )
     return coalesce(bare(input))._held.any()
 
 
@@ -133,10 +135,10 @@ def _(function: Any, input: Any, other: Any, p: Any = 2) -> Any:
 def _softmax(name: str, input: Any, dim: int, dtype: Any) -> Any:
     if type(input) is not SparseTensor:
         raise NotImplementedError(
-            f"Could not run 'aten::_sparse_{name}' with arguments from a backend other than 'SparseCPU'."
+            f"Could not run 'aten::_sparse_{name}' with arguments from the '{backend_of(input)}' backend."
         )
     dtype = dtype or input.dtype
-    needs_dtype(name, rushlight.empty(0, dtype=dtype), only=frozenset(("float32", "float64")))
+    needs_dtype(name, input._held.new_empty(0, dtype=dtype), only=frozenset(("float32", "float64")))
     x = coalesce(input)
     n, dim = x._where.size(0), wrap_dim(dim, x.dim())
     values = values_of(x).to(dtype)
@@ -162,7 +164,7 @@ def _softmax(name: str, input: Any, dim: int, dtype: Any) -> Any:
 def _groups(x: Any, dims: list[int]) -> tuple[Tensor, int]:
     """For each entry the number of the line on which it lies, lines being told apart by the coordinates `dims`."""
     if not dims:
-        return rushlight.zeros(x._where.size(1), dtype=rushlight.int64), 1
+        return x._where.new_zeros(x._where.size(1)), 1
     places = flat_places(x._where[dims], [x.shape[d] for d in dims])
     unique, inverse = rushlight.unique(places, return_inverse=True)
     return inverse, unique.numel()
@@ -239,5 +241,4 @@ def _check_diagonals(rows: Any, places: Any, shape: tuple[int, ...], layout: Any
 
 def spsolve(input: Any, other: Any, *, left: bool = True) -> Any:
     """Raises `NotImplementedError`: PyTorch solves sparse systems on GPUs alone."""
-    backend = input.backend if is_sparse(input) else "CPU"
-    raise NotImplementedError(f"Could not run 'aten::_spsolve' with arguments from the '{backend}' backend.")
+    raise NotImplementedError(f"Could not run 'aten::_spsolve' with arguments from the '{backend_of(input)}' backend.")

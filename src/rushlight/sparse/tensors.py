@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from rushlight import SPARSE_LAYOUTS, Tensor, is_grad_enabled
 from rushlight import layout as Layout
 from rushlight._interface.kinds import Kind, form_there, make_kind
-from rushlight._interface.memory import is_host_memory
 from rushlight._interface.tensors import Spec, alias
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "SparseKind",
     "SparseTensor",
     "adopt",
+    "backend_of",
     "bare",
     "make_compressed",
     "make_coo",
@@ -55,8 +55,18 @@ class SparseKind(Kind):
         if name in cls.passes or not hasattr(function, "__wrapped__"):
             return super().otherwise(function, name, args, kwargs)
         raise NotImplementedError(
-            f"Could not run 'aten::{name}' with arguments from the '{cls.backend}' backend: rushlight has no such operator for sparse tensors."
+            f"Could not run 'aten::{name}' with arguments from the '{cls.backend_among(args, kwargs)}' backend: "
+            "rushlight has no such operator for sparse tensors."
         )
+
+    @classmethod
+    def backend_among(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """The backend of the first sparse tensor of a call, in lists of tensors too."""
+        for value in (*args, *kwargs.values()):
+            for x in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(x, cls):
+                    return backend_of(x)
+        return cls.backend
 
     @property
     def data(self) -> Any:
@@ -104,7 +114,7 @@ class SparseTensor(SparseKind):
 
     __slots__ = ("_sorted", "_where")
 
-    backend = "SparseCPU"
+    backend = "Sparse"
     is_sparse = True
     layout = COO
     _where: Tensor
@@ -126,7 +136,7 @@ class CompressedTensor(SparseKind):
 
     __slots__ = ("_format", "_others", "_pointers")
 
-    backend = "SparseCsrCPU"
+    backend = "SparseCsr"
     is_sparse_csr = True
     _pointers: Tensor
     _others: Tensor
@@ -137,9 +147,15 @@ class CompressedTensor(SparseKind):
         return self._format
 
 
+def backend_of(x: Any) -> str:
+    """What PyTorch's messages call the kernels of a tensor's layout and device: `SparseCPU`, `SparseCsrCUDA`, `CPU`."""
+    family = x.backend if isinstance(x, SparseKind) else ""
+    return family + {"meta": "Meta"}.get(x.device.type, x.device.type.upper())
+
+
 def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool) -> Any:
     """A tensor in coordinates over these parts, which lose their history."""
-    _check_device(values)
+    _check_devices(values, ("indices", where))
     made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
     return made
@@ -147,18 +163,17 @@ def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool
 
 def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Tensor, shape: Sequence[int]) -> Any:
     """A compressed tensor over these parts, which lose their history."""
-    _check_device(values)
+    _check_devices(values, ("compressed_indices", pointers), ("plain_indices", others))
     made = make_kind(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._pointers, made._others, made._held, made._format = _plain(pointers), _plain(others), _plain(values), layout
     return made
 
 
-def _check_device(values: Tensor) -> None:
-    """NotImplementedError for values that neither the host's memory holds nor `meta` describes."""
-    if values._storage is not None and not is_host_memory(values._spec):
-        raise NotImplementedError(
-            f"rushlight has sparse tensors on the CPU only, not on {values.device}: move the tensor with `cpu()` first"
-        )
+def _check_devices(values: Tensor, *indices: tuple[str, Tensor]) -> None:
+    """RuntimeError for parts on several devices."""
+    for name, part in indices:
+        if part._spec.device is not values._spec.device:
+            raise RuntimeError(f"device of {name} (={part.device}) must match device of values (={values.device})")
 
 
 def _plain(part: Tensor) -> Tensor:

@@ -88,8 +88,14 @@ class Kind(Tensor):
         if name in FACTS:
             return function(*args, **kwargs)
         raise NotImplementedError(
-            f"Could not run 'aten::{name}' with arguments from the '{cls.backend}' backend: rushlight has no such operator for this kind of tensor."
+            f"Could not run 'aten::{name}' with arguments from the '{cls.backend_among(args, kwargs)}' backend: "
+            "rushlight has no such operator for this kind of tensor."
         )
+
+    @classmethod
+    def backend_among(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        """What errors call the kernels that a call asked for."""
+        return cls.backend
 
 
 def call_name(function: Any) -> str:

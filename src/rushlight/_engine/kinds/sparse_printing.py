@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.memory import is_host_memory
 from rushlight._engine.core.printing import OPTIONS, append_suffixes, contents
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.promotion import default_dtype
@@ -31,7 +32,8 @@ def describe_sparse(x: Any) -> str:
     text = opening + (",\n" + " " * indent).join(
         f"{name}=tensor({_part(part, indent + len(name) + 8)})" for name, part in shown
     )
-    suffixes = [f"size={tuple(x.shape)}", f"nnz={count}"]
+    suffixes = [] if is_host_memory(x._spec) else [f"device={str(x.device)!r}"]
+    suffixes += [f"size={tuple(x.shape)}", f"nnz={count}"]
     if (
         x.dtype is not default_dtype()
         and x.dtype.name not in ("int64", "bool")
