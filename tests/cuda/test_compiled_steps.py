@@ -175,3 +175,33 @@ def test_a_step_that_overflows_is_skipped() -> None:
     compiled = Training(**STEPS["adamw, scaled"])
     assert compiled.run(torch.compile(compiled.step), overflow=3) == expected
     assert all(kept["step"].item() == 4 for kept in compiled.optimizer.state.values())
+
+
+# a module or function, and its inputs for a size
+SIZED: dict[str, tuple[Callable[[], Any], Callable[[int], list[Any]]]] = {
+    "layers": (lambda: nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.LayerNorm(6)), lambda n: [torch.randn(n, 8)]),
+    "numbers of sizes": (lambda: lambda x: x * x.shape[0] + torch.arange(x.shape[1], device=x.device), lambda n: [torch.randn(n, n + 1)]),
+    "attention": (
+        lambda: lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda n: [torch.randn(1, 2, n, 16) for _ in range(3)],
+    ),
+    "convolution": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d(1)), lambda n: [torch.randn(2, 2, n, n)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "mode"), [*[(name, "default") for name in SIZED], ("layers", "reduce-overhead")])
+def test_one_trace_serves_all_sizes(name: str, mode: str) -> None:
+    make, inputs = SIZED[name]
+    function = make()
+    function = function.cuda() if isinstance(function, nn.Module) else function
+    torch._dynamo.reset()
+    compiled = torch.compile(function, mode=mode)
+    before = COUNTERS["stats"]["unique_graphs"]
+    for size in (3, 5, 7, 10):
+        given = [x.cuda().requires_grad_() for x in inputs(size)]
+        found = []
+        for call in (compiled, function):
+            made = call(*given)
+            found.append(bits([made, *torch.autograd.grad(made.square().sum(), given)]))
+        assert found[0] == found[1], size
+    assert COUNTERS["stats"]["unique_graphs"] - before == 2  # for the first size, then for all

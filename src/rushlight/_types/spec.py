@@ -92,9 +92,7 @@ class Spec:
         if known is None:
             known = Spec()
             known.dtype, known.shape, known.strides = dtype, Size(shape), strides
-            # A device with an index is canonical; while a program is recorded `as_device` gives what stands for it.
-            canonical = device is CPU or isinstance(device, Device) and device.index is not None
-            known.device = device if canonical else as_device(device)
+            known.device = _canonical(device)
             known.ndim, known.numel = len(shape), count
             known.nbytes = known.numel * dtype.itemsize
             known.plain = strides == rows
@@ -121,6 +119,11 @@ class Spec:
         return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj, self.released)
 
 
+def _canonical(device: Device) -> Device:
+    """A device with an index is itself; while a program is recorded `as_device` gives what stands for it."""
+    return device if device is CPU or isinstance(device, Device) and device.index is not None else as_device(device)
+
+
 def _symbolic(env: Any, key: tuple[Any, ...]) -> Spec:
     """The spec of a layout with symbolic sizes: one object for equal formulas of the same sizes."""
     known: Spec | None = env.specs.get(key)
@@ -129,7 +132,7 @@ def _symbolic(env: Any, key: tuple[Any, ...]) -> Spec:
         rows = contiguous_strides(shape)
         known = env.specs[key] = Spec()
         known.dtype, known.shape = dtype, Size(shape)
-        known.device = device if device is CPU else as_device(device)
+        known.device = _canonical(device)
         known.strides = rows if strides is None else strides
         known.ndim, known.numel = len(shape), numel(shape)
         known.nbytes = known.numel * dtype.itemsize

@@ -57,7 +57,7 @@ from rushlight._types.dtype import (
 )  # fmt: skip
 from rushlight._types.layout import extent
 from rushlight._types.spec import Spec, check_memory
-from rushlight._types.symbols import SpecializationError, env_of, hint
+from rushlight._types.symbols import env_of, hint
 
 __all__ = ["Recording"]
 
@@ -351,8 +351,6 @@ class Recording:
         check_memory(spec)
         device = recorded(spec.device)
         self.on(device)
-        if layout is not None and layout is not spec and not backend_of(spec.device).symbolic:
-            raise SpecializationError(f"programs on {spec.device} are for plain sizes")
         storage = self._storage(x._storage, device)
         address = storage.ptr + (x._ptr - x._storage.ptr)
         layout = layout or spec

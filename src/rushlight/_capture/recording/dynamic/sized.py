@@ -14,6 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.backward import How, ProgramBackwardSpec, Variant
 from rushlight._capture.recording.dynamic.sized_links import SizedLinks
 from rushlight._capture.recording.errors import RecordingError
@@ -127,7 +128,7 @@ class SizedProgram:
         spec = program._backward
         backward: Any = None if spec is None else spec._backward
         self._backward = None if spec is None else SizedBackward(backward, env)
-        self._links = SizedLinks(program.graph, self.at)
+        self._links = SizedLinks(program.graph, self.at, backend_of(program.device).symbolic)
         self._variants: dict[tuple[tuple[bool, ...], Any], Any] = {}
 
     def at(self, sizes: Sequence[int]) -> CompiledProgram:

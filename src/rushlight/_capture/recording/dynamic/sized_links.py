@@ -134,13 +134,16 @@ def _places(frame: Any) -> list[int]:
 
 
 class SizedLinks:
-    """The links of one program; `program_at(sizes)` gives it for sizes, which may be symbols."""
+    """The links of one program; `program_at(sizes)` gives it for sizes, which may be symbols.
 
-    def __init__(self, graph: Graph, program_at: Callable[[Sequence[Any]], Any]) -> None:
+    Backends that are not `symbolic` have none: there the program is compiled for each set of sizes.
+    """
+
+    def __init__(self, graph: Graph, program_at: Callable[[Sequence[Any]], Any], symbolic: bool) -> None:
         self._program_at, self._lock = program_at, Lock()
         self._links: list[_Link] = []
         self.made = self.used = self.failures = 0
-        if any(node.prim.name in _LOOKED_UP for node in graph.nodes):
+        if not symbolic or any(node.prim.name in _LOOKED_UP for node in graph.nodes):
             self.failures = FAILURES
 
     def executable(self, laid: Laid, sizes: Sequence[int], compile_now: Callable[[], Any]) -> Any:
