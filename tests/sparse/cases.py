@@ -24,6 +24,10 @@ def names(torch: Any) -> dict[str, Any]:
 
 
 EXPRESSIONS = """
+S+torch.zeros(2,3).to_sparse(1)
+torch.zeros(2,3).to_sparse(1)+Sc
+torch.add(torch.zeros(2,3).to_sparse(1),S,alpha=3)
+S.int()+torch.zeros(2,3).to_sparse(1)
 H.sum(-1,keepdim=True)
 H.sum(0,keepdim=True)
 Sc.sum((0,1),keepdim=True)

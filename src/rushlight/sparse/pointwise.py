@@ -199,6 +199,9 @@ def _sum_coo(a: Any, b: Any, alpha: Any) -> Any:
     if a._where is b._where or a._where.shape == b._where.shape and bool((a._where == b._where).all()):
         if left.shape == right.shape:
             return make_coo(a._where, left + right, a.shape, a._sorted and b._sorted)
+    for empty, x, held in ((b, a, left), (a, b, right)):  # which has any sparse dims
+        if not empty._where.size(1):
+            return make_coo(x._where, held, a.shape, x._sorted)
     n = a._where.size(0)
     if n != b._where.size(0):
         raise RuntimeError(
