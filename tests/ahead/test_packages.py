@@ -158,6 +158,34 @@ def test_two_python_threads_call_one_package(path, arguments):
     assert not wrong
 
 
+def test_weights_of_convolutions_stay_packed_from_the_second_call_on(tmp_path):
+    torch.manual_seed(3)
+    layers = (
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 48, 3, stride=2),
+        nn.Conv2d(48, 24, 1),
+        nn.Flatten(),
+    )
+    net = nn.Sequential(*layers, nn.Linear(24 * 36, 80)).eval()
+    x = torch.randn(2, 8, 14, 14)
+    file = torch._inductor.aoti_compile_and_package(net, (x,), package_path=str(tmp_path / "net.rlp"))
+    loaded = load(file)
+    found: list[np.ndarray] = []
+
+    def work():  # the first calls run side by side
+        for _ in range(10):
+            found.append(loaded(x.numpy()))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 30 and all((each == found[0]).all() for each in found)
+    _close(found[0], net(x).detach().numpy())
+
+
 def test_other_python_threads_run_during_a_call(tmp_path):
     """With the interpreter lock held, the counter would stand still from the beginning of the call to its end."""
     layers = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).eval()

@@ -353,14 +353,14 @@ def test_weights_packed_once_for_all_pieces(monkeypatch, dtype, order, spread):
     graph = trace_arrays(lambda x, w: WINDOWS(x, w, **params, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2)
     packed, pack_once = [], conv._pack_once
 
-    def once(parts, tiles):
-        packed.append(pack_once(parts, tiles))
+    def once(parts, tiles, stays):
+        packed.append(pack_once(parts, tiles, stays))
         return packed[-1]
 
     with winograd.WINOGRAD.scoped(False):
         monkeypatch.setattr(conv, "_pack_once", once)
         result = Ran(graph, [x, w]).results[0]
-        monkeypatch.setattr(conv, "_pack_once", lambda parts, tiles: 0)
+        monkeypatch.setattr(conv, "_pack_once", lambda parts, tiles, stays: 0)
         np.testing.assert_array_equal(result, Ran(graph, [x, w]).results[0])
     assert packed[0] > 0
     want = WINDOWS.reference(x.astype(np.float64), w.astype(np.float64), **params, dtype=BY_NAME["float64"])

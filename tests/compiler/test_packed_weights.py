@@ -169,7 +169,49 @@ def test_a_weight_on_the_left_stays_packed(shape, order):
             found = compiled(x)
             assert torch.equal(found, run(x)) if order else torch.allclose(found, run(x), atol=1e-5)
     if not order:
-        assert len(pins(compiled, x)) == 2
+        assert len(pins(compiled, x)) == 3
+
+
+# shape of the image; channels, width, kernel, stride, groups: what Winograd's method computes, positions as rows, sums in
+# chunks, in place, groups
+CONVOLUTIONS = {
+    "winograd": ((2, 16, 28, 28), (16, 24, 3, 1, 1)),
+    "strides": ((1, 16, 28, 28), (16, 40, 3, 2, 1)),
+    "windows": ((1, 3, 40, 40), (3, 24, 7, 2, 1)),
+    "chunks": ((1, 256, 7, 7), (256, 96, 3, 2, 1)),
+    "points": ((1, 64, 28, 28), (64, 128, 1, 2, 1)),
+    "groups": ((1, 64, 12, 12), (64, 64, 3, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=lambda d: d.name[6:])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_weights_of_convolutions_stay_packed(case, dtype):
+    torch.manual_seed(2)
+    shape, (channels, width, kernel, stride, groups) = CONVOLUTIONS[case]
+    m = (
+        nn.Sequential(nn.Conv2d(channels, width, kernel, stride, kernel // 2, groups=groups), nn.ReLU())
+        .to(dtype)
+        .eval()
+    )
+    x, run = torch.randn(*shape).to(dtype), forward(m)
+    compiled = packed(run)
+    for scale in (1.0, 2.0, 0.5):
+        with torch.no_grad():
+            m[0].weight.mul_(scale)
+        for _ in range(2):
+            assert torch.equal(compiled(x), run(x))
+    assert len(pins(compiled, x)) == 1
+    m[0].weight.data = torch.randn_like(m[0].weight)  # other memory is packed by each call
+    assert torch.equal(compiled(x), run(x))
+
+
+def test_transposed_convolutions_pack_at_each_call():
+    m, x = nn.ConvTranspose2d(16, 24, 3, stride=2).eval(), torch.randn(1, 16, 14, 14)
+    compiled = packed(forward(m))
+    for _ in range(2):
+        assert torch.equal(compiled(x), forward(m)(x))
+    assert not pins(compiled, x)
 
 
 def test_it_is_asked_for():

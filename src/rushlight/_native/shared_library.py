@@ -39,7 +39,7 @@ from rushlight._native.elf import (
 __all__ = ["Address", "LinkError", "SharedLibrary"]
 
 _LIBC = frozenset(
-    "abort aligned_alloc bcmp clock_gettime close free getenv getpid malloc memcmp memcpy memmove memset mmap munmap open "
+    "abort aligned_alloc bcmp clock_gettime close free getenv getpid madvise malloc memcmp memcpy memmove memset mmap munmap open "
     "posix_memalign read sched_getaffinity sched_getcpu sched_setaffinity sched_yield sigdelset sigfillset snprintf "
     "strlen strstr syscall".split()
 )

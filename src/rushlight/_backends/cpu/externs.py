@@ -60,6 +60,8 @@ def may_pin(step: ExternStep, side: int, order: bool) -> bool:
     """Whether an operand of a step may stay packed from call to call, the first (`side` 0) or the second; with `order`
     the results keep their bits.
     """
+    if step.name == "conv_windows":
+        return side == 1 and any(launch.pinned for launch in _conv(step.pinned(side)))
     if step.name != "dot" or any(step.prologues):
         return False
     return may_stay_packed(*_product_of(step), side, order)

@@ -28,13 +28,15 @@ def unlocks(work: int = 0, nbytes: int = 0) -> bool:
 
 class PinnedWords(NamedTuple):
     """Which of the ints is the address of the operand's PINNED (0: it is not); the bytes that it takes packed, and the
-    most pieces; and which of the words it is, -1 where it is read packed.
+    most pieces; which of the words it is, -1 where it is read packed; and what the packed form depends on beside the
+    kernel.
     """
 
     address: int
     nbytes: int
     pieces: int
     operand: int
+    form: tuple[int, ...]
 
 
 class Launch:

@@ -13,7 +13,17 @@ from __future__ import annotations
 from rushlight._host.storage_native import S_LENT, S_OPEN, S_VERSION, S_WINDOWS
 from rushlight._native import Record, atomic_cas, atomic_load, atomic_store, i64, native, pause, ptr
 
-__all__ = ["LEAD", "NEVER", "PACKED", "PINNED", "begin_packing", "end_packing", "pinned_panels"]
+__all__ = [
+    "LEAD",
+    "NEVER",
+    "PACKED",
+    "PINNED",
+    "begin_packing",
+    "end_packing",
+    "packed_place",
+    "pinned_panels",
+    "place_to_pack",
+]
 
 # Behind it, for each piece: its mark when it was packed, NEVER, or BUSY.
 PINNED = Record(
@@ -48,6 +58,24 @@ def pinned_panels(state, weight):
     if state[PINNED.weight] != weight:
         return None
     return state[PINNED.panels]
+
+
+@native("ptr(ptr, ptr, i64)", inline=True)
+def place_to_pack(state, memory, weight):
+    """Where a kernel that packs one operand does so: where it stays packed, else behind LEAD in memory of the call."""
+    kept = pinned_panels(state, weight)
+    memory.ptr[0] = kept
+    if kept is None:
+        return memory + LEAD
+    return kept
+
+
+@native("ptr(ptr)", inline=True)
+def packed_place(memory):
+    """Where `place_to_pack` was, by the same memory."""
+    if memory.ptr[0] is None:
+        return memory + LEAD
+    return memory.ptr[0]
 
 
 @native("i64(ptr, i64)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.pinned_native import PINNED
 from rushlight._backends.cpu.runtime.limits import QUANTUM_SECONDS, SPIN_SECONDS
+from rushlight._backends.cpu.runtime.pool_native import madvise
 from rushlight._backends.cpu.runtime.program_native import LINKED, fill_words, nanoseconds, run_waves
 from rushlight._backends.cpu.runtime.stub_native import (
     BY_ZERO,
@@ -86,6 +87,7 @@ MODEL = Record(
     ("n_sizes", i64, "sizes that a call chooses"),
     ("ranges", ptr, "for each: the least and the greatest"),
     ("calls", ptr, "for each choice of sizes, the last one fastest: the address of its CALL"),
+    ("turn", i64, "calls that run, and ENDED where one has ended; PINNING; PINS: weights stay packed"),
 )
 CALL = Record(
     "call",
@@ -105,7 +107,12 @@ VARIANT = Record(
     ("n_pins", i64, "weights that stay packed"),
     ("pins", ptr, "for each: PIN"),
 )
-PIN = Record("pin", ("pinned", ptr, "its PINNED"), ("offset", i64, "bytes from where weights begin"))
+PIN = Record(
+    "pin",
+    ("pinned", ptr, "its PINNED"),
+    ("offset", i64, "bytes from where weights begin"),
+    ("nbytes", i64, "bytes that it takes packed"),
+)
 SOURCE = Record("source", ("input", i64, "the number of a tensor; -1: a weight"), ("offset", i64, "bytes from there"))
 TENSOR = Record(
     "tensor",
@@ -143,8 +150,10 @@ XGETBV = bytes.fromhex("31c9 0f01d0 48c1e220 89c0 4809d0 c3")
 SAVES = 1 << 27  # leaf 1, ecx: the system saves wide registers, and tells which
 CORES = 8192
 FEW = 16  # digits of a number that is read from the environment, at most
+PAGE, HUGE_PAGES = 4096, 14  # bytes of a page; MADV_HUGEPAGE
 LONGEST_NS, SPIN_NS = int(1e9 * QUANTUM_SECONDS), int(1e9 * SPIN_SECONDS)
-STATE, PROCESS = MODEL.state.place, MODEL.process.place
+STATE, PROCESS, TURN = MODEL.state.place, MODEL.process.place, MODEL.turn.place
+ENDED, PINNING, PINS = 1 << 32, -1, -2
 
 
 # ***** the processor *****
@@ -371,6 +380,49 @@ def place_words(linked, call, bases, inputs, outputs):
         bases.ptr[1 + count + k] = outputs.ptr[call[CALL.results].i64[k]]
 
 
+@native("void()")
+def pin_weights():
+    """Let weights stay packed from now on, in huge pages where the system has them."""
+    pin = TABLE[MODEL.chosen][VARIANT.pins]
+    for _k in range(TABLE[MODEL.chosen][VARIANT.n_pins]):
+        pinned = pin[PIN.pinned]
+        panels = pinned[PINNED.panels]
+        before = i64(panels) % PAGE
+        madvise(panels - before, before + pin[PIN.nbytes], HUGE_PAGES)
+        pinned[PINNED.weight] = i64(TABLE[MODEL.weights]) + pin[PIN.offset]
+        pin += PIN_BYTES
+
+
+@native("void()")
+def begin_call():
+    """Weights stay packed from the second call on: a process that wants one result does not pay for a copy of them.
+
+    No call runs meanwhile: kernels of one call must agree on where a weight is packed.
+    """
+    while True:
+        seen = atomic_load(i64, TABLE, TURN)
+        if seen == PINS:
+            return
+        if seen == PINNING:
+            sched_yield()
+        elif seen == ENDED:
+            if atomic_cas(i64, TABLE, TURN, seen, PINNING) == seen:
+                pin_weights()
+                atomic_store(i64, TABLE, TURN, PINS)
+                return
+        elif atomic_cas(i64, TABLE, TURN, seen, seen + 1) == seen:
+            return
+
+
+@native("void()")
+def end_call():
+    """A call that `begin_call` began has ended."""
+    while True:
+        seen = atomic_load(i64, TABLE, TURN)
+        if seen == PINS or atomic_cas(i64, TABLE, TURN, seen, (seen - 1) | ENDED) == seen:
+            return
+
+
 @native("i32(ptr, ptr, ptr, ptr, i64)")
 def run_sized(sizes, inputs, outputs, message, size):
     """Run the program for some sizes: `inputs` and `outputs` are lists of addresses.  A code, and a text where it is not
@@ -401,9 +453,11 @@ def run_sized(sizes, inputs, outputs, message, size):
     place_words(linked, call, bases, inputs, outputs)
     bases.ptr[words // 8 - 1] = bases + head
     phase = linked[LINKED.phases]
+    begin_call()
     table = fill_words(linked, phase, bases, bases + head)
     failed = stack(8)
     status = run_waves(linked, phase, table, failed)
+    end_call()
     if status != 0:
         code = failure(failed.ptr[0], status, message, size)
     give_back(slot)
@@ -488,11 +542,6 @@ def set_weights(weights):
         return code
     if weights is None:
         return ARGUMENT
-    variant = TABLE[MODEL.chosen]
-    pin = variant[VARIANT.pins]
-    for _k in range(variant[VARIANT.n_pins]):
-        pin[PIN.pinned][PINNED.weight] = i64(weights) + pin[PIN.offset]
-        pin += PIN_BYTES
     TABLE[MODEL.weights] = weights
     return 0
 

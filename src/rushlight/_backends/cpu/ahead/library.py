@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._backends.ahead import CallLayout, SizeRange, TensorInfo
 from rushlight._backends.cpu.ahead import front_native
-from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros, make_variants
+from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Zeros, make_variants
 from rushlight._base.errors import PackageError
 from rushlight._base.lazy import llvm
 from rushlight._native.cache import default_cache
@@ -90,7 +90,7 @@ def linked_library(
     """
     library = SharedLibrary(f"lib{prefix}.so")
     try:
-        _link(library, prefix, variants, weights is not None, bool(ranges))
+        _link(library, prefix, variants, bool(ranges))
         _describe(library, calls, ranges, len(variants), weights is not None)
         if weights is not None:
             library.add_bytes("weights", weights or b"\0", 4096, "weights")
@@ -99,7 +99,7 @@ def linked_library(
         raise PackageError(str(error)) from None
 
 
-def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embedded: bool, sized: bool) -> None:
+def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], sized: bool) -> None:
     """Put code and tables of all variants in."""
     front = front_native
     own = {"rlp_cpuid": "cpuid", "rlp_xgetbv": "xgetbv", front.TABLE.symbol: "model"}
@@ -120,10 +120,8 @@ def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embe
                 return Address(f"{first}:{word.symbol}")
             if isinstance(word, Table):
                 return Address(f"{level} table {word.number}", word.offset)
-            if isinstance(word, Zeros):
-                return Address(f"{level} zeros {word.number}")
-            assert isinstance(word, Weights)
-            return Address("weights", word.offset) if embedded else 0
+            assert isinstance(word, Zeros)
+            return Address(f"{level} zeros {word.number}")
 
         for data, undefined in variant.objects:
             named = {name: reference(word) for name, word in undefined.items()}
@@ -134,7 +132,7 @@ def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], embe
             library.add_zeros(f"{variant.level} zeros {number}", size)
         library.add_words(
             f"{variant.level} pins",
-            [w for table, offset in variant.pins for w in (Address(f"{variant.level} table {table}"), offset)],
+            [w for table, *rest in variant.pins for w in (Address(f"{variant.level} table {table}"), *rest)],
         )
         library.add_bytes(f"{variant.level} name", variant.level.encode() + b"\0")
         begin += len(variant.objects)
@@ -177,7 +175,7 @@ def _describe(
     words = {
         "state": 0, "process": 0, "chosen": 0, "weights": Address("weights") if embedded else 0, "n_variants": variants,
         "variants": Address("variants"), "n_inputs": len(calls[0].inputs), "n_outputs": len(calls[0].outputs), "n_sizes": len(ranges),
-        "ranges": table(*[n for r in ranges for n in (r.least, r.most)]), "calls": table(*rows),
+        "ranges": table(*[n for r in ranges for n in (r.least, r.most)]), "calls": table(*rows), "turn": 0,
     }  # fmt: skip
     library.add_words("model", [words[field.name] for field in front_native.MODEL], True)
 

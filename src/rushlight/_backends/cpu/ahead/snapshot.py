@@ -15,9 +15,8 @@ from functools import partial
 from typing import Any
 
 from rushlight._backends.ahead import Request
-from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Weights, Zeros
+from rushlight._backends.cpu.ahead.variant import Code, Front, Table, Variant, Zeros
 from rushlight._backends.cpu.fft.fourier import memory_of
-from rushlight._backends.cpu.gemm.gemm_shared_native import packed_as
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.pinned_native import PINNED
 from rushlight._backends.cpu.program.linked import LinkedExecutable
@@ -102,7 +101,7 @@ class _Snapshot:
         self.tables: list[tuple[list[Any], bool]] = []
         self.known: dict[tuple[Any, ...], int] = {}
         self.zeros: list[int] = []
-        self.pins: list[tuple[int, int]] = []
+        self.pins: list[tuple[int, int, int]] = []
         self.panels: dict[tuple[Any, ...], int] = {}  # what a packed weight depends on -> its table
         self.linked: list[int] = []
         self.used: dict[int, int] = {}  # object -> its number in the variant
@@ -123,7 +122,7 @@ class _Snapshot:
         self.packing: dict[int, tuple[Any, ...]] = {}  # address of a PINNED -> what its packed form depends on
         for x in executable.launches:
             if x.pin is not None and x.launch.pinned.operand >= 0:
-                kernel = id(x.launch.call), x.pin.nbytes, len(x.pin.words), *packed_as(x.launch.ints)
+                kernel = id(x.launch.call), x.pin.nbytes, len(x.pin.words), *x.launch.pinned.form
                 self.packing[x.pin.words.buffer_info()[0]] = kernel
             for held in memory_of(x.launch.keep):
                 if isinstance(held, array):
@@ -170,10 +169,9 @@ class _Snapshot:
         self.panels[key] = number
         storage = len(self.zeros)
         self.zeros += [STORAGE_BYTES, pin.nbytes]
-        words[PINNED.weight.place] = Weights(begin)
         words[PINNED.storage.place] = words[PINNED.root.place] = Zeros(storage)
         words[PINNED.panels.place] = Zeros(storage + 1)
-        self.pins.append((number, begin))
+        self.pins.append((number, begin, pin.nbytes))
         return number
 
     def _word(self, word: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rushlight._backends.ahead import Request
 from rushlight._base.errors import PACKAGE, PackageError
 
-__all__ = ["Code", "Front", "Table", "Variant", "Weights", "Zeros", "make_variants"]
+__all__ = ["Code", "Front", "Table", "Variant", "Zeros", "make_variants"]
 
 
 class Code(NamedTuple):
@@ -40,12 +40,6 @@ class Table(NamedTuple):
     offset: int = 0
 
 
-class Weights(NamedTuple):
-    """A reference to a weight."""
-
-    offset: int
-
-
 class Zeros(NamedTuple):
     """A reference to memory that is zero at the beginning."""
 
@@ -55,7 +49,7 @@ class Zeros(NamedTuple):
 class Variant(NamedTuple):
     """`objects` are (object code, what its undefined symbols are); `tables` (words or references, whether they are
     written to); `zeros` sizes of memory; `linked` are the tables LINKED, for each choice of sizes, `pins` (table of a
-    PINNED, offset of its weight).
+    PINNED, offset of its weight, bytes that it takes packed).
     """
 
     level: str
@@ -63,7 +57,7 @@ class Variant(NamedTuple):
     tables: list[tuple[list[Any], bool]]
     zeros: list[int]
     linked: list[int]
-    pins: list[tuple[int, int]]
+    pins: list[tuple[int, int, int]]
 
 
 def make_variants(requests: Sequence[Request], levels: Sequence[str]) -> list[Variant]:

@@ -13,8 +13,9 @@ from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS,
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._backends.cpu.launches import Launch, unlocks
+from rushlight._backends.cpu.launches import Launch, PinnedWords, unlocks
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.pinned_native import LEAD
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
@@ -32,6 +33,7 @@ __all__ = [
     "conv_kernel",
     "conv_symbols",
     "multiplications",
+    "packing_launches",
 ]
 
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
@@ -282,24 +284,26 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
     operands = range(len(step.inputs) + len(step.words))
+    stays = step.params.get("pinned", -1) == 1 and len(parts) == 1
     if chunks > 1:
-        return _in_chunks(whole, form, chunks, step.sizes, after, operands)
-    packed = _pack_once(parts, form.tiles)
+        return _in_chunks(whole, form, chunks, step.sizes, after, operands, stays)
+    packed = _pack_once(parts, form.tiles, stays)
     ints = call_ints(parts, step.sizes) + after
     if packed:
-        return _packed(parts, form, packed, ints, operands)
+        return _packed(parts, form, packed, ints, (operands[0], -1, *operands[2:]), stays)
     return [Launch(conv_kernel(form), ints, operands)]
 
 
-def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
+def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...], stays: bool) -> int:
     """Choose whether weights are packed once for all pieces, and return the bytes for it, or 0.
 
-    It pays where the weights serve several pieces and are no larger than images and results.
+    It pays where the weights serve several pieces and are no larger than images and results, or stay packed.
     """
     taps = max(desc["c"] * desc["k_d"] * desc["k_h"] * desc["k_w"] for desc in parts)
     boxes = min(prod(desc[f"blocks_{letter}"] for letter in "ndhw") for desc in parts)
     results = sum(desc["n"] * desc["d"] * desc["h"] * desc["w"] for desc in parts)
-    if boxes < 2 or not taps or sum(map(multiplications, parts)) < _PACK_WORK or results < len(parts) * boxes * 16:
+    work = sum(map(multiplications, parts))
+    if not taps or (not stays and (boxes < 2 or work < _PACK_WORK or results < len(parts) * boxes * 16)):
         return 0
     total, cell = 0, 8 if tiles[0].kind == "f64" else 4
     for desc in parts:
@@ -312,19 +316,49 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
 
 
 def _packed(
-    parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], operands: Sequence[int]
+    parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], operands: Sequence[int], stays: bool
 ) -> list[Launch]:
     """Two kernels: one packs the weights, one convolves (`ints`: its constants)."""
     pieces = sum(desc["g"] * prod(desc[f"parts_{letter}"] for letter in "cdhw") for desc in parts)
-    pack = Launch(conv_kernel(form, "rl_conv_pack"), [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]], (1,), 0)
-    return [pack, Launch(conv_kernel(form), ints, (operands[0], -1, *operands[2:]))]
+    first = [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]]
+    calls = conv_kernel(form, "rl_conv_pack"), conv_kernel(form)
+    return packing_launches(calls, first, ints, operands, parts[0] if stays else None)
+
+
+# Fields of the descriptor that say how weights are packed.
+_PACKED_AS = """w_base w_g w_o w_c w_d w_h w_w g c o k_d k_h k_w part_c part_d part_h part_w parts_c parts_d parts_h parts_w
+channels_inside form flip taps_first packed""".split()
+
+
+def packing_launches(
+    calls: tuple[Callable[..., Any], Callable[..., Any]],
+    first: list[int],
+    second: list[int],
+    operands: Sequence[int],
+    stays: dict[str, int] | None,
+) -> list[Launch]:
+    """Two kernels: one packs the weights, one convolves `operands` (`first`, `second`: their constants).  `stays`: the
+    descriptor of weights that may stay packed.
+    """
+    pinned = reads = None
+    if stays is not None:
+        pinned = PinnedWords(8 + W.pinned, first[3], first[0], 0, tuple(stays[name] for name in _PACKED_AS))
+        reads = pinned._replace(operand=-1)
+        first[3] += LEAD
+    return [Launch(calls[0], first, (1,), 0, None, pinned), Launch(calls[1], second, operands, None, None, reads)]
 
 
 def _in_chunks(
-    whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], operands: Sequence[int]
+    whole: Work,
+    form: ConvForm,
+    chunks: int,
+    sizes: Sequence[int],
+    after: list[int],
+    operands: Sequence[int],
+    stays: bool,
 ) -> list[Launch]:
     """Two kernels: one computes a result for each chunk of the steps, one adds these and applies the epilogue
-    (`after`)."""
+    (`after`).  Before them, one packs weights that may stay so (`stays`)."""
     desc = whole.desc
     n, g, o, d, h, w = (desc[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # whether images are the innermost dim of the sums
@@ -341,9 +375,14 @@ def _in_chunks(
         _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
     sums = "f64" if form.kind == "f64" else "f32"
+    packed = _pack_once(parts, form.tiles, stays) if stays else 0
     first = call_ints(parts, [chunks * desc["y_chunk"] * (8 if sums == "f64" else 4)])
-    call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
-    return [Launch(call, first, (0, 1), 0), Launch(total, second, (-1, *operands[1:]))]
+    adding, total = ConvForm(form.tiles, form.source, sums), _sum_kernel(sums, form.target)
+    if not packed:
+        return [Launch(conv_kernel(adding), first, (0, 1), 0), Launch(total, second, (-1, *operands[1:]))]
+    made = _packed(parts, adding, packed, first, (0, -1), stays)
+    made[-1].results = 0
+    return [*made, Launch(total, second, (-2, *operands[1:]))]
 
 
 def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:

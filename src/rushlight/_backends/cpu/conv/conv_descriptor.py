@@ -35,7 +35,7 @@ __all__ = [
 W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside channels_inside form flip taps_first packed operand epilogue epilogue_at apart""")
+chunk chunks images_inside channels_inside form flip taps_first packed operand epilogue epilogue_at apart pinned""")
 # form: rows of the register tile (CHANNELS or POSITIONS) plus its tile (BOTH or LOW).
 # images_inside: 0: positions along the width are contiguous in the slab; 1: all images of the box are; n > 1: blocks of
 # n images, which are panels already.
@@ -46,6 +46,7 @@ chunk chunks images_inside channels_inside form flip taps_first packed operand e
 # operand: index of x among the arrays of the call; w and the bias follow.
 # epilogue: NO_EPILOGUE, or the layout of the rectangles it takes.  epilogue_at: offset in bytes of its constants from
 # here.  apart: its rectangles hold every first, second, ... position of a row (where sums of chunks are added).
+# pinned: the address of PINNED of the weights, of a convolution whose weights may stay packed; else 0.
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1

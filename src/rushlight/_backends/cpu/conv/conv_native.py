@@ -54,6 +54,7 @@ from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.panel_gather import Apart, Every, PanelGather, Spaced
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.pinned_native import PACKED, begin_packing, end_packing, packed_place, place_to_pack
 from rushlight._backends.cpu.random.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import extern, f32, f64, i32, i64, load, memcpy, memset, native, ptr, stack, store
@@ -63,6 +64,7 @@ __all__ = [
     "ConvForm",
     "from_brain",
     "from_half",
+    "kept_weights",
     "make_conv",
     "make_loops",
     "make_pack_all",
@@ -611,6 +613,14 @@ def _make_pack(form: ConvForm) -> NativeFunction:
     return pack_weights
 
 
+@native("ptr(ptr, ptr)", inline=True)
+def kept_weights(desc, memory):
+    """Where weights were packed in advance, by the call's memory for that."""
+    if desc.i64[W.pinned] == 0:
+        return memory
+    return packed_place(memory)
+
+
 def _make_weights_offset(form: ConvForm) -> NativeFunction:
     group, cell = form.tiles[0].group, 8 if form.kind == "f64" else 4
     wide, high, low, lanes = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows, form.tiles[0].lanes
@@ -644,7 +654,16 @@ def make_pack_all(form: ConvForm) -> NativeFunction:
         part = piece % parts_of(desc)
         box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(desc), 0, desc.i64[W.o]
         find_part(desc, box, part)
-        pack_weights(desc, box, bufs.ptr[0] + weights_offset(desc, box, part, words), bufs.ptr[1])
+        place, mark, state = bufs.ptr[0], i64(PACKED), desc.ptr[W.pinned]
+        if state is not None:
+            place = place_to_pack(state, bufs.ptr[0], bufs.i64[1])
+            if bufs.ptr[0].ptr[0] is not None:
+                mark = begin_packing(state, piece)
+                if mark == PACKED:
+                    return 0
+        pack_weights(desc, box, place + weights_offset(desc, box, part, words), bufs.ptr[1])
+        if mark != PACKED:
+            end_packing(state, piece, mark)
         return 0
 
     return pack_all
@@ -778,7 +797,8 @@ def make_conv(form: ConvForm) -> NativeFunction:
             fill_slab(desc, box, slab, bufs.ptr[desc.i64[W.operand]])
             list_steps(desc, box, offsets, i64(size))
             if ready:
-                weights = bufs.ptr[desc.i64[W.operand] + 1] + weights_offset(desc, box, part, words)
+                memory = bufs.ptr[desc.i64[W.operand] + 1]
+                weights = kept_weights(desc, memory) + weights_offset(desc, box, part, words)
             else:
                 pack_weights(desc, box, weights, bufs.ptr[desc.i64[W.operand] + 1])
             multiply(desc, box, slab, offsets, panel, weights, acc, y, i64(part > first))

@@ -14,6 +14,7 @@ from rushlight._backends.cpu.conv.conv import (
     conv_form,
     conv_symbols,
     multiplications,
+    packing_launches,
 )
 from rushlight._backends.cpu.conv.conv_choice import choices_ahead, choose_tiles, tiles_cost, tiles_together
 from rushlight._backends.cpu.conv.conv_descriptor import CHANNELS, POSITION_ROWS, POSITIONS, W_BYTES, W, epilogue_layout
@@ -70,7 +71,8 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     desc["epilogue_at"] = W_BYTES + 8 * len(MORE)
     extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(operands)
     second = [*call_ints([tiles], step.sizes), *W.listed(desc), *extra, *after]
-    return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*operands, -1))]
+    stays = desc if step.params.get("pinned", -1) == 1 else None
+    return packing_launches((transform, convolve), first, second, (*operands, -1), stays)
 
 
 def _fits(desc: dict[str, int]) -> bool:

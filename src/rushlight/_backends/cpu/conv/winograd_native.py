@@ -25,10 +25,11 @@ from rushlight._backends.cpu.conv.conv_descriptor import (
     list_moves,
     next_row,
 )
-from rushlight._backends.cpu.conv.conv_native import SLACK, ConvForm, make_write, rl_fail
+from rushlight._backends.cpu.conv.conv_native import SLACK, ConvForm, kept_weights, make_write, rl_fail
 from rushlight._backends.cpu.conv.conv_slab import make_block, make_slab, make_weights
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
+from rushlight._backends.cpu.pinned_native import NEVER, PACKED, begin_packing, end_packing, place_to_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import NativeFunction, Words, call_ptr, extern, f32, i32, i64, memcpy, memset, native, ptr, stack
 
@@ -66,10 +67,19 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
         box.i64[BOX.o0], box.i64[BOX.o1] = panel * rows, min(panel * rows + rows, desc.i64[W.o])
         box.i64[BOX.td0], box.i64[BOX.td1], box.i64[BOX.th0] = 0, 1, 0
         box.i64[BOX.th1], box.i64[BOX.tw0], box.i64[BOX.tw1] = desc.i64[W.k_h], 0, desc.i64[W.k_w]
+        place, mark, state = bufs.ptr[0], i64(PACKED), desc.ptr[W.pinned]
+        if state is not None:
+            place = place_to_pack(state, bufs.ptr[0], bufs.i64[1])
+            if bufs.ptr[0].ptr[0] is not None:
+                mark = begin_packing(state, piece)
+                if mark == PACKED:
+                    return 0
         slot = borrow(SIZE * 9 * rows * min(channels, DEPTH) + SLACK)
         if slot < 0:
+            if mark != PACKED:
+                end_packing(state, piece, NEVER)
             return rl_fail(bufs, piece, 4, 0, 0, 0)
-        out = bufs.ptr[0] + each * (group * TAPS * count + panel)
+        out = place + each * (group * TAPS * count + panel)
         for c in range(0, channels, DEPTH):
             box.i64[BOX.c0], box.i64[BOX.c1] = c, min(c + DEPTH, channels)
             pack(desc, box, borrowed(slot), bufs.ptr[1])
@@ -82,6 +92,8 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
                 first, tap = 8 * tap, -tap
             transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, channel, some)
         give_back(slot)
+        if mark != PACKED:
+            end_packing(state, piece, mark)
         return 0
 
     return weights
@@ -335,9 +347,8 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         lines = sums + together * panel
         done, slab = lines + room, lines + room + kept
         fill_slab(desc, box, slab, bufs.ptr[whole.i64[W.operand]])
-        weights = bufs.ptr[whole.i64[MORE.weights]] + each * (
-            box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows
-        )
+        weights = kept_weights(desc, bufs.ptr[whole.i64[MORE.weights]])
+        weights += each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
         y = bufs.ptr[0] + SIZE * (
             whole.i64[W.y_base] + box.i64[BOX.group] * whole.i64[W.y_g] + box.i64[BOX.o0] * whole.i64[W.y_o]
         )

@@ -34,7 +34,7 @@ from rushlight._backends.cpu.gemm.blas_native import TILE_M
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_native import LEAST_ROWS, is_declined
-from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, PACK_CONSTANTS
+from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, PACK_CONSTANTS, packed_as
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
@@ -299,10 +299,10 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     rows_packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64
     packed = rows_packed + panels
     kept = (rows_packed, pieces_m) if side == 0 else (panels, pieces_n)
-    pinned = PinnedWords(P_PINNED, *kept, side) if side >= 0 else None
-    reads = None if pinned is None else pinned._replace(operand=-1)
     pack, multiply = (_kernel(form, which) for which in (0, 1))
-    first = [pieces_m + pieces_n, 1, 1, packed + (LEAD if pinned else 0), 0, 0, 0, 0, *constants]
+    first = [pieces_m + pieces_n, 1, 1, packed + (LEAD if side >= 0 else 0), 0, 0, 0, 0, *constants]
+    pinned = PinnedWords(P_PINNED, *kept, side, packed_as(first)) if side >= 0 else None
+    reads = None if pinned is None else pinned._replace(operand=-1)
     first = with_prologues(first, P_BEFORE, len(fusion.sizes) or 1, before)
     operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + fusion.more)
     packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0, None, pinned)

@@ -181,8 +181,9 @@ class LinkedExecutable:
             made = Launched(launch, given, fresh, written, steps + step)
             made.moved = moved
             if launch.pinned is not None:
-                pin = pin or Pin(given[launch.pinned.operand], launch.pinned.nbytes, launch.pinned.pieces)
-                made.pin = pin if pin.place[0] == "word" else None
+                if launch.pinned.operand >= 0:
+                    pin = Pin(given[launch.pinned.operand], launch.pinned.nbytes, launch.pinned.pieces)
+                made.pin = pin if pin is not None and pin.place[0] == "word" else None
             self.launches.append(made)
         self.buffers += laid.buffers
         where += laid.results

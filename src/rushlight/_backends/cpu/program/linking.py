@@ -71,9 +71,7 @@ class Compiled:
         for k, side in sides:
             step = steps[k]
             assert isinstance(step, ExternStep)
-            steps[k] = ExternStep(
-                step.name, step.inputs, step.outputs, step.sizes, {**step.params, "pinned": side}, step.epilogue, step.prologues, step.words
-            )  # fmt: skip
+            steps[k] = step.pinned(side)
         return Compiled(Program(program.graph, steps, program.results, program.n_inputs, program.n_args, program.notes))
 
 

@@ -136,6 +136,13 @@ class ExternStep:
         """The epilogue and the prologues that there are."""
         return [part for part in (self.epilogue, *self.prologues) if part is not None]
 
+    def pinned(self, side: int) -> ExternStep:
+        """The same, with an operand that may stay packed: the first (0) or the second."""
+        params = {**self.params, "pinned": side}
+        return ExternStep(
+            self.name, self.inputs, self.outputs, self.sizes, params, self.epilogue, self.prologues, self.words
+        )
+
 
 class ReadyStep:
     """Runs a kernel that is compiled: `call` with the constants `numbers`.  `text` is the key of a generated kernel,
