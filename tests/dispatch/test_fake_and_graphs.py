@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.dispatch.programs import PROGRAMS, function_of, inputs, lines
@@ -53,6 +54,90 @@ def test_decompositions_replace_operators() -> None:
     table = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}
     graph = make_fx(lambda x: torch.nn.functional.silu(x), decomposition_table=table)(torch.ones(2))
     assert [n.name for n in graph.graph.nodes] == ["x_1", "sigmoid", "mul", "output"]
+
+
+def test_graphs_above_autograd_stop_recording_where_the_program_does() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        with torch.no_grad():
+            z = y.cos()
+        return y + z.sin()
+
+    graph = make_fx(program, pre_dispatch=True)(torch.ones(2))
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    graph(x).sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, x.detach().cos())
+    calls = [n.args[0] for n in graph.graph.nodes if n.target is torch._C._set_grad_enabled]
+    assert calls == [False, True] and torch.is_grad_enabled()
+
+
+def test_graphs_take_and_give_nested_values() -> None:
+    def program(state: dict[str, torch.Tensor], pair: tuple[torch.Tensor, list[torch.Tensor]]) -> dict[str, Any]:
+        return {"sum": state["w"] * pair[0], "rest": (pair[1][0] + state["b"],)}
+
+    one, two = torch.ones(2), torch.full((2,), 2.0)
+    graph = make_fx(program)({"w": torch.ones(2), "b": torch.ones(2)}, (torch.ones(2), [torch.ones(2)]))
+    made = graph({"w": two, "b": one}, (two, [two]))
+    assert made["sum"].tolist() == [4.0, 4.0] and made["rest"][0].tolist() == [3.0, 3.0]
+    names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    assert names == ["state_1", "state_2", "pair_1", "pair_2"]
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_numbers_of_constants_are_constants_of_the_graph(mode: str) -> None:
+    def filled() -> torch.Tensor:
+        value = torch.tensor(1.0)
+        value.add_(2)
+        return torch.full((2,), value)
+
+    def read() -> int:
+        (item,) = torch.unbind(torch.tensor([2]), 0)
+        return int(item.item())
+
+    graph = make_fx(filled, tracing_mode=mode)()
+    assert [graph().tolist() for _ in range(2)] == [[3.0, 3.0]] * 2
+    assert graph.graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)[0].args == ([2], 3.0)
+    assert make_fx(read, tracing_mode=mode)()() == 2
+
+
+def test_an_isolated_graph_leaves_the_trace_around_it_alone() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        inner = get_isolated_graphmodule(torch.sum, (x,), {})
+        assert inner.graph.find_nodes(op="call_function", target=torch.ops.aten.sum.default)
+        return x + torch.ones(x.shape)
+
+    graph = make_fx(program)(torch.zeros(3))
+    assert graph(torch.full((3,), 2.0)).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_writes_at_unknown_places_keep_the_layout() -> None:
+    def program(images: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        kept = images[valid]
+        kept[kept > 2] = 0
+        return kept
+
+    graph = make_fx(program, tracing_mode="symbolic")(torch.arange(4), torch.tensor([True, False, True, True]))
+    assert graph(torch.arange(4), torch.tensor([False, True, True, True])).tolist() == [1, 2, 0]
+
+
+def test_elements_of_fake_tensors_that_are_known() -> None:
+    """They are followed through operators and views, until something unknown is written."""
+    with FakeTensorMode():
+        x = torch.tensor([1])
+        view = x[:]
+        view.add_(2)
+        assert (x.item(), view.tolist(), bool(x.view(1, 1) == 3)) == (3, [3], True)
+        view.copy_(torch.empty(1))
+        for each in (x, view):
+            with pytest.raises(DataDependentOutputException):
+                each.item()
+        drawn = torch.tensor(1.0)
+        drawn.uniform_()
+        with pytest.raises(DataDependentOutputException):
+            drawn.item()
+        y = torch.zeros(3)
+        y[torch.ones(3, dtype=torch.bool)] = 1.0
+        assert y.shape == (3,)
 
 
 def test_what_a_graph_cannot_hold() -> None:

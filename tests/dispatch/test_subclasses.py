@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight.fx.experimental.proxy_tensor import make_fx
 from rushlight.utils._python_dispatch import (
     TorchDispatchMode,
     is_traceable_wrapper_subclass,
@@ -165,3 +166,32 @@ def test_what_a_wrapper_needs() -> None:
         torch.Tensor._make_wrapper_subclass(Plain, (2,))
     with pytest.raises(RuntimeError, match="floating point"):
         torch.Tensor._make_wrapper_subclass(Two, (2,), dtype=torch.int64, requires_grad=True)
+
+
+class Around(torch.Tensor):
+    """A wrapper with results that are no wrappers; it says nothing of functions."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*[a.inner if isinstance(a, Around) else a for a in args], **(kwargs or {}))
+
+
+def test_results_are_what_the_dispatch_gives() -> None:
+    """As in PyTorch, a class with a dispatch and no override of functions has the disabled override."""
+    assert Around.__torch_function__ is torch._C._disabled_torch_function_impl
+    assert type(Around(torch.ones(2)) * 2) is torch.Tensor
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_graphs_see_what_a_wrapper_does_inside(mode: str) -> None:
+    graph = make_fx(lambda x: Around(x) * x + 1, tracing_mode=mode)(torch.ones(2))
+    assert graph(torch.full((2,), 3.0)).tolist() == [10.0, 10.0]
+    assert not list(graph.buffers())

@@ -20,9 +20,9 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
-from rushlight._interface.dispatch import disabled_torch_function
+from rushlight._interface.dispatch import DISPATCH_CLASSES, disabled_torch_function
 from rushlight._interface.tensors import STATE
-from rushlight._subclasses import unknown_sizes
+from rushlight._subclasses import constants, unknown_sizes
 from rushlight.library.aten.calls import bound
 from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
@@ -77,12 +77,13 @@ HOST, META = rushlight.device("cpu"), rushlight.device("meta")
 _DYNAMIC = frozenset(
     "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave.Tensor argwhere".split()
 )
+_INDEXES = frozenset("index index_put index_put_ _unsafe_index_put _index_put_impl_".split())
 _NUMBERS = frozenset("_local_scalar_dense equal allclose is_nonzero _linalg_check_errors".split())
 
 
 def _is_masked(func: Any, args: Any) -> bool:
-    """Whether a call takes the elements at which a mask is True."""
-    return func._opname == "index" and any(isinstance(m, Tensor) and m.dtype in unknown_sizes.MASKS for m in args[1])
+    """Whether a call takes, or writes, the elements at which a mask is True."""
+    return func._opname in _INDEXES and any(isinstance(m, Tensor) and m.dtype in unknown_sizes.MASKS for m in args[1])
 
 
 def _writes(func: Any) -> bool:
@@ -169,7 +170,10 @@ class FakeTensor(Tensor):
         return made
 
     def tolist(self) -> Any:
-        """Integers as symbols where the mode has a `ShapeEnv`, else DataDependentOutputException: there are no elements."""
+        """Known elements; integers as symbols where the mode has a `ShapeEnv`, else DataDependentOutputException."""
+        known = _constant_of(self)
+        if known is not None:
+            return known.tolist()
         if self.fake_mode.shape_env is None or not unknown_sizes.is_whole(self):
             raise DataDependentOutputException(rushlight.ops.aten._local_scalar_dense.default)
         return [row.tolist() for row in self.unbind(0)] if self.dim() else self.item()
@@ -216,6 +220,15 @@ class FakeTensorConverter:
             made._is_param = True
         self.known[id(t)] = weakref.ref(t), made
         return made
+
+
+def _constant_of(tensor: Any) -> Any:
+    """The elements of a fake tensor, where they are known."""
+    return constants.living(tensor.constant) if isinstance(tensor, FakeTensor) else None
+
+
+def _let_be_constant(tensor: Any, constant: Any) -> None:
+    tensor.constant = constant
 
 
 def _name_of(source: Any) -> str:
@@ -305,6 +318,8 @@ class FakeTensorMode(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         name = f"{func._opname}.{func._overloadname}"
         leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
+        if any(type(v) in DISPATCH_CLASSES and not isinstance(v, FakeTensor) for v in leaves):
+            return NotImplemented  # a wrapper says what it does with the tensors inside
         if (
             not leaves
             and "device" not in kwargs
@@ -313,12 +328,14 @@ class FakeTensorMode(TorchDispatchMode):
         ):
             return func(*args, **kwargs)
         if func._opname in _DYNAMIC or name in _DYNAMIC or _is_masked(func, args):
-            made = None if self.shape_env is None else unknown_sizes.made(self, func, args, kwargs)
+            made = unknown_sizes.made(self, func, args, kwargs)
             if made is None:
                 raise DynamicOutputShapeException(func)
             return made
-        if func._opname == "_local_scalar_dense" and all(getattr(t, "constant", None) is not None for t in leaves):
-            return leaves[0].constant.item()
+        if func._opname in _NUMBERS:
+            read = constants.applied(func, args, kwargs, _constant_of)
+            if read is not constants.UNKNOWN:
+                return read
         if func._opname == "_linalg_check_errors":
             return None
         if func._opname == "_local_scalar_dense" and self.shape_env is not None and unknown_sizes.is_whole(leaves[0]):
@@ -329,7 +346,7 @@ class FakeTensorMode(TorchDispatchMode):
             self.writes += 1
         if func._opname in ("lift_fresh", "lift_fresh_copy") and leaves and not isinstance(leaves[0], FakeTensor):
             made = self.from_tensor(leaves[0], static_shapes=True)
-            made.constant = leaves[0] if leaves[0].numel() == 1 else None
+            constants.carry(func, args, kwargs, made, _constant_of, _let_be_constant)
             return made
         device = self._device(func, leaves, kwargs)
         if "device" in kwargs:
@@ -344,6 +361,7 @@ class FakeTensorMode(TorchDispatchMode):
             given, named = tree_map(bare, list(args)), {k: tree_map(bare, v) for k, v in kwargs.items()}
             made = func(*given, **named)
         wrapped = self._wrapped(made, given, list(args), device)
+        constants.carry(func, args, kwargs, wrapped, _constant_of, _let_be_constant)
         if func.is_view and leaves and isinstance(leaves[0], FakeTensor):
             base = leaves[0]
             for number, out in enumerate(wrapped if isinstance(wrapped, (tuple, list)) else (wrapped,)):

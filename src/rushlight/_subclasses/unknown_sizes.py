@@ -21,9 +21,11 @@ def is_whole(x: Tensor) -> bool:
 
 
 def made(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Fake tensors with unknown sizes; None for an operator that nobody describes here."""
+    """Fake tensors with unknown sizes; None for an operator that nobody describes here, and without symbols."""
     rule = _RULES.get(func._opname)
-    return None if rule is None else rule(mode, func, bound(func, args, kwargs))
+    if rule is None or mode.shape_env is None and rule is not _put:
+        return None
+    return rule(mode, func, bound(func, args, kwargs))
 
 
 def _row(mode: Any, like: Tensor, length: Any, dtype: Any = None) -> Any:
@@ -94,7 +96,13 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
     return func(given["self"], places)
 
 
+def _put(mode: Any, func: Any, given: Any) -> Any:
+    """What is written into keeps its layout, or a new tensor gets it."""
+    return given["self"] if func._opname.endswith("_") else rushlight.empty_like(given["self"])
+
+
 _RULES: dict[str, Any] = {
     "nonzero": _nonzero, "masked_select": _masked_select, "repeat_interleave": _repeats, "_unique2": _unique, "unique_consecutive": _unique,
-    "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "bincount": _bincount,
+    "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "bincount": _bincount, "index_put": _put,
+    "index_put_": _put, "_unsafe_index_put": _put, "_index_put_impl_": _put,
 }  # fmt: skip

@@ -129,6 +129,9 @@ class ControlFlowMode(ProxyTorchDispatchMode):
     def noted(self) -> None:
         """New nodes were made outside of operators."""
 
+    def note_grad_mode(self) -> None:
+        """Nothing: nodes that do not record become parts of their own, in the end."""
+
     def fresh(self, values: Sequence[Any]) -> list[Any]:
         """Fake tensors like these, which nothing stands for yet."""
         for v in values:

@@ -200,8 +200,7 @@ def _retraced(
     with rushlight.no_grad(), fake, mode, mode.watching():
         out = again.run(*[values[n] for n in placeholders])
     graph.output(tuple([mode.node_of(v) for v in out]))
-    for tensor in mode.kept:
-        tensor.__dict__.pop("_fx_node", None)
+    mode.release()
     return GraphModule(root, graph)
 
 

@@ -427,8 +427,7 @@ def trace_module(module: Module, leaves: list[LeafSpec], in_spec: TreeSpec, pres
         graph.output(tuple([_result(mode, value) for value in results]))
     assert_bounds(graph, env)
     grad_parts(graph, root, rushlight.is_grad_enabled())
-    for tensor in mode.kept:
-        tensor.__dict__.pop("_fx_node", None)
+    mode.release()
     place = next((i for i, each in enumerate(inputs) if each.kind == "user"), len(inputs))
     inputs[place:place] = mode.lifted
     _finish(graph, state, mode)

@@ -17,6 +17,7 @@ NO_DEFAULT: Any = type("NoDefault", (), {"__repr__": lambda self: "no default"})
 _BASES = ("Tensor", "Scalar", "SymInt", "SymFloat", "SymBool", "int", "float", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat",
           "Generator", "Storage", "Stream", "Any", "Dimname")  # fmt: skip
 _TYPE = re.compile(r"(?P<base>[A-Za-z_.]\w*)(?:\((?P<alias>[^)]*)\))?(?P<rest>(?:\[\d*\]|\?)*)")
+_TUPLE = re.compile(r"\((?P<inner>.*)\)")
 _QUALIFIED = re.compile(r"(?:(?P<ns>\w+)::)?(?P<name>\w+)(?:\.(?P<overload>\w+))?")
 
 
@@ -33,18 +34,22 @@ class AliasInfo:
 class Argument:
     """One argument or result: its name, its type without alias marks, its default, and the memory that it may share."""
 
-    __slots__ = ("alias", "base", "default", "kwarg_only", "list_depth", "name", "optional", "type", "written")
+    __slots__ = (
+        "alias", "base", "default", "in_tuple", "kwarg_only", "list_depth", "name", "optional", "type", "written",
+    )  # fmt: skip
 
     def __init__(self, text: str, kwarg_only: bool = False, result: bool = False) -> None:
         head, equals, default = text.partition("=")
-        matched = _TYPE.match(head.strip())
+        nested = _TUPLE.fullmatch(text.strip()) if result else None  # `((Tensor))`: a tuple of one result
+        matched = _TYPE.match(nested["inner"].strip() if nested else head.strip())
         if matched is None or matched["base"] not in _BASES:
             raise RuntimeError(f"unknown type specifier in {text.strip()!r}")
         self.base, self.alias, self.kwarg_only = matched["base"], matched["alias"] or "", kwarg_only
         self.written = "!" in self.alias
         self.type = self.base + matched["rest"]
         self.list_depth, self.optional = matched["rest"].count("["), self.type.endswith("?")
-        self.name = head.strip()[matched.end() :].strip()
+        self.name = "" if nested else head.strip()[matched.end() :].strip()
+        self.in_tuple = nested is not None
         if not result and not self.name.isidentifier():
             raise RuntimeError(f"expected an argument's type and name, found {text.strip()!r}")
         self.default = _value(default.strip()) if equals else NO_DEFAULT
@@ -71,7 +76,7 @@ class Argument:
 
     def __str__(self) -> str:
         shown = f"{self.base}({self.alias}){self.type[len(self.base) :]}" if self.alias else self.type
-        shown = f"{shown} {self.name}" if self.name else shown
+        shown = f"(({shown}))" if self.in_tuple else f"{shown} {self.name}" if self.name else shown
         return f"{shown}={_text(self.default)}" if self.has_default else shown
 
     __repr__ = __str__

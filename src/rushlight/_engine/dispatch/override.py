@@ -271,6 +271,8 @@ def _note_class(cls: Any) -> None:
     if not issubclass(cls, Kind) and cls.__torch_dispatch__ is not disabled_torch_dispatch:
         dispatch_classes.add(cls)
         HOOKS.asks = True
+        if getattr(cls.__torch_function__, "__func__", None) is default_torch_function:
+            cls.__torch_function__ = disabled_torch_function  # results are what the dispatch gives, not made this class
         if cls.__torch_function__ is disabled_torch_function:
             return
     elif not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:

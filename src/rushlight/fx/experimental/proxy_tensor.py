@@ -14,21 +14,24 @@ from __future__ import annotations
 import contextlib
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
+from rushlight import _C, Tensor
 from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.tensors import STATE
-from rushlight._subclasses import unknown_sizes
+from rushlight._subclasses import constants
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.fx.codegen import PyTreeCodeGen, PyTreeInfo
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
+from rushlight.utils import _pytree as pytree
 from rushlight.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 __all__ = [
@@ -54,9 +57,12 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         super().__init__()
         self.graph, self.root, self.decompositions = graph, root, decompositions or {}
         self.kept: list[Any] = []  # so that identities stay theirs
+        self.before: list[tuple[Any, Any]] = []  # tensors of a trace around this one, and what they stand for there
         self.constants: dict[int, str] = {}
         self.shape_env: Any = None
         self.numbers = SizedNodes(graph, self.node_of)
+        self.records = rushlight.is_grad_enabled()  # what the graph has set so far
+        self.refuses_numbers = True  # an error for a number that is read from a tensor
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -64,10 +70,21 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
 
     def track(self, tensor: Any, node: Node) -> None:
         """Let a tensor stand for a node."""
+        held = tensor.__dict__.get("_fx_node")
+        if held is not None and held[0] is not self:
+            self.before.append((tensor, held))
         tensor.__dict__["_fx_node"] = self, node  # other objects for the same tensor take it over
         self.kept.append(tensor)
         if self.shape_env is not None:
             self.numbers.note_tensor(tensor, node)
+
+    def release(self) -> None:
+        """Let tensors stand for nothing, or for the nodes of a trace around this one."""
+        for tensor in self.kept:
+            tensor.__dict__.pop("_fx_node", None)
+            tensor.__dict__.pop("_fx_constant", None)
+        for tensor, held in self.before:
+            tensor.__dict__["_fx_node"] = held
 
     @contextlib.contextmanager
     def watching(self, on: bool = True) -> Iterator[None]:
@@ -88,9 +105,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         """
         if not isinstance(value, Tensor):
             return self.numbers.node(value) if is_symbolic(value) and self.shape_env is not None else value
-        held = value.__dict__.get("_fx_node")
-        if held is not None and held[0] is self:
-            return held[1]
+        if self._tracks(value):
+            return value.__dict__["_fx_node"][1]
         if isinstance(value, FakeTensor) and value.constant is None:
             raise RuntimeError("make_fx: a fake tensor from outside of the function that is traced")
         name = self.constants.get(id(value))
@@ -111,6 +127,9 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
+        if any(type(v) in DISPATCH_CLASSES and not isinstance(v, FakeTensor) and not self._tracks(v) for v in leaves):
+            return NotImplemented  # a wrapper says what it does with the tensors inside
         rule = self.decompositions.get(func)
         if rule is None and func in self.decompositions:
             return func(*args, **kwargs)
@@ -119,19 +138,20 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                 made = rule(*args, **kwargs)
             if made is not NotImplemented:
                 return made
-        leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
-        tracked = [v for v in leaves if v.__dict__.get("_fx_node", (None,))[0] is self]
-        known = (
-            self.shape_env is not None and func._opname == "_local_scalar_dense" and unknown_sizes.is_whole(leaves[0])
-        )
-        if func._opname in _UNCONSTANT and tracked and not known:
-            raise RuntimeError(
-                "It appears that you're trying to get value out of a tracing tensor with "
-                f"{func} - erroring out! It's likely that this is caused by data-dependent control flow or similar. "
-                "It may be possible to trace this with dynamic shapes; try setting tracing_mode='symbolic' in your make_fx call."
-            )
+        tracked = [v for v in leaves if self._tracks(v)]
+        if func._opname in _UNCONSTANT and tracked:
+            read = constants.applied(func, args, kwargs, _constant_of)
+            if read is not constants.UNKNOWN:
+                return read
+            if self.refuses_numbers and not any(isinstance(v, FakeTensor) for v in tracked):
+                raise RuntimeError(
+                    "It appears that you're trying to get value out of a tracing tensor with "
+                    f"{func} - erroring out! It's likely that this is caused by data-dependent control flow or similar. "
+                    "It may be possible to trace this with dynamic shapes; try setting tracing_mode='symbolic' in your make_fx call."
+                )
         if func._opname == "lift_fresh":
             func = rushlight.ops.aten.lift_fresh_copy.default
+        self.note_grad_mode()
         given = tree_map(self.node_of, list(args))
         named = {k: tree_map(self.node_of, v) for k, v in kwargs.items()}
         node = self.graph.create_node(
@@ -143,9 +163,22 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             made = self.run(func, args, kwargs)
         if func._opname == "lift_fresh_copy" and isinstance(made, Tensor) and any(made is leaf for leaf in leaves):
             made = made.detach()
+        if not any(isinstance(v, FakeTensor) for v in (*leaves, *tree_flatten(made)[0])):  # their mode does it
+            constants.carry(func, args, kwargs, made, _constant_of, _let_be_constant)
         node.meta["val"] = made
         self._spread(made, node)
         return made
+
+    def _tracks(self, tensor: Any) -> bool:
+        """Whether a tensor stands for a node of this graph."""
+        held = tensor.__dict__.get("_fx_node")
+        return held is not None and held[0] is self
+
+    def note_grad_mode(self) -> None:
+        """Let the graph record gradients from here on, or not, as the program does; above autograd alone."""
+        if self.pre_dispatch and rushlight.is_grad_enabled() is not self.records:
+            self.records = rushlight.is_grad_enabled()
+            self.graph.call_function(_C._set_grad_enabled, (self.records,))
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The value of a call that is written down."""
@@ -176,6 +209,15 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                     continue
                 item.meta["val"] = part
                 self.track(part, item)
+
+
+def _constant_of(tensor: Any) -> Any:
+    """The elements of a tensor that are the same at each call; None where they are not known."""
+    return constants.living(tensor.constant if isinstance(tensor, FakeTensor) else tensor.__dict__.get("_fx_constant"))
+
+
+def _let_be_constant(tensor: Any, constant: Any) -> None:
+    tensor.__dict__["_fx_constant"] = constant
 
 
 def _names(function: Any, count: int) -> list[str]:
@@ -222,6 +264,7 @@ def make_fx(
         mode = ProxyTorchDispatchMode(graph, root, decomposition_table)
         mode.pre_dispatch = pre_dispatch
         mode.shape_env = None if fake is None else fake.shape_env
+        mode.refuses_numbers = _error_on_data_dependent_ops
         given = _given(mode, fake, tracing_mode == "symbolic", f, args)
         with contextlib.ExitStack() as stack:
             if fake is not None:
@@ -229,9 +272,9 @@ def make_fx(
             stack.enter_context(mode)
             stack.enter_context(mode.watching())
             out = f(*given)
-        graph.output(tree_map(mode.node_of, out))
-        for tensor in mode.kept:
-            tensor.__dict__.pop("_fx_node", None)
+            mode.note_grad_mode()
+        _put_output(mode, _names(f, len(args)), args, out)
+        mode.release()
         graph.lint()
         made = GraphModule(root, graph)
         made.shape_env = mode.shape_env
@@ -249,15 +292,25 @@ def _fake_mode(tracing_mode: str, args: Any) -> Any:
     return found or FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
 
 
+def _put_output(mode: ProxyTorchDispatchMode, names: Sequence[str], args: Any, out: Any) -> None:
+    """The result; of a function with nested arguments its leaves, and code that takes and gives the nested values."""
+    structure = pytree.tree_structure(tuple(args))
+    if all(child.is_leaf() for child in structure.children()):
+        mode.graph.output(tree_map(mode.node_of, out))
+        return
+    leaves, out_structure = pytree.tree_flatten(out)
+    mode.graph.output([mode.node_of(leaf) for leaf in leaves])
+    mode.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names[: len(args)]), structure, out_structure)))
+
+
 def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args: Any) -> list[Any]:
     """The arguments that the function runs on; a placeholder for each of their leaves."""
     given, count = [], 0
     for name, value in zip(_names(f, len(args)), args, strict=False):
-        leaves, structure = tree_flatten(value)
-        whole = isinstance(value, Tensor) or not leaves
+        leaves, structure = pytree.tree_flatten(value)
         made = []
-        for place, leaf in enumerate(leaves or [value]):
-            node = mode.graph.placeholder(f"{name}_1" if whole else f"{name}_{place + 1}")
+        for place, leaf in enumerate(leaves):
+            node = mode.graph.placeholder(f"{name}_{place + 1}")
             if isinstance(leaf, Tensor):
                 if fake is not None:
                     leaf = fake.from_tensor(leaf, static_shapes=None if symbolic else True, source=f"input{count}")
@@ -269,7 +322,7 @@ def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args
             count += 1
             node.meta["val"] = leaf
             made.append(leaf)
-        given.append(tree_unflatten(made, structure) if leaves else value)
+        given.append(pytree.tree_unflatten(made, structure))
     return given
 
 
@@ -303,9 +356,9 @@ def get_isolated_graphmodule(
     """The graph of a call, traced without the modes that are on."""
     flat, structure = tree_flatten((list(args), kwargs))
 
-    def wrapped(*values: Any) -> Any:
-        given, named = tree_unflatten(list(values), structure)
+    def wrapped(flat_args: list[Any]) -> Any:
+        given, named = tree_unflatten(flat_args, structure)
         return func(*given, **named)
 
     with _disable_current_modes():
-        return make_fx(wrapped, tracing_mode=tracing_mode)(*flat)
+        return make_fx(wrapped, tracing_mode=tracing_mode)(flat)

@@ -138,13 +138,19 @@ def choose(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Form
         if values is None:
             continue
         # A tensor without dims is taken for a number only where no form takes a tensor.
-        if not any(
-            a.base in ("Scalar", "float") and isinstance(v, rushlight.Tensor)
-            for a, v in zip(form.parsed().arguments, values, strict=True)
-        ):
+        if not any(map(_is_number_in_tensor, form.parsed().arguments, values)):
             return form, values
         later = later or (form, values)
-    return later
+    if later is None:
+        return None
+    form, values = later
+    arguments = form.parsed().arguments
+    return form, [v.item() if _is_number_in_tensor(a, v) else v for a, v in zip(arguments, values, strict=True)]
+
+
+def _is_number_in_tensor(argument: Argument, value: Any) -> bool:
+    """Whether a number was given as a tensor without dims."""
+    return argument.base in ("Scalar", "float") and isinstance(value, rushlight.Tensor)
 
 
 def bind(form: Form, args: Sequence[Any], kwargs: dict[str, Any], strict: bool = False) -> list[Any] | None:
@@ -217,7 +223,7 @@ def _item(argument: Argument, value: Any, name: str) -> tuple[bool, Any]:
         return _is_int(value), value
     if base in ("float", "SymFloat", "Scalar"):
         if isinstance(value, rushlight.Tensor):
-            return value.ndim == 0 and not value.requires_grad and type(value) is rushlight.Tensor, value
+            return value.ndim == 0 and not value.requires_grad, value
         if hasattr(value, "item") and not isinstance(value, (int, float, complex)):
             value = value.item()
         return isinstance(value, (int, float) if base == "float" else (int, float, complex)) or hasattr(
