@@ -164,6 +164,28 @@ def test_out() -> None:
 # ***** values that need no tolerance of their own *****
 
 
+def test_norms_of_matrices_without_rows_or_columns() -> None:
+    for shape, orders in (((0, 3), (math.inf, 2, 1)), ((3, 0), (1, 2, math.inf)), ((2, 3, 0), (1, 2))):
+        for order in orders:
+            found = linalg.matrix_norm(torch.zeros(*shape), ord=order, keepdim=True)
+            assert found.shape == (*shape[:-2], 1, 1) and not found.any()
+    with pytest.raises(IndexError, match="non-zero size"):
+        linalg.matrix_norm(torch.zeros(0, 3), ord=-2)
+
+
+def test_einsum_without_sums_is_a_view() -> None:
+    x = torch.arange(9.0).reshape(3, 3).clone()
+    torch.einsum("ii->i", x).fill_(-1.0)
+    np.testing.assert_array_equal(x.numpy(), [[-1, 1, 2], [3, -1, 5], [6, 7, -1]])
+    turned = torch.einsum("ij->ji", x)
+    assert turned.stride() == (1, 3) and turned.data_ptr() == x.data_ptr()
+    part = torch.einsum("...ii->...i", torch.zeros(2, 3, 3))
+    assert part.shape == (2, 3) and part.stride() == (9, 4)
+    leaf_ = x.clone().requires_grad_()
+    torch.einsum("ij->ji", leaf_)[0].sum().backward()
+    np.testing.assert_array_equal(leaf_.grad.numpy(), [[1, 0, 0]] * 3)
+
+
 def test_older_functions_against_scipy() -> None:
     a, b = A.numpy()[0], B.numpy()[0]
     packed, tau = torch.geqrf(TALL[0])

@@ -50,6 +50,18 @@ t.ormqr(a.s, a.v, a.s, out=a.i) | t.linalg.lu_solve(a.s, a.pivots, a.s, out=a.d)
 t.unbind_copy(a.v, out=(a.d, a.d)) | t.permute_copy(a.s, (1, 0), out=a.i) | a.k.float_power_(2) | a.v.float_power_(2) | a.v.double().float_power_(2j)
 """
 
+LINALG = """
+t.linalg.matrix_rank(a.s, tol=a.z + 0j) | t.linalg.pinv(a.s, a.z + 0j) | t.linalg.pinv(a.w, hermitian=True) | t.linalg.tensorinv(a.s, ind=0)
+t.linalg.norm(a.w, "fro", dim=0) | t.linalg.norm(a.k) | t.norm(a.k) | t.norm(a.w, "nuc", dim=(0, 0)) | t.linalg.matrix_norm(a.v) | t.linalg.matrix_norm(a.k)
+t.linalg.matrix_norm(a.w, dim=(1, 1)) | t.linalg.matrix_norm(a.h, 2) | t.linalg.norm(a.f.reshape(0, 3), -float("inf"), dim=0) | t.linalg.norm(a.f, -1)
+t.linalg.vector_norm(a.f, float("inf")) | t.linalg.vector_norm(a.f, -1.5) | t.linalg.cond(a.w, 1) | t.linalg.cond(a.w, "nuc") | t.linalg.cond(a.s, 5) | t.linalg.cond(a.s, "x")
+t.linalg.multi_dot([a.z, a.v]) | t.linalg.multi_dot([a.s, a.cube, a.v]) | t.linalg.multi_dot([a.s, a.s, a.v.double()]) | t.linalg.vander(a.z) | t.linalg.vander(a.v, N=1)
+t.linalg.cross(a.w[0], a.v) | t.linalg.cross(a.w, a.w, dim=0) | t.cross(a.w, a.w.double()) | t.chain_matmul() | a.s @ a.at | a.cube @ a.v.double() | t.mv(a.s, a.at)
+t.addmm(a.w, a.s, a.s) | t.addmm(a.s, a.s, a.s.double()) | t.addmv(a.w[0], a.s, a.v) | t.addr(a.w, a.v, a.v) | t.addr(a.k, a.k[0], a.k[0], beta=1.5)
+t.baddbmm(t.ones(3, 2, 2), a.cube, a.cube) | t.addbmm(a.s, a.cube, a.cube[:1]) | t.addbmm(a.s, a.cube, t.ones(2, 3, 2)) | t.bmm(a.s, a.cube)
+t.einsum("i.j", a.s) | t.einsum("ij->i->j", a.s) | t.einsum("ii->i", a.w) | t.einsum(a.s, [0, 60]) | t.einsum(a.s, [..., 1, ...]) | t.einsum("ij") | t.einsum("ij,j#", a.s, a.v)
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -66,7 +78,7 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [OUT], ids=["out"])
+@pytest.mark.parametrize("table", [OUT, LINALG], ids=["out", "linalg"])
 def test_refusals_are_told_in_the_same_words(table: str) -> None:
     import torch
 

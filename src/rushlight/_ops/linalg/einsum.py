@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._ops.bodies import common, count_dtype, narrow, wide
@@ -17,21 +17,21 @@ __all__: list[str] = []
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
-def _labels(text: str, what: str) -> list[str]:
-    """The labels of one operand; "..." is one label until the number of its dims is known."""
+def _labels(text: str, what: str, start: int) -> list[str]:
+    """The labels of one operand, which begins at `start` in the equation; "..." is one label until the number of its dims is known."""
     labels, i = [], 0
     while i < len(text):
         if text.startswith("...", i):
             if "..." in labels:
-                raise RuntimeError(f'einsum(): found "." for {what} for which an ellipsis was already found')
+                raise RuntimeError(f"einsum(): found '.' for {what} for which an ellipsis was already found")
             labels.append("...")
             i += 3
             continue
         if text[i] not in _LETTERS:
             if text[i] == ".":
-                raise RuntimeError(f'einsum(): found "." for {what} that is not part of any ellipsis')
+                raise RuntimeError(f"einsum(): found '.' for {what} that is not part of any ellipsis")
             raise RuntimeError(
-                f"einsum(): invalid subscript given at index {i} in the equation string, subscripts must be in [a-zA-Z]"
+                f"einsum(): invalid subscript given at index {start + i} in the equation string, subscripts must be in [a-zA-Z]"
             )
         labels.append(text[i])
         i += 1
@@ -47,9 +47,10 @@ def parse_equation(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list
         raise RuntimeError("einsum(): fewer operands were provided than specified in the equation")
     if len(parts) < len(shapes):
         raise RuntimeError("einsum(): more operands were provided than specified in the equation")
-    operands, widest = [], 0
+    operands, widest, start = [], 0, 0
     for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
-        labels = _labels(part, f"operand {number}")
+        labels = _labels(part, f"operand {number}", start)
+        start += len(part) + 1
         extra = len(shape) - len([n for n in labels if n != "..."])
         if extra < 0 or (extra > 0 and "..." not in labels):
             raise RuntimeError(
@@ -59,7 +60,7 @@ def parse_equation(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list
         widest = max(widest, extra if "..." in labels else 0)
         operands.append(_expand(labels, extra))
     if arrow:
-        result = _expand(_labels(right, "the output"), widest)
+        result = _expand(_labels(right, "the output", len(left) + 2), widest)
         for label in result:
             if result.count(label) > 1:
                 raise RuntimeError(f"einsum(): output subscript {label} appears more than once in the output")
@@ -80,8 +81,10 @@ def _expand(labels: list[str], extra: int) -> list[str]:
     return expanded
 
 
-def _without_repeats(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
-    """The diagonal of a label that occurs twice in one operand."""
+def without_repeats(
+    x: Any, labels: list[str], number: int = 0, diagonal: Callable[..., Any] = diagonal_of
+) -> tuple[Any, list[str]]:
+    """The diagonal of a label that occurs twice in operand `number`."""
     labels = list(labels)
     while len(set(labels)) != len(labels):
         label = next(n for n in labels if labels.count(n) > 1)
@@ -89,9 +92,9 @@ def _without_repeats(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
         second = labels.index(label, first + 1)
         if x.shape[first] != x.shape[second]:
             raise RuntimeError(
-                f"einsum(): subscript {label} is repeated for operand but the sizes don't match, {x.shape[first]} != {x.shape[second]}"
+                f"einsum(): subscript {label} is repeated for operand {number} but the sizes don't match, {x.shape[second]} != {x.shape[first]}"
             )
-        x = diagonal_of(x, 0, first, second)
+        x = diagonal(x, 0, first, second)
         labels = [n for d, n in enumerate(labels) if d not in (first, second)] + [label]
     return x, labels
 
@@ -174,7 +177,7 @@ def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
     most = max(len(x.shape) for x in operands)  # each operand gets the dims of all before they are combined
     dtype = result_type([(x.dtype, most) for x in operands], [], join)
     operands = [build.convert(x, dtype) for x in operands]
-    reduced = [_without_repeats(x, n) for x, n in zip(operands, labels, strict=True)]
+    reduced = [without_repeats(x, n, i) for i, (x, n) in enumerate(zip(operands, labels, strict=True))]
     sizes = _check_sizes([x for x, _ in reduced], [n for _, n in reduced])
     (product, names), *rest = reduced
     for i, (x, n) in enumerate(rest):

@@ -18,6 +18,9 @@ __all__: list[str] = []
 
 
 def _same_dtype(name: str, a: Any, b: Any) -> None:
+    if a.dtype is not b.dtype and name == "addmv_impl_cpu":
+        vector, matrix = b.dtype.scalar, a.dtype.scalar
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {vector}, {matrix}, and {vector}")
     if a.dtype is not b.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {C_NAME[a.dtype.name]} != {C_NAME[b.dtype.name]}"
@@ -32,10 +35,7 @@ def _size(x: Any) -> str:
 
 def _ndim(x: Any, ndim: int, what: str) -> None:
     if len(x.shape) != ndim:
-        raise RuntimeError(
-            f"{what} must be a {'matrix' if ndim == 2 else f'{ndim}D tensor'}"
-            + (f", got {len(x.shape)}-D tensor" if ndim != 2 else "")
-        )
+        raise RuntimeError(f"{what} must be a {'matrix' if ndim == 2 else f'{ndim}D tensor'}")
 
 
 def _matrices(name: str, a: Any, b: Any, first: str = "self", second: str = "mat2") -> None:
@@ -139,7 +139,7 @@ def product(a: Any, b: Any) -> Any:
     na, nb = len(a.shape), len(b.shape)
     if na == 0 or nb == 0:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
-    _same_dtype("addmm_impl_cpu_", a, b)
+    _same_dtype("addmv_impl_cpu" if nb == 1 < na else "addmm_impl_cpu_", a, b)
     if na == 1 and nb == 1:
         _vectors(a, b)
         return _inner(a, b, (0,))
@@ -277,10 +277,13 @@ def _plus(x: Any, product: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any
             f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}"
         )
     shape = product.shape
-    if len(x.shape) > len(shape) or broadcast_shapes(x.shape, shape) != shape:
+    apart = len(shape) - len(x.shape)
+    bad = next((d for d in reversed(range(max(apart, 0), len(shape))) if x.shape[d - apart] not in (1, shape[d])), None)
+    if apart < 0 or bad is not None:
+        bad = len(shape) - 1 if bad is None else bad
         raise RuntimeError(
-            f"The expanded size of the tensor ({shape[-1] if shape else 1}) must match the existing size ({x.shape[-1] if x.shape else 1}) at "
-            f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
+            f"The expanded size of the tensor ({shape[bad]}) must match the existing size ({x.shape[bad - apart]}) at "
+            f"non-singleton dimension {bad}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
         )
     if is_number(alpha) and alpha == 1 and is_number(beta) and beta == 0:
         return narrow(product, dtype)
@@ -301,6 +304,8 @@ ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), 
 @operator("addmm(Tensor input, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
 def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
+    if x.dtype is a.dtype is not b.dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {x.dtype.scalar} and {b.dtype.scalar}")
     _matrices("addmm_impl_cpu_", a, b, "mat1", "mat2")
     return _plus(x, build.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
@@ -311,6 +316,8 @@ def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
 )
 def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat @ vec)."""
+    if len(a.shape) == 2 and x.shape not in ((), (1,), (a.shape[0],)):
+        raise RuntimeError(f"size mismatch, got input ({_size(x)}), mat ({_size(a)}), vec ({_size(v)})")
     return _plus(x, mv(a, v), beta, alpha)
 
 
@@ -332,6 +339,8 @@ def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     for name, factor in (("beta", beta), ("alpha", alpha)):
         if isinstance(factor, bool):
             raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
+        if isinstance(factor, float) and x.dtype.is_integer:
+            raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
     left, right = _crossed(wide(a), wide(b))
     return _plus(x, narrow(left * right, x.dtype), beta, alpha)
 
@@ -352,7 +361,15 @@ def baddbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
 @operator("addbmm(Tensor input, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
 def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (the sum of all products of the batch)."""
-    _batches("addbmm", a, b)
+    for v, what in ((a, "batch1"), (b, "batch2")):
+        _ndim(v, 3, what)
+    if a.shape[0] != b.shape[0]:
+        raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {a.shape[0]} and {b.shape[0]}")
+    if a.shape[2] != b.shape[1]:
+        raise RuntimeError(
+            f"Incompatible matrix sizes for bmm ({a.shape[1]}x{a.shape[2]} and {b.shape[1]}x{b.shape[2]})"
+        )
+    _same_dtype("addbmm", a, b)
     batch, rows, inner = a.shape
     left = build.reshape(build.transpose(wide(a), (1, 0, 2)), (rows, batch * inner))
     return _plus(x, build.dot(left, build.reshape(wide(b), (batch * inner, b.shape[2]))), beta, alpha, a.dtype)

@@ -471,15 +471,20 @@ def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) ->
 
 def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None = None) -> Any:
     """(sum |x|^ord)^(1/ord) over all elements or dims, in the dtype of the real parts."""
-    _float_only("linalg.vector_norm: Expected a floating point or complex tensor as input;", x)
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise RuntimeError(
+            f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {x.dtype.scalar}"
+        )
     if dtype is not None:
         check_norm_dtype("linalg.vector_norm", x.dtype, dtype)
     ord = real_order(ord)
     operand = build.convert(x, dtype) if dtype is not None else x
     dims = dims_of(x, dim)
-    if numel(x.shape) == 0 and (ord < 0 or ord == INF) and any(x.shape[d] == 0 for d in dims):
+    empty = next((d for d in dims if numel(x.shape) == 0 and x.shape[d] == 0), None)
+    if (ord < 0 or ord == INF) and empty is not None:
+        where = f"the dimension {empty}because this dimension is empty and" if dim else "an empty tensor because"
         raise RuntimeError(
-            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity"
+            f"linalg.vector_norm cannot compute the {ord:g} norm on {where} the operation does not have an identity"
         )
     norm = powers(wide(operand), ord, dims)
     return narrow(finish(norm, x.shape, dims, keepdim), operand.dtype.to_real()), norm

@@ -166,7 +166,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 def tensorinv(input: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     """The inverse with respect to `tensordot` over the last `ndim - ind` dims."""
     if ind <= 0:
-        raise RuntimeError("Expected a strictly positive integer for 'ind'")
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
     head, tail = input._spec.shape[:ind], input._spec.shape[ind:]
     if math.prod(head) != math.prod(tail):
         raise RuntimeError(
@@ -330,11 +330,24 @@ def eigvals(input: Tensor, *, out: Any = None) -> Tensor:
 # ***** what follows from singular values *****
 
 
+def _no_complex_bounds(name: str, **bounds: Any) -> None:
+    for argument, bound in bounds.items():
+        if isinstance(bound, Tensor) and bound._spec.dtype.is_complex:
+            raise RuntimeError(
+                f"{name}: {argument} tensor of complex type is not supported. Got {bound._spec.dtype.scalar}"
+            )
+
+
 @composite("pinv", spaces=LINALG, cached=True)
 def pinv(
     input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
 ) -> Tensor:
     """The pseudo-inverse: singular values below max(atol, rtol * greatest) count as 0."""
+    _no_complex_bounds("torch.linalg.pinv", atol=atol, rtol=rtol, rcond=rcond)
+    if hermitian and input._spec.ndim > 1 and input._spec.shape[-1] != input._spec.shape[-2]:
+        raise RuntimeError(
+            f"linalg.eigh: A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
+        )
     found, info = function_of("linalg_pinv_core")(
         input, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian
     )
@@ -356,6 +369,7 @@ def matrix_rank(
 ) -> Tensor:
     """How many singular values are greater than max(atol, rtol * greatest)."""
     low, relative = (atol, rtol) if tol is None else (tol, 0.0)
+    _no_complex_bounds("torch.linalg.matrix_rank", atol=low, rtol=relative)
     found, info = function_of("linalg_matrix_rank_core")(input.detach(), atol=low, rtol=relative, hermitian=hermitian)
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     return result("linalg_matrix_rank", found, out, exact=False)
@@ -376,9 +390,11 @@ def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         first, last = s[..., 0], s[..., -1]
         return result("linalg_cond", last / first if p == -2 else first / last, out, input, exact=False)
     norm = SPACES["linalg"]["matrix_norm"]
-    if p == "nuc" and input._spec.shape[-1] != input._spec.shape[-2]:
+    if p not in ("fro", "nuc", 1, -1, math.inf, -math.inf):
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    if input._spec.shape[-1] != input._spec.shape[-2]:
         raise RuntimeError(
-            f"linalg.cond: A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
+            f"linalg.cond(ord={p}): A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
         )
     inverted, info = function_of("linalg_inv_ex")(input)
     inverted = inverted.masked_fill((info != 0)[..., None, None], math.inf)

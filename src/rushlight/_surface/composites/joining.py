@@ -11,7 +11,7 @@ from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.bodies import not_implemented
 from rushlight._ops.forms import forms
-from rushlight._ops.linalg.einsum import parse_equation
+from rushlight._ops.linalg.einsum import parse_equation, without_repeats
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device
@@ -72,6 +72,9 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
+_NO_OPERAND = "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+
+
 @composite("einsum", cached=True)
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by Einstein's convention: `einsum("ij,jk->ik", a, b)`."""
@@ -79,6 +82,13 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         equation, operands = _from_sublists(equation, operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
+    if not operands:
+        raise ValueError(_NO_OPERAND)
+    if len(operands) == 1:
+        labels, names = parse_equation(equation, [operands[0].shape])
+        if set(names) == set(labels[0]):  # no sums: a view of the operand
+            found, order = without_repeats(operands[0], labels[0], diagonal=function_of("diagonal"))
+            return found.permute([order.index(name) for name in names])
     if len(operands) > 2 and STATE.word & AUTOCAST:
         return _einsum_by_pairs(equation, list(operands))
     return convert.call("einsum_core", equation, tuple(operands))
@@ -104,15 +114,15 @@ def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
 def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     if len(rest) < 1:
-        raise ValueError(
-            "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
-        )
+        raise ValueError(_NO_OPERAND)
     items = [first, *rest]
 
     def letters(places: Any) -> str:
         return "".join("..." if p is Ellipsis else chr(ord("A") + p if p < 26 else ord("a") + p - 26) for p in places)
 
     pairs = len(items) // 2
+    if any(p is not Ellipsis and not 0 <= p < 52 for places in [*items[1::2], *items[2 * pairs :]] for p in places):
+        raise ValueError("einsum(): subscript in subscript list is not within the valid range [0, 52)")
     equation = ",".join(letters(items[2 * i + 1]) for i in range(pairs))
     if len(items) % 2:
         equation += "->" + letters(items[-1])
@@ -290,6 +300,8 @@ def chain_matmul(*matrices: Any) -> Tensor:
         "two or more tensors rather than multiple parameters."
     )
     given = _tensors(matrices)
+    if not given:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
     made = given[0]
     for matrix in given[1:]:
         made = function_of("mm")(made, matrix)

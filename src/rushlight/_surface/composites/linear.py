@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.core.tensor import Tensor
-from rushlight._ops.bodies import CPP_NAME, check_norm_dtype
+from rushlight._ops.bodies import C_NAME, CPP_NAME, check_norm_dtype
 from rushlight._surface.composites.measures import cross_product, into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
@@ -23,22 +23,27 @@ def _both(dim: Any) -> Any:
     return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
 
 
+def _extreme_of(ord: float, size: int) -> str:
+    """The reduction of `size` sizes: the greatest of none is 0, the least of none is refused."""
+    return "amin" if ord < 0 else "amax" if size else "sum"
+
+
 @composite("matrix_norm", spaces=LINALG, cached=True)
 def matrix_norm(
     input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
     """A norm of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
     if input._spec.ndim < 2:
-        raise RuntimeError(
-            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions. Got a tensor of sizes {list(input.shape)}"
-        )
+        raise RuntimeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if not (input._spec.dtype.is_floating_point or input._spec.dtype.is_complex):
         raise RuntimeError(
-            f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {input._spec.dtype.name}"
+            f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {input._spec.dtype.scalar}"
         )
+    if len(dim) != 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
     dims = tuple(wrap_dim(d, input._spec.ndim) for d in dim)
-    if len(dims) != 2 or dims[0] == dims[1]:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple of different dims. Got {list(dim)}")
+    if dims[0] == dims[1]:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if dtype is not None:
         check_norm_dtype("linalg.matrix_norm", input._spec.dtype, dtype)
     x = input if dtype is None else input.to(dtype)
@@ -50,15 +55,18 @@ def matrix_norm(
     elif abs(ord) not in (1, 2, float("inf")):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     if ord == "nuc" or abs(ord) == 2:
+        if x._spec.dtype.wide is not x._spec.dtype:
+            raise RuntimeError(f"linalg.matrix_norm: Low precision dtypes not supported. Got {x._spec.dtype.scalar}")
         values = SPACES["linalg"]["svdvals"](x.movedim(dims, (-2, -1)))
-        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        kind = "sum" if ord == "nuc" else _extreme_of(ord, values._spec.shape[-1])
+        found = function_of(kind)(values, (-1,), False)
         if keepdim:
             for d in sorted(dims):
                 found = found.unsqueeze(d)
         return into(out, found, "linalg_matrix_norm", exact=True)
     inner, outer = (dims[0], dims[1]) if abs(ord) == 1 else (dims[1], dims[0])
     sums = function_of("linalg_vector_norm")(x, 1, (inner,), True)
-    found = function_of("amax" if ord > 0 else "amin")(sums, (outer,), True)
+    found = function_of(_extreme_of(ord, sums._spec.shape[outer]))(sums, (outer,), True)
     return into(out, found if keepdim else found.squeeze(dims), "linalg_matrix_norm", exact=True)
 
 
@@ -123,15 +131,18 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     given = list(tensors)
     if len(given) < 2:
         raise RuntimeError("multi_dot(): expected at least 2 tensors but got " + str(len(given)))
-    if any(t._spec.dtype is not given[0]._spec.dtype for t in given):
-        raise RuntimeError("multi_dot(): expected all tensors to have the same dtype")
+    for i, t in enumerate(given):
+        if t._spec.dtype is not given[0]._spec.dtype:
+            kinds = [C_NAME[v._spec.dtype.name] for v in (given[0], t)]
+            raise RuntimeError(
+                f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {kinds[0]} and tensor {i} {kinds[1]}"
+            )
     first, last = given[0]._spec.ndim, given[-1]._spec.ndim
     for i, t in enumerate(given):
-        allowed = (1, 2) if i in (0, len(given) - 1) else (2,)
-        if t._spec.ndim not in allowed:
-            raise RuntimeError(
-                f"multi_dot(): tensor {i} must be {' or '.join(f'{n}D' for n in allowed)} but got {t._spec.ndim}D"
-            )
+        end = "first" if i == 0 else "last" if i == len(given) - 1 else None
+        if t._spec.ndim not in ((2,) if end is None else (1, 2)):
+            which = f"tensor {i} must be 2D" if end is None else f"the {end} tensor must be 1D or 2D"
+            raise RuntimeError(f"multi_dot(): {which} but got {t._spec.ndim}D")
     if first == 1:
         given[0] = given[0].unsqueeze(0)
     if last == 1:
@@ -199,14 +210,12 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         raise RuntimeError(
             f"linalg.vander supports floating point, complex, and integer tensors, but got {CPP_NAME[dtype.name]}"
         )
-    if N is None and not x._spec.ndim:
-        raise RuntimeError("Expected dim of x to be at least 1, but got 0")
     if dtype.is_integer:
         x = x.to(INT64)
-    count = x._spec.shape[-1] if N is None else N
-    if count <= 1 and N is not None:
-        raise RuntimeError(f"N must be greater than 1, but got {N}")
     x = x if x._spec.ndim else x.reshape(1)
+    count = x._spec.shape[-1] if N is None else N
+    if count <= 1:
+        raise RuntimeError("N must be greater than 1.")
     bases = x.unsqueeze(-1)
     return T["cat"]([T["ones_like"](bases), bases.expand(*x._spec.shape, count - 1).cumprod(-1)], -1)
 

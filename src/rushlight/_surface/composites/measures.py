@@ -158,13 +158,14 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     """a x b along a dim of size 3; other dims broadcast."""
     if input._spec.dtype is not other._spec.dtype:
-        raise RuntimeError(f"expected scalar type {input._spec.dtype.name} but found {other._spec.dtype.name}")
-    shape = broadcast_shapes(input._spec.shape, other._spec.shape)
-    at = wrap_dim(dim, len(shape))
+        raise RuntimeError(f"expected scalar type {input._spec.dtype.scalar} but found {other._spec.dtype.scalar}")
+    wrap_dim(dim, input._spec.ndim)
     if input._spec.shape[dim] != 3 or other._spec.shape[dim] != 3:
         raise RuntimeError(
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {input._spec.shape[dim]} and {other._spec.shape[dim]}"
         )
+    shape = broadcast_shapes(input._spec.shape, other._spec.shape)
+    at = wrap_dim(dim, len(shape))
     a, b = (v.expand(shape) for v in (input, other))
     roll = function_of("roll")
     return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)
