@@ -153,6 +153,18 @@ S.new_zeros(2,3)
 S.new_empty(2,3)
 S.new_ones(2,3)
 S.new_tensor([1,2])
+[torch.ones(2,2).to_sparse_csc().is_sparse_csr, torch.ones(2,2).to_sparse_bsr((1,1)).is_sparse_csr, torch.ones(2,2).to_sparse_bsc((1,1)).is_sparse_csr]
+torch.eye(4).to_sparse_bsr((2,2)).select(0,1)
+torch.eye(4).to_sparse_bsc((2,2))[:,3]
+torch.stack([torch.eye(2),torch.eye(2)*2]).to_sparse_csr()[1]
+torch.stack([torch.eye(2),torch.eye(2)*2]).to_sparse_csr().select(1,0)
+torch.arange(8.).reshape(2,2,2).to_sparse_csr(dense_dim=1).select(2,1)
+S.__setitem__((0,0),1.)
+C.__setitem__(0,1.)
+torch.sparse_coo_tensor([[0,1]],[[1.,2.],[3.,4.]],(3,2)).coalesce()*torch.sparse_coo_tensor([[0,1]],[[2.],[3.]],(3,1)).coalesce()
+torch.sparse_coo_tensor([[0,0]],[1.,2.],(3,),is_coalesced=True,check_invariants=True)
+torch.sparse.spdiags(torch.ones(1,3),torch.tensor([0]),(0,4))
+torch.sparse.spdiags(torch.ones(1,3),torch.tensor([3]),(3,3))
 S.data
 C.data
 S.H

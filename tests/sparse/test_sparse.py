@@ -40,7 +40,7 @@ def test_every_layout_holds_the_same_elements(layout: str) -> None:
     x = matrix()
     s = in_layout(x, layout)
     assert s.layout is getattr(torch, layout) and s.shape == x.shape and s.dtype is x.dtype
-    assert s.is_sparse == (layout == "sparse_coo") and s.is_sparse_csr == (layout != "sparse_coo")
+    assert s.is_sparse == (layout == "sparse_coo") and s.is_sparse_csr == (layout == "sparse_csr")
     same(s, x)
     same(s.to_sparse(), x)
     for other in LAYOUTS[:3] if layout in LAYOUTS[:3] else ():

@@ -127,6 +127,8 @@ def sparse_coo_tensor(
     _check_coo(where, held, shape)
     if _CHECKING[0] if check_invariants is None else check_invariants:
         _check_places(where, shape)
+        if is_coalesced and rushlight.unique(where, dim=1).shape[1] != where.shape[1]:
+            raise RuntimeError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
     pattern = make_coo(where, held, shape, bool(is_coalesced))
     made = with_values(pattern, held, "SparseCooTensorWithDimsAndTensorsBackward0")
     return made.requires_grad_() if requires_grad and not made._rg else made

@@ -525,6 +525,11 @@ def _(function: Any, input: Any) -> Any:
     return adopt(input, emptied(input))
 
 
+@CompressedTensor.implements("normal_")
+def _(function: Any, self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
+    return adopt(self, with_parts(bare(self), self._held.normal_(mean, std, generator=generator)))
+
+
 @SparseKind.implements("resize_")
 def _(function: Any, self: Any, *sizes: Any, memory_format: Any = None) -> Any:
     raise _missing("resize_", self)
@@ -620,7 +625,12 @@ def _(
     function: Any, input: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
     if not _strided(layout):
-        raise _missing("uniform_" if function.__name__ == "rand_like" else "normal_", input)
+        name = function.__name__
+        if name == "randn_like" and type(input) is CompressedTensor and layout in (None, input.layout):
+            requires_grad = options.pop("requires_grad", False)
+            made = with_parts(bare(input), rushlight.randn_like(input._held, dtype=dtype, device=device, **options))
+            return made.requires_grad_(requires_grad)
+        raise _missing({"rand_like": "uniform_", "randn_like": "normal_"}.get(name, "random_"), input)
     return function(_dense_like(input, device), *args, dtype=dtype, **options)
 
 

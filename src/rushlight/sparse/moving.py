@@ -214,10 +214,6 @@ def _by_values(x: Any, values: Tensor, shape: Sequence[int], node: str) -> Any:
 @SparseKind.implements("select")
 def select(function: Any, input: Any, dim: int, index: int) -> Any:
     """One slice along a dim: a tensor in coordinates, strided where no sparse dim is left."""
-    if type(input) is CompressedTensor:
-        if block_shape(input):
-            raise RuntimeError("select(): no view exists for the given input, consider using torch.select_copy.")
-        input = convert(input, COO)
     ndim = input.dim()
     if not ndim:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -227,13 +223,33 @@ def select(function: Any, input: Any, dim: int, index: int) -> Any:
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
         )
     index = index + size if index < 0 else index
+    shape = [s for d, s in enumerate(input.shape) if d != dim]
+    if type(input) is CompressedTensor:
+        batch = input._pointers.dim() - 1
+        if dim < batch or dim >= batch + 2:
+            return _select_compressed(input, dim, index, shape)
+        if batch:
+            raise RuntimeError(
+                "select(): selecting sparse dimensions is not supported for batched sparse compressed tensors."
+            )
+        input = convert(input, COO)
     x, n = coalesce(input), input._where.size(0)
-    shape = [s for d, s in enumerate(x.shape) if d != dim]
     if dim >= n:
         return _by_values(bare(x), values_of(x).select(dim - n + 1, index), shape, "SelectBackward0")
     kept = (x._where[dim] == index).nonzero().reshape(-1)
     where = x._where[[d for d in range(n) if d != dim]][:, kept] if n > 1 else x._where.new_empty((0, kept.numel()))
     return _chosen(x, kept, where, shape, False, "SelectBackward0")
+
+
+def _select_compressed(x: Any, dim: int, index: int, shape: Sequence[int]) -> Any:
+    """One slice along a dim of the batch, or along a dense one: the layout stays."""
+    batch, pointers, others = x._pointers.dim() - 1, x._pointers, x._others
+    if dim < batch:
+        pointers, others, place = pointers.select(dim, index), others.select(dim, index), dim
+    else:
+        place = dim - 1 + len(block_shape(x))  # rows and columns are one dim of the values, beside those of blocks
+    values = values_of(x).select(place, index)
+    return with_values(make_compressed(x.layout, pointers, others, values, shape), values, "SelectBackward0")
 
 
 @SparseTensor.implements("index_select")
@@ -324,6 +340,11 @@ def _(function: Any, self: Any, index: Any) -> Any:
                 f"Could not run 'aten::{what}' with arguments from the '{backend_of(self)}' backend."
             )
     return made
+
+
+@SparseKind.implements("__setitem__")
+def _(function: Any, self: Any, index: Any, value: Any) -> Any:
+    raise TypeError("Cannot assign to a sparse tensor")
 
 
 builtin_sum = sum

@@ -415,7 +415,7 @@ def _repeated(rows: list[Tensor], held: Tensor, times: int) -> tuple[list[Tensor
 
 def _meet(a: Any, b: Any) -> Any:
     """The product of two sparse tensors: the places that both have, in the layout of the first."""
-    if a.shape != b.shape:
+    if a.shape != b.shape and not (type(a) is type(b) is SparseTensor and _same_places(a, b)):
         raise RuntimeError(
             f"mul: expected 'self' and 'other' to have same sizes when both are sparse, but {list(a.shape)} != {list(b.shape)}"
         )
@@ -435,13 +435,20 @@ def _meet(a: Any, b: Any) -> Any:
         dense = to_dense(a if a._where.size(0) == n else b)
         return _times_dense(b if a._where.size(0) == n else a, dense)
     sizes = tuple(a.shape[:n])
+    shape = (*sizes, *rushlight.broadcast_shapes(a.shape[n:], b.shape[n:]))
     left, right = flat_places(a._where, sizes), flat_places(b._where, sizes)
     if not right.numel() or not left.numel():
         dtype = rushlight.result_type(a._held, b._held)
-        return make_coo(a._where[:, :0], a._held[:0].to(dtype), a.shape, True)
+        return make_coo(a._where[:, :0], (a._held[:0] * b._held[:0]).to(dtype), shape, True)
     place = rushlight.searchsorted(right, left).clamp(max=right.numel() - 1)
     kept = (right[place] == left).nonzero().reshape(-1)
-    return make_coo(a._where[:, kept], a._held[kept] * b._held[place[kept]], a.shape, True)
+    return make_coo(a._where[:, kept], a._held[kept] * b._held[place[kept]], shape, True)
+
+
+def _same_places(a: Any, b: Any) -> bool:
+    """Whether two tensors in coordinates differ in dense dims alone: values broadcast."""
+    n = a._where.size(0)
+    return a.dim() == b.dim() and n == b._where.size(0) and a.shape[:n] == b.shape[:n]
 
 
 @SparseKind.implements("mul")

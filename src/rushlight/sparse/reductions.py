@@ -231,11 +231,11 @@ def _check_diagonals(rows: Any, places: Any, shape: tuple[int, ...], layout: Any
             f"Only output layouts (Sparse, SparseCsc, SparseCsr) are supported, got {WORDS[layout.name]}"
         )
     if places.dtype is not rushlight.int64:
-        raise RuntimeError(f"Offset Tensor must have dtype Long but got {places.dtype}")
+        raise RuntimeError(f"Offset Tensor must have dtype Long but got {places.dtype.scalar}")
     if rushlight.unique(places).numel() != places.numel():
         raise RuntimeError("Offset tensor contains duplicate values")
     for offset in places.tolist():
-        if not -shape[0] < offset < shape[1]:
+        if not -shape[0] <= offset <= shape[1]:
             raise RuntimeError(f"Diagonal number {offset} lies outside of a matrix of {shape[0]} by {shape[1]}")
 
 

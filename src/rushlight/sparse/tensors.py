@@ -137,7 +137,6 @@ class CompressedTensor(SparseKind):
     __slots__ = ("_format", "_others", "_pointers")
 
     backend = "SparseCsr"
-    is_sparse_csr = True
     _pointers: Tensor
     _others: Tensor
     _format: Layout
@@ -145,6 +144,10 @@ class CompressedTensor(SparseKind):
     @property
     def layout(self) -> Layout:  # type: ignore[override]
         return self._format
+
+    @property
+    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+        return self._format.name == "sparse_csr"
 
 
 def backend_of(x: Any) -> str:
