@@ -199,3 +199,63 @@ def test_custom_operators_are_one_node() -> None:
     aot_function(lambda x: squared(x).sum(), fw_compiler=keep)(x).backward()
     assert x.grad is not None and x.grad.tolist() == [0.0, 2.0, 4.0]
     assert graphs[0] == ["aot_tests.squared.default", "aten.sum.default"] and "aot_tests" not in str(graphs[1])
+
+
+def writes_in(where: str, kept: T) -> type[torch.autograd.Function]:
+    """A function whose forward or backward writes into a tensor from outside."""
+
+    class Writes(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: T) -> T:
+            if where in ("forward", "both"):
+                kept[1:].add_(1)
+                return x * kept
+            return x * 3
+
+        @staticmethod
+        def backward(ctx: Any, grad: T) -> T:
+            if where in ("backward", "both"):
+                kept[1:].mul_(2)
+                kept.add_(grad)
+                return grad * kept
+            return grad * 5
+
+    return Writes
+
+
+@pytest.mark.parametrize("partition", [default_partition, min_cut_rematerialization_partition])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_writes_into_tensors_from_outside(where: str, partition: Any) -> None:
+    ours, plain = torch.ones(3), torch.ones(3)
+    compiled = aot_function(writes_in(where, ours).apply, fw_compiler=nop, partition_fn=partition)
+    for _ in range(3):
+        x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        made, wanted = compiled(x), writes_in(where, plain).apply(y)
+        made.sum().backward()
+        wanted.sum().backward()
+        assert torch.equal(made, wanted) and torch.equal(ours, plain)
+        assert x.grad is not None and y.grad is not None and torch.equal(x.grad, y.grad)
+
+
+def test_writes_of_forward_and_backward_into_the_same_tensor_are_refused() -> None:
+    with pytest.raises(NotImplementedError, match="forward and backward both change"):
+        aot_function(writes_in("both", torch.ones(3)).apply, fw_compiler=nop)(torch.ones(3, requires_grad=True))
+
+
+def test_outputs_that_a_function_saves_are_nodes_in_the_backward() -> None:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: T) -> tuple[T, T]:
+            slope = 3 * x**2
+            ctx.save_for_backward(x, slope)
+            return x**3, slope
+
+        @staticmethod
+        def backward(ctx: Any, grad: T, grad_slope: T) -> T:
+            x, slope = ctx.saved_tensors
+            return grad * slope + grad_slope * 6 * x
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    made, slope = aot_function(Cube.apply, fw_compiler=nop)(x)
+    (made + slope).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [9.0, 24.0]

@@ -61,6 +61,7 @@ class _Cell:
     children: list[_Cell] = field(default_factory=list)
     version: int = 0  # of memory
     seen: int = 0  # the version of the memory that `value` shows
+    written: set[bool] = field(default_factory=set)  # whether the backward wrote, or what is before it
 
     def root(self) -> _Cell:
         cell = self
@@ -99,6 +100,7 @@ class _Rewrite:
         self.inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.cells: dict[Node, _Cell] = {}
         self.memories: dict[Node, _Cell] = {}  # of placeholders
+        self.outside: dict[Any, _Cell] = {}  # of tensors that the graph reads from its module
         self.spots: list[Node] = []  # before which new nodes go
         self.replaced: list[Node] = []  # nodes that nothing reads any more
         self.numbers = SizedNodes(self.graph, self._sized)
@@ -144,6 +146,7 @@ class _Rewrite:
         """Let a cell have a new value, and what it is a view of."""
         if cell.parent is None:
             cell.version += 1
+            cell.written.add(BACKWARD in self.spots[-1].meta)
         else:
             assert cell.step is not None
             self.write(cell.parent, _INVERSES.of(self, cell.step, self.read(cell.parent), value))
@@ -159,7 +162,9 @@ class _Rewrite:
             self.spots[:] = [node]
             if node.op != "call_function":
                 self.cells[node] = _Cell(node)
-                if node.op == "placeholder":
+                if node.op == "get_attr":
+                    self.cells[node] = self.outside.setdefault(node.target, self.cells[node])
+                elif node.op == "placeholder":
                     self.memories[node] = self.cells[node]
                     if isinstance(node.meta.get("val"), Tensor):
                         self.numbers.note_tensor(node.meta["val"], node)
@@ -292,9 +297,24 @@ class _Rewrite:
             self.inputs.index(p): self.cells[p].steps() for p in self.inputs if self.cells[p] is not self.memories[p]
         }
         output.args = ((*[self.memories[p].value for p in changed], *results),)
+        for name, cell in self.outside.items():
+            if cell.root().version:
+                self._write_back(name, cell.root())
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         return Functional([self.inputs.index(p) for p in changed], looks, aliases)
+
+    def _write_back(self, name: Any, cell: _Cell) -> None:
+        """Let a tensor from outside have its new elements at the end of the graph that computes them."""
+        if len(cell.written) > 1:
+            raise NotImplementedError(f"aot_function: forward and backward both change {name}, a tensor from outside")
+        with self.graph.inserting_before(self.spots[-1]):
+            node = self.graph.create_node("get_attr", name)
+            made = self.graph.call_function(rushlight.ops.aten.copy_.default, (node, cell.value))
+        for each in (node, made):
+            each.meta["val"] = cell.value.meta["val"]
+            if True in cell.written:
+                each.meta[BACKWARD] = True
 
 
 def _same_kind(value: Any, other: Node) -> bool:

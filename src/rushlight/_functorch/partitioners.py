@@ -39,23 +39,30 @@ def _parts(joint: GraphModule, forward_outputs: int) -> tuple[list[Node], list[N
     return primals, tangents, flat[:forward_outputs], flat[forward_outputs:]
 
 
+def _effects(joint: GraphModule, backward: bool) -> list[Node]:
+    """Nodes that write into tensors from outside, in the backward or before it."""
+    return [n for n in joint.graph.nodes if _opname(n) == "copy_" and ("is_backward" in n.meta) is backward]
+
+
 def _after_tangents(joint: GraphModule, tangents: Sequence[Node]) -> set[Node]:
-    """Nodes that depend on a gradient."""
-    found = set(tangents)
+    """Nodes that depend on a gradient, or write in the backward."""
+    found = {*tangents, *_effects(joint, True)}
     for node in joint.graph.nodes:
         if node.op != "output" and any(n in found for n in node.all_input_nodes):
             found.add(node)
     return found
 
 
-def _extract(joint: GraphModule, inputs: Sequence[Node], outputs: Sequence[Any], name: str) -> GraphModule:
-    """The graph from some nodes to others: what lies between is copied."""
+def _extract(
+    joint: GraphModule, inputs: Sequence[Node], outputs: Sequence[Any], effects: Sequence[Node], name: str
+) -> GraphModule:
+    """The graph from some nodes to others, and to those that write: what lies between is copied."""
     graph, known = Graph(), {}
     for node in inputs:
         known[node] = graph.placeholder(node.name)
         known[node].meta = dict(node.meta)
     needed: set[Node] = set()
-    stack = [o for o in outputs if isinstance(o, Node)]
+    stack = [*effects, *[o for o in outputs if isinstance(o, Node)]]
     while stack:
         node = stack.pop()
         if node in needed or node in known:
@@ -75,8 +82,8 @@ def _extract(joint: GraphModule, inputs: Sequence[Node], outputs: Sequence[Any],
 
 def _split(joint: GraphModule, saved: Sequence[Node], forward_outputs: int) -> tuple[GraphModule, GraphModule]:
     primals, tangents, results, gradients = _parts(joint, forward_outputs)
-    forward = _extract(joint, primals, [*results, *saved], "GraphModule")
-    backward = _extract(joint, [*saved, *tangents], gradients, "GraphModule")
+    forward = _extract(joint, primals, [*results, *saved], _effects(joint, False), "GraphModule")
+    backward = _extract(joint, [*saved, *tangents], gradients, _effects(joint, True), "GraphModule")
     return forward, backward
 
 
@@ -98,7 +105,7 @@ def default_partition(
         ahead.add(node)
     saved: list[Node] = []
     seen: set[Node] = set()
-    stack = [g for g in gradients if isinstance(g, Node)]
+    stack = [*_effects(joint_module, True), *[g for g in gradients if isinstance(g, Node)]]
     while stack:
         node = stack.pop()
         if node in seen or node in tangents:

@@ -12,7 +12,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.core.hooks import OPS, bump, last_change
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS, followed
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes
+from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, make, meta_of, plain_classes
 from rushlight._engine.indexing.inplace import check_writable, rebase
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.spec import Spec
@@ -64,6 +64,11 @@ class FunctionCtx:
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined gradients reach backward as zeros (the default) or as None."""
         self._materialize = bool(value)
+
+
+def _detached(tensor: Tensor) -> Tensor:
+    """The same elements outside of any graph; classes with a dispatch say what that is."""
+    return tensor.detach() if type(tensor) in dispatch_classes else alias(tensor)  # type: ignore[no-any-return]
 
 
 class FunctionBase(FunctionCtx, Node):
@@ -167,7 +172,7 @@ class FunctionBase(FunctionCtx, Node):
             )
         if number is None:
             return tensor
-        out = make(tensor._storage, tensor._spec, tensor._ptr)
+        out = _detached(tensor)
         out._rg, out._node = True, self
         if number:
             meta_of(out).output_nr = number
@@ -190,7 +195,7 @@ class FunctionBase(FunctionCtx, Node):
                 kept.append(None)
                 continue
             number = places.get(id(item))
-            held: Any = item if number is None else alias(item)
+            held: Any = item if number is None else _detached(item)
             version = item._storage.version if item._storage is not None else 0
             if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
                 held = packed(item if number is None else held, *STATE.saved_hooks[-1])
@@ -521,7 +526,7 @@ def _wrap_one(
                 meta_of(out).output_nr = number
         return out
     if is_input and out._rg and not differentiable:
-        return alias(out)
+        return _detached(out)
     if is_input:
         if (
             differentiable
