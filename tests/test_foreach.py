@@ -48,6 +48,38 @@ def test_binary_and_ternary() -> None:
     same(torch._foreach_zero_(xs), [torch.zeros_like(x) for x in xs])
 
 
+def test_arguments_by_name_and_place() -> None:
+    xs = three()
+    assert [x.dtype for x in torch._foreach_norm(xs, 2, torch.float64)] == [torch.float64] * 3
+    same(torch._foreach_lerp(xs, tensors1=xs, weight=0.5), xs)
+    same(torch._foreach_addcmul(xs, tensor1=xs, tensor2=xs), [x + x * x for x in xs])
+    same(torch._foreach_pow(2.0, exponent=xs), [2.0**x for x in xs])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda xs: torch._foreach_add(xs, []), "Tensor list must have same number of elements as scalar list."),
+        (lambda xs: torch._foreach_mul_(xs, [1.0]), "Tensor list must have same number of elements as scalar list."),
+        (
+            lambda xs: torch._foreach_mul(xs, torch.ones(2)),
+            "expected to be 0 dim but it has 1 dimensions and 2 elements",
+        ),
+        (lambda xs: torch._foreach_addcmul(xs, xs, xs[:1]), "the same number of tensors, got 3 and 1"),
+        (lambda xs: torch._foreach_addcmul(xs, xs, []), "the same number of tensors, got 3 and 0"),
+        (
+            lambda xs: torch._foreach_addcdiv(xs, xs, xs, torch.ones(())),
+            "packed scalar Tensor to be of dimension 1. Got 0",
+        ),
+        (lambda xs: torch._foreach_addcdiv(xs, xs, xs, torch.ones(2)), "match input of length 3 but got 2"),
+        (lambda xs: xs[0].to(torch.complex64).abs_(), "In-place abs is not supported for complex tensors."),
+    ],
+)
+def test_refusals(call, words: str) -> None:
+    with pytest.raises(RuntimeError, match=words):
+        call(three())
+
+
 def test_lists_are_told_apart() -> None:
     for _ in range(3):
         xs, ys = three(), [x * 3 for x in three()]

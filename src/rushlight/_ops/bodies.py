@@ -99,8 +99,17 @@ def check_range(value: Any, dtype: DType) -> None:
             raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
 
 
+# What PyTorch's messages call the kernels of operators.
+_KERNELS = {
+    "amax": "max_values_cpu", "amin": "min_values_cpu", "logcumsumexp": "logcumsumexp_out_cpu", "cumsum": "cumsum_out_cpu",
+    "cumprod": "cumprod_out_cpu", "histc": "histogram_cpu", "histogram": "histogramdd",
+    **{name: f"{name}_cpu" for name in ("aminmax", "bincount", "cummax", "cummin", "median")},
+}  # fmt: skip
+
+
 def not_implemented(name: str, dtype: DType) -> NotImplementedError:
     """The error for an operator that does not support a dtype."""
+    name = _KERNELS.get(name, name)
     way = "; convert the input first, for example with .float()" if dtype.kind in "bui" else ""
     return NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME.get(dtype.name, dtype.scalar)}'{way}")
 

@@ -57,6 +57,14 @@ CHECKED: dict[str, str] = {
     "kl_div": "buic", "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
 }  # fmt: skip
 
+# PyTorch's words for some of `CHECKED`; {kind} is "bool" or "complex".
+_CHECKED_WORDS = {
+    "argmax": "argmax(): does not support {kind} input", "argmin": "argmin(): does not support {kind} input",
+    "topk": "topk does not support {kind} dtypes on CPU", "sort": "Sort does not support {kind} dtypes on CPU",
+    "dist": "norm(): input dtype should be either floating point or complex. Got {scalar} instead.",
+    "isin": "Unsupported input type encountered for isin(): {scalar}", "nansum": "nansum on CPU does not support complex inputs",
+}  # fmt: skip
+
 # Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction of bool, a product in
 # place.
 CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
@@ -138,5 +146,7 @@ def refuse_dtype(name: str, kinds: str, dtype: DType, checked: bool = False) -> 
     )
     if dtype.kind in kinds or (narrow and narrow in kinds):
         if checked:
-            raise RuntimeError(f"{name}() does not support inputs of dtype {dtype.name}")
+            words = _CHECKED_WORDS.get(name, "{name}() does not support inputs of dtype {dtype}")
+            kind = {"b": "bool", "c": "complex"}.get(dtype.kind, dtype.name)
+            raise RuntimeError(words.format(name=name, dtype=dtype.name, kind=kind, scalar=dtype.scalar))
         raise not_implemented(name, dtype)

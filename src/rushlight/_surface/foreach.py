@@ -31,6 +31,7 @@ NAMES = frozenset((
 ))  # fmt: skip
 
 
+_NORM = (("ord", 2), ("dtype", None))
 _ARGUMENTS = (
     "self*", "first*", "second*", "third*", "other*", "others*", "exponent*", "src*", "weight*", "scalar*", "scalars*", "tensors1*", "value*", "alpha*",
 )  # fmt: skip
@@ -46,13 +47,18 @@ def _tensors(name: str, given: Any) -> Sequence[Tensor]:
     return given
 
 
-def _for_each(name: str, value: Any, count: int) -> Sequence[Any]:
-    """One operand for each of `count` tensors."""
+def _for_each(value: Any, count: int, tensors: bool = False) -> Sequence[Any]:
+    """One operand for each of `count` tensors; an empty list is one of numbers, unless only `tensors` may stand there."""
     if isinstance(value, (list, tuple)):
-        if len(value) != count:
-            what = "Tensor lists" if all(isinstance(v, Tensor) for v in value) else "Tensor list and scalar list"
-            raise RuntimeError(f"{what} must have the same number of tensors, got {count} and {len(value)}")
-        return value
+        if len(value) == count:
+            return value
+        if tensors or (value and all(isinstance(v, Tensor) for v in value)):
+            raise RuntimeError(f"Tensor lists must have the same number of tensors, got {count} and {len(value)}")
+        raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+    if isinstance(value, Tensor) and value.dim():
+        raise RuntimeError(
+            f"scalar tensor expected to be 0 dim but it has {value.dim()} dimensions and {value.numel()} elements."
+        )
     return [value] * count
 
 
@@ -65,17 +71,21 @@ def _one(name: str) -> Callable[..., Any]:
     return getattr(Tensor, name)
 
 
-def _three(
-    one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
-) -> list[Any]:
+def _three(one: Callable[..., Any], xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """addcmul and addcdiv: two lists, and factors that are one number, a list, or the elements of a tensor."""
-    first, second, *rest = args
+    args = [*args, *[kwargs[key] for key in ("tensor1", "tensor2") if key in kwargs]]
+    first, second = (_for_each(given, len(xs), tensors=True) for given in args[:2])
+    rest = args[2:]
     factors = rest[0] if rest else kwargs.get("value", kwargs.get("scalars", kwargs.get("tensor", 1)))
     if isinstance(factors, Tensor):
-        factors = factors.tolist() if factors.dim() else factors.item()
-    return [
-        one(x, a, b, value=v) for x, a, b, v in zip(xs, first, second, _for_each(name, factors, len(xs)), strict=True)
-    ]
+        if factors.dim() != 1:
+            raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {factors.dim()} instead.")
+        if factors.numel() != len(xs):
+            raise RuntimeError(
+                f"Expected length of scalars to match input of length {len(xs)} but got {factors.numel()} instead."
+            )
+        factors = factors.tolist()
+    return [one(x, a, b, value=v) for x, a, b, v in zip(xs, first, second, _for_each(factors, len(xs)), strict=True)]
 
 
 def function(full: str) -> Callable[..., Any]:
@@ -86,7 +96,8 @@ def function(full: str) -> Callable[..., Any]:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if plain == "pow" and not isinstance(self, (list, tuple)):
-            return tuple(SPACES["torch"]["pow"](self, exponent) for exponent in args[0])
+            exponents = args[0] if args else kwargs["exponent"]
+            return tuple(SPACES["torch"]["pow"](self, exponent) for exponent in exponents)
         xs = _tensors(full, self)
         if (
             name.endswith("_")
@@ -103,17 +114,19 @@ def function(full: str) -> Callable[..., Any]:
 
     def change(xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         if plain in ("addcmul", "addcdiv"):
-            return _three(one, full, xs, args, kwargs)
+            return _three(one, xs, args, kwargs)
         if plain == "norm":
-            order = args[0] if args else kwargs.get("ord", 2)
-            return [one(x, order, dtype=kwargs.get("dtype")) for x in xs]
-        others = [_for_each(full, value, len(xs)) for value in args]
+            order, dtype = (*args, *[kwargs.get(key, default) for key, default in _NORM[len(args) :]])
+            return [one(x, order, dtype=dtype) for x in xs]
+        others = [
+            _for_each(value, len(xs), plain == "copy" or (plain == "lerp" and not i)) for i, value in enumerate(args)
+        ]
         named = [
             kwargs.pop(key)
-            for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1")
+            for key in ("tensors1", "other", "others", "exponent", "src", "weight", "scalar", "scalars")
             if key in kwargs
         ]
-        others += [_for_each(full, value, len(xs)) for value in named]
+        others += [_for_each(value, len(xs)) for value in named]
         return [one(*row, **kwargs) for row in zip(xs, *others, strict=True)] if kwargs else list(map(one, xs, *others))
 
     call.__name__ = call.__qualname__ = full

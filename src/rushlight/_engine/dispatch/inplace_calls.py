@@ -306,6 +306,8 @@ class InplaceCaller:
         """The graph of a call, whose result fits its target."""
         graph, _ = trace_operator(self.op, template, specs)
         target = specs[0]
+        if target.dtype.is_complex and graph.outputs[0].dtype.is_floating_point:
+            raise RuntimeError(f"In-place {self.op.name} is not supported for complex tensors.")
         if "same_dtype_in_place" in self.op.tags and graph.outputs[0].dtype is not target.dtype:
             raise RuntimeError(
                 f"the base given to {self.name} has dtype {target.dtype.scalar} but the operation's result requires dtype "

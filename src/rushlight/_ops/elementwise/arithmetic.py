@@ -8,6 +8,7 @@ from operator import ge, le
 from typing import Any
 
 from rushlight._ops.bodies import (
+    C_NAME,
     HALF,
     as_float,
     check_range,
@@ -601,7 +602,9 @@ def _(ct: Any, out: Any, x: Any, end: Any, weight: Any) -> Any:
 
 def _equal_dtypes(x: Any, other: Any, what: str) -> None:
     if given_dtype(x) is not given_dtype(other):
-        raise RuntimeError(f"expected dtype {given_dtype(x)} for `{what}` but got dtype {given_dtype(other)}")
+        raise RuntimeError(
+            f"expected dtype {C_NAME[given_dtype(x).name]} for `{what}` but got dtype {C_NAME[given_dtype(other).name]}"
+        )
 
 
 def _scaled(value: Any, term: Any) -> Any:

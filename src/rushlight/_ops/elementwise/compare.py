@@ -60,7 +60,7 @@ _comparison("ge", "greater_equal", "input >= other.", ge)
 def isclose(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     """|input - other| <= atol + rtol * |other|, or equal; `equal_nan` makes NaN close to NaN."""
     if x.dtype is not y.dtype:
-        raise RuntimeError(f"{x.dtype} did not match {y.dtype}")
+        raise RuntimeError(f"{x.dtype.scalar} did not match {y.dtype.scalar}")
     if rtol < 0 or atol < 0:
         which, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
         raise RuntimeError(f"{which} must be greater than or equal to zero, but got {value}")
@@ -191,7 +191,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         condition = as_bool(condition)
     if condition.dtype is not BOOL:
         raise RuntimeError(
-            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar}"
         )
     if is_weak(x) and is_weak(y):
         x, y = _numbers_alone(x, y)

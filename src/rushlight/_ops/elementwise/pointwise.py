@@ -325,11 +325,11 @@ def complex_(real: Any, imag: Any) -> Any:
     for part in (real, imag):
         if part.dtype not in (FLOAT16, FLOAT32, FLOAT64):
             raise RuntimeError(
-                f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name} and {imag.dtype.name}"
+                f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.scalar} and {imag.dtype.scalar}"
             )
     if real.dtype is not imag.dtype:
         raise RuntimeError(
-            f"Expected object of scalar type {real.dtype.name} but got scalar type {imag.dtype.name} for second argument"
+            f"Expected object of scalar type {real.dtype.scalar} but got scalar type {imag.dtype.scalar} for second argument"
         )
     return build.convert(prim.complex(*build.match(wide(real), wide(imag))), real.dtype.to_complex())
 
@@ -337,9 +337,14 @@ def complex_(real: Any, imag: Any) -> Any:
 @operator("polar(Tensor abs, Tensor angle) -> Tensor", method=False, out="exact", like="operands")
 def polar(abs: Any, angle: Any) -> Any:
     """abs * (cos(angle) + i sin(angle))."""
-    if not abs.dtype.is_floating_point or abs.dtype is not angle.dtype:
+    kinds = [abs.dtype, angle.dtype]
+    if not all(dtype.is_floating_point and dtype.itemsize > 2 for dtype in kinds):
         raise RuntimeError(
-            f"Expected both inputs to be Float or Double tensors but got {abs.dtype.name} and {angle.dtype.name}"
+            f"Expected both inputs to be Half, Float or Double tensors but got {kinds[0].scalar} and {kinds[1].scalar}"
+        )
+    if kinds[0] is not kinds[1]:
+        raise RuntimeError(
+            f"Expected object of scalar type {kinds[0].scalar} but got scalar type {kinds[1].scalar} for second argument"
         )
     abs, angle = build.match(abs, angle)
     return prim.complex(abs * prim.cos(angle), abs * prim.sin(angle))

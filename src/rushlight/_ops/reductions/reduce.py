@@ -23,6 +23,7 @@ from rushlight._ops.bodies import (
     in_order_of_input,
     isnan,
     narrow,
+    not_implemented,
     pad_dim,
     reduce_dims,
     refuse,
@@ -87,9 +88,9 @@ def nansum(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
 def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
     result = dtype or x.dtype
     if not (result.is_floating_point or result.is_complex):
-        what = "Optional dtype must" if dtype else "could not infer output dtype. Input dtype must"
+        what = "Optional" if dtype else "Input"
         raise RuntimeError(
-            f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}; "
+            f"{name}(): could not infer output dtype. {what} dtype must be either a floating point or complex dtype. Got: {result.scalar}; "
             f"convert first, for example with .float(), or give dtype="
         )
     return result
@@ -347,7 +348,7 @@ def _spread_family() -> None:
 
     def declare(name: str, root: bool, both: bool) -> None:
         def body(x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None) -> Any:
-            _float_only(name, x)
+            _float_only("std and var", x)
             dim, less = _correction(dim, unbiased, correction)
             dims = dims_of(x, dim)
             if count_of(x, dims) <= less:
@@ -631,6 +632,8 @@ def _scan(name: str, doc: str, primitive: str) -> None:
         x = build.convert(x, result)
         if not numel(x.shape) or not x.shape:
             return x
+        if result is BOOL:
+            raise not_implemented(name, result)
         # A long running sum loses digits: it is twice as wide as the data, as in PyTorch.
         return narrow(getattr(prim, primitive)(build.convert(x, accumulator(result)), dim=dim, reverse=False), result)
 
@@ -775,6 +778,13 @@ def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
         raise RuntimeError("diff expects prepend or append to be the same dimension as input")
     if n == 0:
         return x
+    for d in range(len(x.shape)):
+        other = next((end.shape[d] for end in ends if d != dim and end.shape[d] != x.shape[d]), None)
+        if other is not None:
+            raise RuntimeError(
+                "diff expects the shape of tensor to prepend or append to match that of input except along the differencing dimension; "
+                f"input.size({d}) = {x.shape[d]}, but got tensor.size({d}) = {other}"
+            )
     ends = common(ends)
     joined = prim.cat(*ends, dim=dim) if len(ends) > 1 else x
     for _ in range(min(n, joined.shape[dim])):

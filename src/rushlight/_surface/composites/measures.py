@@ -114,7 +114,7 @@ def cdist(
         )
     for name, x in (("X1", x1), ("X2", x2)):
         if not x._spec.dtype.is_floating_point:
-            raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x._spec.dtype.name}")
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x._spec.dtype.scalar}")
     if x1._spec.dtype is not x2._spec.dtype:
         raise RuntimeError(f"expected scalar type {x1._spec.dtype.name} but found {x2._spec.dtype.name}")
     if not p >= 0:
@@ -195,7 +195,8 @@ def _quantile(
 ) -> Tensor:
     if input._spec.dtype.name not in ("float32", "float64"):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
-    if not isinstance(q, Tensor):
+    tensor_given = isinstance(q, Tensor)
+    if not tensor_given:
         q = T["tensor"](float(q), dtype=input.dtype, device=input.device)
     if q._spec.dtype is not input._spec.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
@@ -209,7 +210,12 @@ def _quantile(
         )
     values = q.tolist() if q._spec.ndim else [q.item()]
     if any(not 0 <= v <= 1 for v in values):
-        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+        what = (
+            "values must be in the range [0, 1]"
+            if tensor_given
+            else f"must be in the range [0, 1] but got {values[0]:g}"
+        )
+        raise RuntimeError(f"quantile() q {what}")
     flat = dim is None
     at = 0 if flat else wrap_dim(dim, input._spec.ndim)
     rows = input.reshape(-1) if flat else input.reshape(input._spec.shape or (1,)).movedim(at, -1)
@@ -393,7 +399,7 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
     """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
     if bins <= 0:
-        raise RuntimeError("bins must be > 0")
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     x = input.reshape(-1)
     low, high = float(min), float(max)
     if low == high and input._spec.numel:
@@ -401,9 +407,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     if low == high:
         low, high = low - 1.0, high + 1.0
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(f"range of [{low}, {high}] is not finite")
+        raise RuntimeError(f"torch.histc: range of [{low:g}, {high:g}] is not finite")
     if low > high:
-        raise RuntimeError("max must be larger than min")
+        raise RuntimeError("torch.histc: max must be larger than min")
     inside = T["logical_and"](x >= low, x <= high)
     place = ((x - low) * (bins / (high - low))).to(INT64).clamp(0, bins - 1)
     found = T["zeros"](bins, dtype=input.dtype, device=input.device).scatter_add(0, place, inside.to(input.dtype))

@@ -159,6 +159,15 @@ def _point_weights(input: Tensor, weight: Any) -> Any:
     return weight.reshape(-1)
 
 
+def _check_ends(d: int, low: float, high: float) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.histogramdd: dimension {d}'s range [{low:g}, {high:g}] is not finite")
+    if low > high:
+        raise RuntimeError(
+            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension {d}"
+        )
+
+
 def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None) -> Any:
     """The edges along one dim: as given, or at equal distances."""
     if isinstance(bins, Tensor):
@@ -181,12 +190,7 @@ def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None)
         if column.numel():
             ends = tuple(float(convert.item(function_of(name)(column))) for name in ("min_all", "max_all"))
     low, high = ends
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(f"torch.histogramdd: dimension {d}'s range [{low}, {high}] is not finite")
-    if low > high:
-        raise RuntimeError(
-            f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for dimension {d}"
-        )
+    _check_ends(d, low, high)
     if low == high:
         low, high = low - 0.5, high + 0.5
     return SPACES["torch"]["linspace"](low, high, bins + 1, dtype=column.dtype)
@@ -353,7 +357,7 @@ def histogram(
         edges = bins
     else:
         if bins <= 0:
-            raise RuntimeError(f"torch.histogramdd(): bins {bins} must be > 0")
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
         low, high = _range_of(x, range)
         edges = T["linspace"](low, high, bins + 1, dtype=input.dtype, device=input.device)
     count = edges._spec.shape[0] - 1
@@ -361,7 +365,7 @@ def histogram(
     place = (function_of("bucketize_core")(x, edges, True) - 1).clamp(0, count - 1)
     share = inside.to(input.dtype)
     if weight is not None:
-        share = share * weight.reshape(-1)
+        share = share * _point_weights(x.unsqueeze(-1), weight.reshape(-1))
     found = T["zeros"](count, dtype=input.dtype, device=input.device).scatter_add(0, place, share)
     if density:
         found = found / found.sum() / function_of("diff")(edges, 1, 0)
@@ -371,12 +375,11 @@ def histogram(
 def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
     if given is not None:
         low, high = float(given[0]), float(given[1])
-        if low > high:
-            raise RuntimeError(f"torch.histogramdd(): min should not exceed max, but got min {low} max {high}")
     elif x._spec.numel:
         low, high = (float(convert.item(function_of(name)(x))) for name in ("min_all", "max_all"))
     else:
         low, high = 0.0, 1.0
+    _check_ends(0, low, high)
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
