@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.nn import stored
@@ -89,3 +91,32 @@ def test_a_causal_hint_without_a_mask_where_pytorch_computes_natively() -> None:
             change()
             with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
                 layer(x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_query_without_keys_is_zero_under_dropout(added: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 8, requires_grad=True) for _ in range(3))
+    mask = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]]) > 0
+    if added:
+        mask = torch.zeros(4, 4).masked_fill(~mask, -math.inf)
+    out = nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.5)
+    assert torch.equal(out[:, 1], torch.zeros(2, 8)) and out[:, 2].any()
+    out.pow(2).sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v)) and not q.grad[:, 1].any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(("keys", "values", "mask", "options", "text"), [
+    (torch.ones(2, 4, 8), torch.ones(2, 4, 8), torch.zeros(4, 4), {"is_causal": True}, "attn_mask should not be set when is_causal=True"),
+    (torch.ones(2, 4, 8), torch.ones(2, 4, 8), torch.zeros(4, 4, dtype=torch.int32), {}, "bool or float or to match query dtype, but got attn_mask.dtype: int"),
+    (torch.ones(2, 4, 8), torch.ones(8), None, {}, "at least 2 dimensional"),
+    (torch.ones(2, 4, 8).half(), torch.ones(2, 4, 8), None, {}, "the same dtype, but got query.dtype: float key.dtype: c10::Half"),
+    (torch.ones(2, 4, 5), torch.ones(2, 4, 8), None, {}, "Expected size for first two dimensions"),
+    (torch.ones(3, 4, 8), torch.ones(3, 4, 8), None, {"enable_gqa": True}, "must divide the number of heads"),
+])  # fmt: skip
+def test_operands_that_do_not_belong_together(
+    keys: Any, values: Any, mask: Any, options: Any, text: str, dropout: float
+) -> None:
+    with pytest.raises(RuntimeError, match=text):
+        nn.functional.scaled_dot_product_attention(torch.ones(2, 4, 8), keys, values, mask, dropout, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, narrow, wide
+from rushlight._ops.bodies import C_NAME, narrow, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL
@@ -14,11 +14,12 @@ from rushlight._types.layout import broadcast_shapes, contiguous_strides, dense_
 __all__: list[str] = []
 
 
-def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None:
+def check_attention(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> None:
+    """Raise RuntimeError for operands that are no queries, keys, values and mask of one attention."""
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got "
-            f"query.dtype: {CPP_NAME[query.dtype.name]} key.dtype: {CPP_NAME[key.dtype.name]} and value.dtype: {CPP_NAME[value.dtype.name]} instead."
+            f"query.dtype: {C_NAME[query.dtype.name]} key.dtype: {C_NAME[key.dtype.name]} and value.dtype: {C_NAME[value.dtype.name]} instead."
         )
     if min(len(v.shape) for v in (query, key, value)) < 2:
         raise RuntimeError(
@@ -38,8 +39,8 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
             raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
         if mask.dtype is not BOOL and mask.dtype is not query.dtype and not mask.dtype.is_floating_point:
             raise RuntimeError(
-                f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {CPP_NAME[mask.dtype.name]} and "
-                f" query.dtype: {CPP_NAME[query.dtype.name]} instead."
+                f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {C_NAME[mask.dtype.name]} and "
+                f" query.dtype: {C_NAME[query.dtype.name]} instead."
             )
 
 
@@ -103,7 +104,7 @@ def sdpa_core(
 
     A bool mask selects the pairs that take part, a float one is added.  The scores are never stored as a whole.
     """
-    _checked(query, key, value, attn_mask, is_causal)
+    check_attention(query, key, value, attn_mask, is_causal)
     cut = 3 if enable_gqa else 2
     lead = (*broadcast_shapes(*(v.shape[:-cut] for v in (query, key, value))), *query.shape[-cut:-2])
     factor = _scale_of(query, scale)
@@ -124,7 +125,7 @@ def sdpa_with_norm(query: Any, key: Any, value: Any, is_causal: bool, scale: flo
     """Attention, and the logarithm of each row's sum of exp(scores), by which attention to several parts of the keys is
     joined.  The operands have the same dims but for the last two.
     """
-    _checked(query, key, value, None, is_causal)
+    check_attention(query, key, value, None, is_causal)
     return prim.attention(query, key, value, causal=is_causal, scale=_scale_of(query, scale))
 
 
@@ -136,7 +137,7 @@ def sdpa_grad(
     """The gradients of queries, keys and values of one part of the keys: `norm` is that of all keys, `delta` the sums over
     rows of gradient times result.
     """
-    _checked(query, key, value, None, is_causal)
+    check_attention(query, key, value, None, is_causal)
     return prim.attention_grad(grad, query, key, value, norm, delta, causal=is_causal, scale=_scale_of(query, scale))
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
+from rushlight._ops.nn.attention import check_attention
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL
 
-__all__: list[str] = ["ALLOWED", "INSTEAD"]
+__all__: list[str] = ["ALLOWED", "INSTEAD", "attention_with_weights"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
 ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
@@ -42,22 +43,45 @@ def scaled_dot_product_attention(
         raise RuntimeError(
             "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math kernel and the fused kernels."
         )
-    if dropout_p > 0.0:
-        return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if dropout_p != 0.0:
+        return attention_with_weights(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)[0]
     return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def _with_dropout(
-    query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool
-) -> Tensor:
+def attention_with_weights(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> tuple[Any, Any]:
+    """The same from scores that are stored as a whole, and the weights of which they are made.
+
+    A row in which no key takes part has weights of zero. RuntimeError for operands that do not belong together, as without dropout.
+    """
+    check_attention(query, key, value, mask, is_causal)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     if enable_gqa:
-        times = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+        heads = query.shape[-3]
+        if any(not t.shape[-3] or heads % t.shape[-3] for t in (key, value)):
+            raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+        key, value = (t.repeat_interleave(heads // t.shape[-3], -3) for t in (key, value))
     scores = (query * factor) @ key.transpose(-2, -1)
     if is_causal:
         mask = SPACES["torch"]["ones"](query.shape[-2], key.shape[-2], dtype=BOOL, device=query.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype.kind == "b" else scores + mask
-    weights = SPACES["nn.functional"]["dropout"](scores.softmax(-1), p, True)
-    return weights @ value
+    if mask is None:
+        weights = scores.softmax(-1)
+    else:
+        low = float("-inf")
+        scores = (
+            scores.masked_fill(mask.logical_not(), low) if mask.dtype.kind == "b" else scores + mask.to(scores.dtype)
+        )
+        alone = (scores == low).all(-1, True)
+        # Filled before as well: the gradient of a softmax over -inf alone is NaN.
+        weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)
+    if dropout_p != 0.0:
+        weights = SPACES["nn.functional"]["dropout"](weights, dropout_p, True)
+    return weights @ value, weights
