@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.nn import stored
@@ -97,3 +98,21 @@ def test_errors() -> None:
         nn.LSTM(1, 2, dropout=0.5)
     with pytest.raises(ValueError, match="at least the length of the longest"):
         pad_packed_sequence(pack_sequence([torch.ones(3)]), total_length=2)
+
+
+@pytest.mark.parametrize("cell", [nn.RNNCell, nn.LSTMCell, nn.GRUCell])
+def test_cells_without_hidden_units(cell: Any) -> None:
+    x = torch.ones(3, 5, requires_grad=True)
+    found = cell(5, 0)(x)
+    h = found[0] if isinstance(found, tuple) else found
+    assert h.shape == (3, 0)
+    h.sum().backward()
+    assert torch.equal(x.grad, torch.zeros(3, 5))
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(0, []), (3, [2, 2]), (5, [2, 2]), (5, [2, 3])])
+def test_batch_sizes_that_do_not_belong_to_the_data(rows: int, sizes: list[int]) -> None:
+    packed = PackedSequence(torch.zeros(rows, 4), torch.tensor(sizes, dtype=torch.int64))
+    for undo in (pad_packed_sequence, unpack_sequence):
+        with pytest.raises(RuntimeError, match="batch_sizes"):
+            undo(packed)

@@ -25,7 +25,7 @@ __all__ = [
     "SequentialLR", "StepLR",
 ]  # fmt: skip
 
-_EPOCH_WARNING = (
+EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler."
 )
@@ -118,7 +118,7 @@ class LRScheduler:
             self._warn_about_order()
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self._update_lr(epoch)
 
     def _warn_about_order(self) -> None:
@@ -666,10 +666,18 @@ class OneCycleLR(LRScheduler):
         else:
             group["momentum"] = value
 
-    def _anneal(self, start: Any, end: Any, share: float) -> Any:
-        if self._anneal_func_type == "cos":
-            return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
-        return (end - start) * share + start
+    # States that old programs saved hold one of these two by its name.
+    @staticmethod
+    def _annealing_cos(start: Any, end: Any, pct: float) -> Any:
+        return end + (start - end) / 2.0 * (math.cos(math.pi * pct) + 1)
+
+    @staticmethod
+    def _annealing_linear(start: Any, end: Any, pct: float) -> Any:
+        return (end - start) * pct + start
+
+    def _anneal_func(self, start: Any, end: Any, pct: float) -> Any:
+        anneal = self._annealing_cos if self._anneal_func_type == "cos" else self._annealing_linear
+        return anneal(start, end, pct)
 
     def get_lr(self) -> list[Any]:
         """The next rates; sets the momentum as well."""
@@ -685,9 +693,9 @@ class OneCycleLR(LRScheduler):
         share = (step - start) / (phase["end_step"] - start)
         rates = []
         for group in self.optimizer.param_groups:
-            rates.append(self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], share))
+            rates.append(self._anneal_func(group[phase["start_lr"]], group[phase["end_lr"]], share))
             if self.cycle_momentum:
-                momentum = self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], share)
+                momentum = self._anneal_func(group[phase["start_momentum"]], group[phase["end_momentum"]], share)
                 self._set_momentum(group, momentum)
         return rates
 
@@ -1023,7 +1031,7 @@ class ReduceLROnPlateau(LRScheduler):
         if epoch is None:
             epoch = self.last_epoch + 1
         else:
-            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self.last_epoch = epoch
         if self._is_better(current, self.best):
             self.best = current

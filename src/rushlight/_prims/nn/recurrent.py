@@ -101,7 +101,9 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
             name: None if getattr(call, name) is None else rows.at(getattr(call, name), t)
             for name in ("gates", "cs", "ct_gates", "ct_cs")
         }
-        kept, more = ([] if at[name] is None else parts_of(Arrays, at[name], size) for name in ("gates", "ct_gates"))
+        kept, more = (
+            [] if at[name] is None else parts_of(Arrays, at[name], KEPT[mode]) for name in ("gates", "ct_gates")
+        )
         h_before, c_before = before(call.h, call.hs), None if dc is None else before(call.c, call.cs)
         parts_of_slopes, dc_before, part = backward_step(
             Arrays,
@@ -208,8 +210,9 @@ def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]
 
     def step(*xs: Any) -> tuple[Any, ...]:
         at: dict[str, Any] = dict(zip(names, xs, strict=True))
-        size = at["hs"].shape[-1]
-        kept, more = ([] if name not in at else parts_of(Graphs, at[name], size) for name in ("gates", "ct_gates"))
+        kept, more = (
+            [] if name not in at else parts_of(Graphs, at[name], KEPT[mode]) for name in ("gates", "ct_gates")
+        )
         parts_of_slopes, dc, part = backward_step(
             Graphs,
             mode,
@@ -289,7 +292,6 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
     call = GradCall(xs, mode, reverse, extra)
     if not call.hs.shape[0] or not call.steps:
         return _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra})
-    size = call.hs.shape[1]
     steps = _GraphSteps(call.steps, call.h.shape[0], call.hs.shape[0], call.sizes)
     of_rows = [(name, getattr(call, name)) for name in GradCall.__slots__ if name in OF_ROWS]
     at: dict[str, Any] = {name: None if value is None else steps.split(value) for name, value in of_rows}
@@ -304,7 +306,9 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         def before(state: Any, all_: Any, other: int = other, inside: bool = inside) -> Any:
             return steps.kept(other, all_[other], state) if inside else state
 
-        kept, more = ([] if at[name] is None else parts_of(Graphs, at[name][t], size) for name in ("gates", "ct_gates"))
+        kept, more = (
+            [] if at[name] is None else parts_of(Graphs, at[name][t], KEPT[mode]) for name in ("gates", "ct_gates")
+        )
         h_before, c_before = before(call.h, at["hs"]), None if dc is None else before(call.c, at["cs"])
         parts_of_slopes, dc_before, part = backward_step(
             Graphs,

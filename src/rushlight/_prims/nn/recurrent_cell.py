@@ -170,22 +170,24 @@ class Graphs:
         return prim.slice(x, starts=starts, stops=stops, steps=(1,) * (lead + 1))
 
 
-def parts_of(o: Any, x: Any, size: int) -> list[Any]:
-    """The columns of x, in runs of `size`."""
-    return [o.columns(x, k, k + size) for k in range(0, x.shape[-1], size)]
+def parts_of(o: Any, x: Any, count: int) -> list[Any]:
+    """The columns of x in `count` runs of equal length, which may be 0."""
+    size = x.shape[-1] // count
+    return [o.columns(x, k * size, (k + 1) * size) for k in range(count)]
 
 
 def forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> tuple[Any, Any, list[Any]]:
     """The state after a step, and the gates that the backward needs."""
-    size = h.shape[-1]
     u = o.dot(h, o.transposed(w))
     if mode == "lstm":
-        i, f, g, out = parts_of(o, x + u + b, size)
+        i, f, g, out = parts_of(o, x + u + b, GATES[mode])
         i, f, g, out = o.sigmoid(i), o.sigmoid(f), o.tanh(g), o.sigmoid(out)
         c = f * c + i * g
         return out * o.tanh(c), c, [i, f, g, out]
     if mode == "gru":
-        (xr, xz, xn), (ur, uz, un), (br, bz, bn, bu) = (parts_of(o, v, size) for v in (x, u, b))
+        (xr, xz, xn), (ur, uz, un), (br, bz, bn, bu) = (
+            parts_of(o, v, count) for v, count in ((x, GATES[mode]), (u, GATES[mode]), (b, BIASES[mode]))
+        )
         r, z, inner = o.sigmoid(xr + ur + br), o.sigmoid(xz + uz + bz), un + bu
         n = o.tanh(xn + bn + r * inner)
         return n + z * (h - n), None, [r, z, n, inner]

@@ -249,8 +249,17 @@ def pad_packed_sequence(
     >>> torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
     (tensor([[1, 2, 3],
             [4, 5, 0]]), tensor([3, 2]))
+
+    RuntimeError if the sequence's `batch_sizes` are empty or do not belong to its data.
     """
     counts = sequence.batch_sizes.tolist()
+    if not counts:
+        raise RuntimeError("batch_sizes can not be empty")
+    if any(left < right for left, right in pairwise(counts)) or sum(counts) != sequence.data.shape[0]:
+        raise RuntimeError(
+            "Expected batch_sizes in decreasing order whose sum is the number of rows of data, but got "
+            f"batch_sizes={counts} and {sequence.data.shape[0]} rows"
+        )
     length = len(counts) if total_length is None else total_length
     if length < len(counts):
         raise ValueError(
