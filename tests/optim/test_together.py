@@ -205,3 +205,28 @@ def test_a_step_may_be_the_first_work_of_a_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["[0.5,", "0.5,", "0.5]"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"]
+)
+def test_complex_and_real_parameters_in_one_list(name: str) -> None:
+    """Complex numbers are two elements each, whichever kind comes first."""
+    torch.manual_seed(0)
+    kinds = (torch.complex64, torch.float32)
+    values, grads = ([torch.randn(301, dtype=kind) for kind in kinds] for _ in range(2))
+
+    def after(*chosen: int) -> dict[int, Any]:
+        params = {i: values[i].clone().requires_grad_() for i in chosen}
+        optimizer = getattr(torch.optim, name)(params.values(), lr=0.1)
+        for _ in range(2):
+            for i, p in params.items():
+                p.grad = grads[i].clone()
+            optimizer.step()
+        return {i: p.detach() for i, p in params.items()}
+
+    alone = {**after(0), **after(1)}
+    for order in ((0, 1), (1, 0)):
+        together = after(*order)
+        assert all(torch.equal(together[i], alone[i]) for i in order)
+        assert all((together[i] != values[i]).all() for i in order)

@@ -332,11 +332,11 @@ class ElementwiseOptimizer(Optimizer):
             return rest
         steps = count_steps([kept["step"] for _, _, kept, _ in taken]) if cls._counters else [0.0] * len(taken)
         known: dict[tuple[float, bool, bool], tuple[Rule, tuple[float, ...]]] = {}
-        kinds: dict[tuple[Rule, DType], tuple[list[list[Any]], list[tuple[float, ...]]]] = {}
+        kinds: dict[tuple[Rule, DType, Any], tuple[list[list[Any]], list[tuple[float, ...]]]] = {}
         last: Any = None  # of the row before: what its rule, its numbers and its rows were found by
         for (dtype, tensors, kept, fresh), step in zip(taken, steps, strict=True):
-            pairs = tensors[0].dtype is not dtype
-            now = step, fresh, dtype, pairs
+            pairs, device = tensors[0].dtype is not dtype, tensors[0].device
+            now = step, fresh, dtype, pairs, device
             if now != last:
                 found = known.get((step, fresh, pairs))
                 if found is None:
@@ -344,11 +344,11 @@ class ElementwiseOptimizer(Optimizer):
                     if len(cls._counters) < 2:  # else numbers may depend on more than the step
                         known[step, fresh, pairs] = found
                 rule, numbers = found
-                rows, numbers_of_rows = kinds.setdefault((rule, dtype), ([], []))
+                rows, numbers_of_rows = kinds.setdefault((rule, dtype, device), ([], []))
                 last = now if len(cls._counters) < 2 else None
             rows.append(tensors)
             numbers_of_rows.append(numbers)
-        for (rule, dtype), (rows, numbers_of_rows) in kinds.items():
+        for (rule, dtype, _), (rows, numbers_of_rows) in kinds.items():
             update_elements(rule, dtype, rows, numbers_of_rows)
         return rest
 

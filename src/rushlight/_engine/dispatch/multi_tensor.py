@@ -228,11 +228,12 @@ def update_elements(
     """Apply a rule in place to many parameters in one call.
 
     A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that
-    `rule.numbers` names.
+    `rule.numbers` names.  All are on one device.
     """
     words: list[int] = []
-    factor = 1 if rows[0][0]._spec.dtype is dtype else 2  # complex numbers are two of theirs
-    sizes = tuple([factor * tensors[0]._spec.numel for tensors in rows])
+    # A complex number is two of its elements; complex and real parameters may lie in one list.
+    specs = [tensors[0]._spec for tensors in rows]
+    sizes = tuple([spec.numel if spec.dtype is dtype else 2 * spec.numel for spec in specs])
     work = _works.get((sizes, False)) or _work(sizes, False)
     last: Any = None
     for tensors, values, constants in zip(rows, numbers, work.constants, strict=True):
