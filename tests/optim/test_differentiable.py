@@ -61,3 +61,23 @@ def test_leaves_are_refused_and_ways_exclude_each_other() -> None:
         torch.optim.Adam([p], differentiable=True, fused=True)
     with pytest.raises(AssertionError, match="capturable=True"):
         torch.optim.Adam([p], capturable=True).step()
+
+
+def test_the_product_of_nadam_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    param, grad, mean, square = (torch.rand(4, dtype=torch.float64) for _ in range(4))
+
+    def stepped(product: Any) -> Any:
+        p = param.clone().requires_grad_().clone()
+        p.grad = grad
+        optimizer = torch.optim.NAdam([p], lr=0.9, differentiable=True)
+        optimizer.state[p].update(
+            step=torch.tensor(10.0, dtype=torch.float64),
+            exp_avg=mean.clone(),
+            exp_avg_sq=square.clone(),
+            mu_product=product.clone(),
+        )
+        optimizer.step()
+        return p
+
+    assert torch.autograd.gradcheck(stepped, (torch.tensor(0.7, dtype=torch.float64, requires_grad=True),))

@@ -69,7 +69,9 @@ class NAdam(ElementwiseOptimizer):
         lr, decay = hyper(group, "lr"), group["momentum_decay"]
         mu, mu_next = (beta1 * (1.0 - 0.5 * 0.96 ** (at * decay)) for at in (step, step + 1))
         kept["mu_product"] *= mu
-        product = kept["mu_product"] if isinstance(step, Tensor) else kept["mu_product"].item()
+        product = kept["mu_product"]
+        if not isinstance(step, Tensor) and not group.get("differentiable"):
+            product = product.item()
         together, correction = takes_lists(group), 1 - beta2**step
         if together:
             lr = number(lr)
