@@ -116,7 +116,7 @@ def sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tenso
     if dtype not in TINY:
         raise not_implemented("dirichlet", dtype)
     shapes: Any = input.detach().to(FLOAT64).contiguous()
-    parts = _gammas(shapes, generator, 0.0)
+    parts = _gammas(shapes, generator, TINY[FLOAT64])  # numbers that vanish share alike
     found: Tensor = (parts / parts.sum(-1, True)).to(dtype).clamp(TINY[dtype], BELOW_ONE[dtype])
     if STATE.word & GRAD and input._rg:
         found._node, found._rg = SampleDirichletBackward0(), True

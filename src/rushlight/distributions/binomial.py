@@ -72,9 +72,9 @@ class Binomial(ProbsOrLogits):
         if self._validate_args:
             self._validate_sample(value)
         n, x = self.total_count, self.logits
-        # log C(n, k) + k x - n log(1 + e^x), with the last term in a form that does not overflow
+        # log C(n, k) + k x - n log(1 + e^x), with the last term in a form that does not overflow and whose slope at 0 is 1/2
         choices = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
-        return choices + value * x - n * (x.clamp(min=0) + (-x.abs()).exp().log1p())
+        return choices + value * x - n * ((x + x.abs()) / 2 + (-x.abs()).exp().log1p())
 
     def _common_count(self, asker: str) -> int:
         """The number of trials, where it is the same in the whole batch."""
