@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from tests.distributed.ranks import Ranks
 import rushlight as torch
 import rushlight.distributed as dist
 from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from rushlight.distributed.tensor._dtensor_spec import DTensorSpec
 
 
 def test_every_placement_becomes_every_other(four: Ranks) -> None:
@@ -257,14 +261,14 @@ def test_a_mesh_is_the_group_of_data_parallel_training(alone: dist.DeviceMesh) -
 
 
 def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before forward and before backward, or once where the parameters stay; parts are back whatever happens."""
+    """Before forward and before backward, or once where the parameters stay; else parts are back whatever happens."""
     from rushlight.distributed.fsdp import FSDPModule, fully_shard
     from rushlight.distributed.fsdp.groups import Group
 
     counts: list[int] = []
     real = Group._look
     monkeypatch.setattr(Group, "_look", lambda self: (counts.append(1), real(self))[1])
-    for reshards, expected in ((True, 2), (False, 1)):
+    for reshards, expected in ((False, 1), (True, 2)):
         net = fully_shard(torch.nn.Linear(3, 2), mesh=alone, reshard_after_forward=reshards)
         assert isinstance(net, FSDPModule) and type(net).__name__ == "FSDPLinear"
         counts.clear()
@@ -277,6 +281,36 @@ def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monke
     assert isinstance(net.weight, DTensor)
     with pytest.raises(AssertionError, match="once"):
         fully_shard(net)
+
+
+def test_a_spread_tensor_says_where_it_lies(alone: dist.DeviceMesh) -> None:
+    """`DTensor._spec`, as programs read it to make tensors that lie alike."""
+    x = distribute_tensor(torch.ones(4, 3), alone, [Shard(0)])
+    spec: Any = x._spec
+    assert spec.mesh is alone and spec.placements == (Shard(0),) and spec.tensor_meta == ((4, 3), (3, 1), torch.float32)
+    assert isinstance(spec, DTensorSpec) and spec == DTensorSpec(alone, (Shard(0),), spec.tensor_meta)
+    assert (spec.shape, spec.stride, spec.ndim) == ((4, 3), (3, 1), 2)
+    assert DTensor(x.to_local(), spec, requires_grad=False)._spec is spec
+    parameter = torch.nn.Parameter(x)
+    (parameter * parameter).sum().backward()
+    assert parameter._spec is spec and parameter.grad._spec is spec  # type: ignore[union-attr]
+    assert (x + 1)._spec is spec and x.sum(0)._spec.placements == (Partial(),)  # type: ignore[attr-defined]
+    parameter.grad = None
+    parameter.sum().backward()
+    assert parameter.grad.stride() == (3, 1)  # type: ignore[union-attr]
+    copied: Any = copy.deepcopy(x)
+    assert (copied + x).placements == copied._spec.placements == (Shard(0),)
+
+
+def test_calls_on_a_mesh_do_not_keep_it(alone: dist.DeviceMesh) -> None:
+    mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("mine",))
+    x = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
+    for _ in range(2):
+        y = (x @ x + 1.0).sum(0)
+    kept = weakref.ref(mesh)
+    del mesh, x, y
+    gc.collect()
+    assert kept() is None
 
 
 def test_calls_that_were_made_before(four: Ranks) -> None:

@@ -51,6 +51,7 @@ class DeviceMesh:
         self._ranks, self._shape = tuple(flat), tuple(self.mesh.shape)
         self._coordinate = _place_of(flat.index(self._rank), self.shape) if self._rank in flat else None
         self._groups = _groups
+        self._known_calls: dict[Any, Any] = {}  # how calls on tensors of this mesh run, see `tensor._known_calls`
         if _groups is None and _init_backend:
             self._make_groups(flat)
         self._hash = hash(self._key())

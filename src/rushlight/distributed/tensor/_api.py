@@ -14,7 +14,7 @@ from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed._mesh_layout import _FlatLayout, _MeshLayout
 from rushlight.distributed.device_mesh import DeviceMesh, current_mesh, init_device_mesh
 from rushlight.distributed.tensor import _calls
-from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
+from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, PlacedSpec, ShardOrderEntry, TensorMeta
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import global_shape, redistribute, shard_of
 from rushlight.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard, interned
@@ -61,6 +61,7 @@ class DTensor(Tensor):
             requires_grad=local.requires_grad,
         )
         made._local_tensor, made._mesh, made._placed = local.detach(), mesh, interned(placements)
+        made._spec = PlacedSpec.on(made._spec, mesh, made._placed)
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,7 +77,7 @@ class DTensor(Tensor):
         interned.
         """
         made: Any = object.__new__(DTensor)
-        made._storage, made._ptr, made._spec = None, 0, spec
+        made._storage, made._ptr, made._spec = None, 0, PlacedSpec.on(spec, mesh, placements)
         made._rg, made._node, made._autograd_meta = False, None, None
         made._local_tensor, made._mesh, made._placed = local, mesh, placements
         return made
@@ -114,7 +115,7 @@ class DTensor(Tensor):
         """A gradient lies as its leaf, whoever else has it: all processes exchange the same."""
         moved = DTensor._as_gradient(grad, (leaf if isinstance(leaf, DTensor) else grad)._gradient_context())
         local = moved._local_tensor.clone() if moved is grad else moved._local_tensor
-        return DTensor(local, moved._mesh, moved._placed, moved.shape, moved.stride())
+        return DTensor(local, moved._mesh, moved._placed, moved.shape, leaf.stride())
 
     def _gradient_context(self) -> Any:
         """What `__tensor_unflatten__` takes for a gradient that lies as this tensor."""

@@ -33,7 +33,7 @@ from rushlight._interface.sharding import (
 )
 from rushlight._interface.tensors import STATE
 from rushlight.distributed.tensor._by_hand import REGISTERED, run
-from rushlight.distributed.tensor._known_calls import KNOWN, look_up, remember
+from rushlight.distributed.tensor._known_calls import look_up, remember
 from rushlight.distributed.tensor._random import stream_of_the_first
 from rushlight.distributed.tensor._redistribute import redistribute, reduce_along
 from rushlight.distributed.tensor.placement_types import (
@@ -98,8 +98,7 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     """`func(*args, **kwargs)` where some tensors are instances of the class `dtensor`."""
     quick: Any = None
     if not kwargs and not STATE.observers and STATE.recording is None and not REGISTERED:
-        quick, tensors = look_up(func, args, dtensor)
-        known = None if quick is None else KNOWN.get(quick)
+        known, quick, tensors = look_up(func, args, dtensor)
         if known is not None:
             return known(args, tensors)
     nested = kwargs or any(isinstance(x, _CONTAINERS) for x in args)
@@ -123,15 +122,16 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     if REGISTERED and func in REGISTERED:
         return run(func, flat, tree_flatten((flat, {}))[1] if tree is None else tree, mesh, dtensor)
     form, keys = None if tree is None else str(tree), tuple([_key(x, tensors) for x in flat])
-    key = func, form, keys, mesh
-    loose = func, form, tuple([type(x) if type(x) is float else k for x, k in zip(flat, keys, strict=True)]), mesh
+    grid = mesh._key()  # equal meshes share what was recorded, which holds none of them
+    key = func, form, keys, grid
+    loose = func, form, tuple([type(x) if type(x) is float else k for x, k in zip(flat, keys, strict=True)]), grid
     alike = _alike(tensors)
     if alike and loose in _UNIFORM:
         changed = _UNIFORM[loose]
         _check_changes(func, tensors, changed)
         if quick is not None:
             place = next(n for n, x in enumerate(tensors) if x.ndim)
-            remember(quick, _direct_run(func, changed, place, dtensor))
+            remember(mesh, quick, _direct_run(func, changed, place, dtensor))
         return _direct(func, flat, tree, tensors, dtensor)
     recorded = _RECORDED.get(key)
     if recorded is None:
@@ -148,7 +148,7 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
     found = _planned(str(func), recorded, tensors, mesh, dtensor)
     if quick is not None and float not in map(type, args):
         plan = recorded.plans[tuple([x._placed for x in tensors])]
-        remember(quick, _planned_run(func, recorded, plan, dtensor))
+        remember(mesh, quick, _planned_run(func, recorded, plan, dtensor))
     return found
 
 
@@ -433,7 +433,7 @@ def _results(
         if whole is None or local._rg or whole.device is not local._spec.device:
             one = dtensor._wrapped(local, mesh, plan.outputs[result.number], result.spec.shape, result.spec.strides)
             if STATE.recording is None:
-                plan.specs[place] = one._spec
+                plan.specs[place] = one._spec.whole
         else:
             one = dtensor._of_spec(local, mesh, plan.outputs[result.number], whole)
         made.append(one)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 from rushlight import Size
+from rushlight._interface.tensors import Spec
 from rushlight.distributed.tensor.placement_types import Placement, Shard, nesting
 
-__all__ = ["DTensorSpec", "ShardOrderEntry", "TensorMeta"]
+__all__ = ["DTensorSpec", "PlacedSpec", "ShardOrderEntry", "TensorMeta"]
 
 
 class TensorMeta(NamedTuple):
@@ -78,6 +80,59 @@ class DTensorSpec:
 
     def __repr__(self) -> str:
         return f"DTensorSpec(mesh={self.mesh}, placements={self.placements}, tensor_meta={self.tensor_meta})"
+
+
+class PlacedSpec(Spec, DTensorSpec):
+    """The spec of a `DTensor`, `DTensor._spec`: the whole tensor's, with where it lies.
+
+    Make one with `PlacedSpec.on`: for one mesh equal specs are one object, which calls made before are found by.
+    """
+
+    whole: Spec
+    mesh: Any
+    placements: tuple[Placement, ...]
+    use_strided_shard_as_shard_order = False
+
+    @staticmethod
+    def on(spec: Spec, mesh: Any, placements: tuple[Placement, ...]) -> PlacedSpec:
+        """The spec of a tensor of `spec` that lies so; placements are those of `interned`."""
+        if type(spec) is PlacedSpec:
+            if spec.mesh is mesh and spec.placements is placements:
+                return spec
+            spec = spec.whole
+        key = spec, id(mesh), id(placements)
+        known = _PLACED.get(key)
+        if known is None:
+            known = _PLACED[key] = PlacedSpec.__new__(PlacedSpec)
+            for name in Spec.__slots__:
+                if name != "__weakref__":
+                    setattr(known, name, getattr(spec, name))
+            known.whole, known.mesh, known.placements = spec, mesh, placements
+        return known
+
+    def __init__(self) -> None:
+        raise TypeError("a PlacedSpec is made by PlacedSpec.on")
+
+    @property
+    def tensor_meta(self) -> TensorMeta:  # type: ignore[override]
+        """The whole tensor."""
+        return TensorMeta(self.shape, self.strides, self.dtype)
+
+    @property
+    def shard_order(self) -> tuple[ShardOrderEntry, ...]:  # type: ignore[override]
+        """For each divided dim the axes of the mesh that divide it, in their order."""
+        return _order_of(self.placements)
+
+    def __reduce__(self) -> Any:
+        return DTensorSpec, (self.mesh, self.placements, self.tensor_meta)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+    __repr__ = DTensorSpec.__repr__
+
+
+# A key holds ids: its spec keeps mesh and placements alive.
+_PLACED: weakref.WeakValueDictionary[tuple[Spec, int, int], PlacedSpec] = weakref.WeakValueDictionary()
 
 
 def _order_of(placements: tuple[Placement, ...]) -> tuple[ShardOrderEntry, ...]:

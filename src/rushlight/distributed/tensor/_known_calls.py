@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight.distributed.tensor.placement_types import BY_ID, interned
+from rushlight.distributed.tensor._dtensor_spec import PlacedSpec
+from rushlight.distributed.tensor.placement_types import interned
 
-__all__ = ["KNOWN", "look_up", "remember"]
+__all__ = ["look_up", "remember"]
 
-# By operator, layouts of the tensors and other arguments: a function of the arguments and their tensors.
-KNOWN: dict[Any, Callable[[Sequence[Any], list[Any]], Any]] = {}
+Call = Callable[[Sequence[Any], list[Any]], Any]  # of the arguments and their tensors
 _MOST = 8192
 _VALUES = frozenset((int, bool, str, type(None), rushlight.dtype, rushlight.layout, rushlight.device))
 
 
-def look_up(func: Any, args: Sequence[Any], dtensor: Any) -> tuple[Any, list[Any]]:
-    """(key, tensors of the call); no key for a call of which more than that matters."""
+def look_up(func: Any, args: Sequence[Any], dtensor: Any) -> tuple[Call | None, Any, list[Any]]:
+    """(how the call runs if that is known, key, tensors of the call); no key for a call of which more than that matters."""
     parts: list[Any] = [func]
     tensors: list[Any] = []
     mesh = None
@@ -26,20 +26,19 @@ def look_up(func: Any, args: Sequence[Any], dtensor: Any) -> tuple[Any, list[Any
         if kind is dtensor:
             if x._mesh is not mesh:
                 if mesh is not None:
-                    return None, tensors
+                    return None, None, tensors
                 mesh = x._mesh
-                parts.append(mesh)
             for number, other in enumerate(tensors):
                 if other is x:
                     parts.append(number)
                     break
             else:
                 tensors.append(x)
-                parts.append(x._spec)
-                placed = x._placed
-                if BY_ID.get(id(placed)) is not placed:  # what comes of a pickle or a copy
-                    placed = x._placed = interned(placed)
-                parts.append(id(placed))
+                spec = x._spec
+                if type(spec) is not PlacedSpec or spec.mesh is not mesh:  # a copy
+                    x._placed = interned(x._placed)
+                    spec = x._spec = PlacedSpec.on(spec, mesh, x._placed)
+                parts.append(spec)
         elif kind in _VALUES:
             parts.append(kind)
             parts.append(x)
@@ -47,16 +46,20 @@ def look_up(func: Any, args: Sequence[Any], dtensor: Any) -> tuple[Any, list[Any
             parts.append(float)
         elif kind is list or kind is tuple:
             if any(type(y) is not int for y in x):
-                return None, tensors
+                return None, None, tensors
             parts.append(list)
             parts.append(tuple(x))
         else:
-            return None, tensors
-    return (tuple(parts), tensors) if tensors else (None, tensors)
+            return None, None, tensors
+    if mesh is None:
+        return None, None, tensors
+    key = tuple(parts)
+    return mesh._known_calls.get(key), key, tensors
 
 
-def remember(key: Any, run: Callable[[Sequence[Any], list[Any]], Any]) -> None:
-    """Keep how calls of a key run; all are forgotten where there are too many."""
-    if len(KNOWN) >= _MOST:
-        KNOWN.clear()
-    KNOWN[key] = run
+def remember(mesh: Any, key: Any, run: Call) -> None:
+    """Keep how calls of a key run, as long as the mesh; all are forgotten where there are too many."""
+    known = mesh._known_calls
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = run
