@@ -44,6 +44,10 @@ def test_copies_are_apart(four: Ranks) -> None:
     assert four.run(programs.copies, timeout=120) == [[]] * 4
 
 
+def test_rows_of_a_spread_table_are_shortened(four: Ranks) -> None:
+    four.run(programs.shortened_rows, timeout=120)
+
+
 def test_gradients_may_lie_in_few_elements(four: Ranks) -> None:
     four.run(programs.broadcast_gradients, timeout=120)
 
@@ -300,6 +304,17 @@ def test_a_spread_tensor_says_where_it_lies(alone: dist.DeviceMesh) -> None:
     assert parameter.grad.stride() == (3, 1)  # type: ignore[union-attr]
     copied: Any = copy.deepcopy(x)
     assert (copied + x).placements == copied._spec.placements == (Shard(0),)
+
+
+def test_placements_that_cannot_be_are_refused(alone: dist.DeviceMesh) -> None:
+    x = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="unsupported placements rows on device mesh dimension 0"):
+        distribute_tensor(x, alone, ["rows"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"Partial\(product\) conversion is not supported"):
+        distribute_tensor(x, alone, [Partial("product")])
+    with pytest.warns(UserWarning, match="make requires_grad consistent"):
+        spec = distribute_tensor(x, alone, [Shard(0)])._spec
+        assert not DTensor(x.requires_grad_(), spec, requires_grad=False).requires_grad
 
 
 def test_calls_on_a_mesh_do_not_keep_it(alone: dist.DeviceMesh) -> None:

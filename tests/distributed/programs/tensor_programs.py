@@ -312,7 +312,9 @@ def sharded_parameters(rank: int, size: int) -> list[tuple[str, list[float], lis
 
 
 def random_numbers(rank: int, size: int) -> list[Any]:
-    """Random numbers are the first process's, whatever the others' seeds; their own streams go on as they were."""
+    """Random numbers are the first process's, whatever the others' seeds, and lie as the tensor that they are made like;
+    their own streams go on as they were.
+    """
     from rushlight.distributed.tensor import randn
 
     mesh = mesh_of(2, 2)
@@ -325,7 +327,8 @@ def random_numbers(rank: int, size: int) -> list[Any]:
     expected = [torch.randn(4, 6), F.dropout(torch.ones(4, 6), 0.5), torch.empty(4, 6).normal_()] if rank == 0 else []
     alone = torch.rand(2).tolist()
     same = all(torch.equal(a, b) for a, b in zip([x.full_tensor(), y.full_tensor()], expected[::2], strict=False))
-    return [x.full_tensor().tolist(), y.full_tensor().tolist(), same, own == alone]
+    lies = torch.rand_like(x).placements == y.placements == x.placements
+    return [x.full_tensor().tolist(), y.full_tensor().tolist(), same and lies, own == alone]
 
 
 COPIES = {
@@ -353,6 +356,18 @@ def copies(rank: int, size: int) -> list[str]:
     y.to_local().sum().backward()
     assert torch.equal(x.grad.full_tensor(), whole)
     return found
+
+
+def shortened_rows(rank: int, size: int) -> None:
+    """An embedding with `max_norm` changes the rows of a spread table as those of a whole one."""
+    table, index = torch.arange(24.0).reshape(8, 3), torch.tensor([[5, 1], [5, 7]])
+    want_table = table.clone()
+    want = F.embedding(index, want_table, max_norm=2.0)
+    for placement in (Shard(0), Shard(1), Replicate()):
+        spread = distribute_tensor(table, mesh_of(size), [placement])
+        found = F.embedding(distribute_tensor(index, mesh_of(size), [Replicate()]), spread, max_norm=2.0)
+        torch.testing.assert_close(found.full_tensor(), want)
+        torch.testing.assert_close(spread.full_tensor(), want_table)
 
 
 def second_derivatives(rank: int, size: int) -> None:

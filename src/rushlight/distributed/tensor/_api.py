@@ -8,6 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import warn_user
 from rushlight._interface.dispatch import disabled_torch_function
 from rushlight.autograd import Function
 from rushlight.distributed import distributed_c10d as dist
@@ -49,6 +50,11 @@ class DTensor(Tensor):
     ) -> Any:  # fmt: skip
         """From parts; or `DTensor(local, spec, requires_grad=...)` of a `DTensorSpec`, as subclasses in programs make it."""
         if isinstance(mesh, DTensorSpec):
+            if local.requires_grad and not requires_grad:
+                warn_user(
+                    "To construct DTensor from torch.Tensor, it's recommended to use local_tensor.detach() and make requires_grad consistent.",
+                    UserWarning,
+                )
             made = cls.__new__(cls, local, mesh.mesh, mesh.placements, mesh.shape, mesh.stride)
             return made if requires_grad is None else made.requires_grad_(requires_grad)
         wrapper: Any = Tensor
@@ -358,7 +364,11 @@ def _normalized(placements: Sequence[Placement] | None, mesh: DeviceMesh, ndim: 
             f" and device_mesh.ndim: {mesh.ndim}."
         )
     found: list[Placement] = []
-    for placement in placements:
+    for axis, placement in enumerate(placements):
+        if not isinstance(placement, Placement):
+            raise RuntimeError(
+                f"Trying to distribute tensor with unsupported placements {placement} on device mesh dimension {axis}!"
+            )
         if isinstance(placement, Shard):
             dim = placement.dim + ndim if placement.dim < 0 else placement.dim
             assert 0 <= dim < ndim, f"Sharding dim {placement.dim} greater than tensor ndim {ndim}"
@@ -423,12 +433,12 @@ def distribute_tensor(
 
 
 def _term_of(x: Tensor, placement: Partial, size: int) -> Tensor:
-    """The term that every process takes of a tensor which all have; NotImplementedError for products."""
+    """The term that every process takes of a tensor which all have; ValueError for products."""
     if placement.reduce_op == "sum":
         return x / size
     if placement.reduce_op in ("avg", "max", "min"):
         return x.clone()
-    raise NotImplementedError(f"a tensor is not divided into terms of {placement}")
+    raise ValueError(f"Replicate to Partial({placement.reduce_op}) conversion is not supported.")
 
 
 def _factory(

@@ -341,7 +341,8 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
             owners[id(leaves[i])] = x
     versions = {k: _version(leaves, k) for k in owners}
     args, kwargs = _arguments(leaves, tree)
-    with stream_of_the_first(mesh) if _draws(func) else nullcontext():
+    draws = _draws(func)
+    with stream_of_the_first(mesh) if draws else nullcontext():
         found = func(*args, **kwargs)
     for k, x in owners.items():
         whole = next(y for y in leaves if id(y) == k)
@@ -360,6 +361,11 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
         known = owners.get(id(y))
         if known is not None:
             return known
+        like = next((x for x in owners.values() if x.shape == y.shape), None) if draws else None
+        if like is not None:  # random numbers lie as the tensor whose shape they have
+            placed = tuple(Replicate() if p.is_partial() else p for p in like.placements)
+            local = redistribute(y, y.shape, mesh, replicas, placed)
+            return dtensor._wrapped(local.clone() if local._is_view() else local, mesh, placed, y.shape, y.stride())
         made = dtensor._wrapped(y, mesh, replicas, y.shape, y.stride())
         shared = [x for k, x in owners.items() if _shares(y, next(z for z in leaves if id(z) == k))]
         made._moved_view = str(func) if any(not _shares(y, x._local_tensor) for x in shared) else ""

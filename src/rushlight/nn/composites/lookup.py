@@ -71,11 +71,10 @@ def _rows(grad: Any, places: Any, shape: tuple[int, ...], padding_idx: int | Non
 
 
 def _shorten(weight: Any, indices: Any, max_norm: float, norm_type: float) -> None:
-    named = sorted(set(indices.reshape(-1).tolist()))
-    if not named:
+    if not indices.numel():
         return
-    places = rushlight.tensor(named, dtype=rushlight.int64, device=weight.device)
     with rushlight.no_grad():
+        places = indices.unique().to(rushlight.int64)
         rows = weight.index_select(0, places)
         lengths = rows.norm(norm_type, dim=1, keepdim=True)
         shortened = rows * (max_norm / (lengths + 1e-7))
