@@ -140,6 +140,21 @@ def test_elements_of_fake_tensors_that_are_known() -> None:
         assert y.shape == (3,)
 
 
+def test_graphs_hold_what_gives_a_tensor_another_shape_or_memory() -> None:
+    def changed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a, b = x * 2, x * 3
+        a.as_strided_((2,), (2,))
+        b.set_(y)
+        return a + b
+
+    x, y = torch.arange(4.0), torch.ones(2)
+    graph = make_fx(changed)(x, y)
+    named = {str(node.target) for node in graph.graph.nodes}
+    assert {"aten.as_strided_.default", "aten.set_.source_Tensor"} <= named
+    assert torch.equal(graph(x, y), changed(x, y))
+    assert torch.Tag.inplace_view in torch.ops.aten.squeeze_.dim.tags
+
+
 def test_what_a_graph_cannot_hold() -> None:
     with pytest.raises(RuntimeError, match="trying to get value out of a tracing tensor"):
         make_fx(lambda x: x if x.sum() > 0 else -x)(torch.ones(2))

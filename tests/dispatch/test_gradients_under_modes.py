@@ -41,6 +41,7 @@ FUNCTIONS: list[Callable[[T], Any]] = [
     lambda x: torch.linalg.lstsq(x[:, :2], x[:, 2:]).residuals, lambda x: torch.linalg.lstsq(x[:, :2], x[:, 2:], driver="gelsd").residuals,
     lambda x: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), x, adjoint=True), lambda x: torch.linalg.svd(x).S, lambda x: torch.quantile(x, 0.3, dim=1),
     lambda x: torch.corrcoef(x), lambda x: torch.cdist(x, x * 2, p=3.0), lambda x: torch.masked.var(x, 1, mask=x > 1.1), lambda x: x.repeat(2, 1, 3),
+    lambda x: (x * 2).swapaxes_(0, 1), lambda x: (x * 2).swapdims_(0, 1), lambda x: (x * 2).t_(), lambda x: (x * 2).as_strided_((2, 2), (1, 3)),
 ]  # fmt: skip
 
 

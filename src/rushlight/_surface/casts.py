@@ -222,6 +222,15 @@ def set_(
     self: Tensor, source: Any = None, storage_offset: int | None = None, size: Any = None, stride: Any = None
 ) -> Tensor:
     """Use another tensor's or storage's memory."""
+    # A storage does not say which class or mode its tensors have.
+    if (source is None or isinstance(source, Tensor)) and (
+        STATE.word & FUNCTION_MODE or type(self) in dispatch_classes
+    ):
+        given = (source, storage_offset, size, stride)
+        last = max((k for k, x in enumerate(given) if x is not None), default=-1)
+        handled, made = HOOKS.below(set_, (self, *given[: last + 1]), {})
+        if handled:
+            return made
     return convert.set_(self, source, storage_offset, size, stride)
 
 
@@ -366,6 +375,11 @@ for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
 @method
 def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """`as_strided` in place."""
+    if STATE.word & FUNCTION_MODE or type(self) in dispatch_classes:
+        place = () if storage_offset is None else (storage_offset,)
+        handled, made = HOOKS.below(as_strided_, (self, list(size), list(stride), *place), {})
+        if handled:
+            return made
     check_writable(self, False)
     _become(self, as_strided(self, size, stride, storage_offset))
     return self

@@ -48,6 +48,10 @@ _POINTWISE = frozenset(
 _DYNAMIC = frozenset(
     "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave".split()
 )
+# Operators that give a tensor another shape or memory in place.
+_RESHAPING = frozenset(
+    "as_strided_ detach_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
+)
 # Operators that may draw random numbers, dropout of attention and recurrent layers among them.
 _SEEDED = frozenset(
     "_fused_dropout _sample_dirichlet _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention"
@@ -64,6 +68,8 @@ def tags(overload: Any) -> Iterator[Any]:
     name, tag = overload._opname, rushlight.Tag
     if name.endswith("_") and not name.endswith("__"):
         yield tag.inplace
+    if name in _RESHAPING:
+        yield tag.inplace_view
     if overload.form is not None and overload.form.writes_out:
         yield tag.out
     if name.rstrip("_") in _POINTWISE:

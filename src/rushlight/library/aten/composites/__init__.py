@@ -257,6 +257,11 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return aten("permute")(input, [next(rest) if o == -1 else o for o in order])
 
 
+@handles("swapaxes_ swapdims_")
+def swapaxes_(input: Any, a: int, b: int) -> Any:
+    return aten("transpose_")(input, a, b)
+
+
 @handles("swapaxes swapdims")
 def swapaxes(input: Any, a: int, b: int) -> Any:
     return aten("transpose.int")(input, a, b)
