@@ -317,6 +317,40 @@ def test_placements_that_cannot_be_are_refused(alone: dist.DeviceMesh) -> None:
         assert not DTensor(x.requires_grad_(), spec, requires_grad=False).requires_grad
 
 
+@pytest.mark.parametrize(
+    "change, shape, placement",
+    [
+        (lambda x: x.squeeze_(0), (2, 3), Shard(0)),
+        (lambda x: x.squeeze_(), (2, 3), Shard(0)),
+        (lambda x: x.unsqueeze_(0), (1, 1, 2, 3), Shard(2)),
+        (lambda x: x.transpose_(1, 2), (1, 3, 2), Shard(2)),
+        (lambda x: x.swapaxes_(0, 1), (2, 1, 3), Shard(0)),
+        (lambda x: x.squeeze_(0).t_(), (3, 2), Shard(1)),
+    ],
+)
+def test_shapes_of_spread_tensors_change_in_place(
+    alone: dist.DeviceMesh, change: Any, shape: tuple[int, ...], placement: Any
+) -> None:
+    whole = torch.arange(6.0).reshape(1, 2, 3)
+    x = distribute_tensor(whole.clone(), alone, [Shard(1)])
+    local = x.to_local()
+    assert change(x) is x and x.shape == x.to_local().shape == shape and x.placements == (placement,)
+    assert torch.equal(x.full_tensor(), change(whole.clone()))
+    x.add_(1.0)
+    assert torch.equal(local, whole + 1.0)  # the same memory
+    y = distribute_tensor(whole, alone, [Shard(1)]).requires_grad_()
+    change(y * 2).sum().backward()
+    assert y.grad.full_tensor().tolist() == torch.full((1, 2, 3), 2.0).tolist()  # type: ignore[union-attr]
+
+
+def test_memory_of_spread_tensors_is_not_changed_in_place(alone: dist.DeviceMesh) -> None:
+    x = distribute_tensor(torch.ones(2, 3), alone, [Shard(0)])
+    for change in (lambda: x.set_(torch.ones(4)), lambda: x.resize_(40)):
+        with pytest.raises(NotImplementedError, match="of a DTensor that lies as"):
+            change()
+        assert x.shape == (2, 3)
+
+
 def test_calls_on_a_mesh_do_not_keep_it(alone: dist.DeviceMesh) -> None:
     mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("mine",))
     x = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])

@@ -101,6 +101,8 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
         known, quick, tensors = look_up(func, args, dtensor)
         if known is not None:
             return known(args, tensors)
+    if rushlight.Tag.inplace_view in getattr(func, "tags", ()):
+        return _become(func, args, kwargs or {}, dtensor)
     nested = kwargs or any(isinstance(x, _CONTAINERS) for x in args)
     flat, tree = tree_flatten((list(args), dict(kwargs or {}))) if nested else (list(args), None)
     mesh = next(x.device_mesh for x in flat if isinstance(x, dtensor))
@@ -150,6 +152,20 @@ def call(func: Any, args: Any, kwargs: Any, dtensor: Any, implicit: bool = False
         plan = recorded.plans[tuple([x._placed for x in tensors])]
         remember(mesh, quick, _planned_run(func, recorded, plan, dtensor))
     return found
+
+
+def _become(func: Any, args: Any, kwargs: Any, dtensor: Any) -> Any:
+    """A call that gives its first argument another shape over the same elements: that of the call which makes a view.
+
+    NotImplementedError where there is no such call, or it moves elements.
+    """
+    x, view = args[0], getattr(rushlight.ops.aten, func._opname.removesuffix("_"), None)
+    makes_view = view is not None and getattr(view, view.overloads()[0]).is_view
+    made = view(*args, **kwargs) if makes_view else None
+    if made is None or made._moved_view or not _shares(made._local_tensor, x._local_tensor):
+        raise NotImplementedError(f"{func} of a DTensor that lies as {x.placements}: make a new tensor instead")
+    x._local_tensor, x._placed, x._spec = made._local_tensor, made._placed, made._spec
+    return x
 
 
 def _arguments(flat: Sequence[Any], tree: Any) -> Any:
