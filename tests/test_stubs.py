@@ -59,10 +59,9 @@ def stub_of(module: str) -> ast.Module | None:
 
 
 def test_up_to_date() -> None:
-    different = stubs.changed()
-    assert not different, (
-        f"the stubs are not what the package says today; run `{COMMAND}` and commit (differ: {different})"
-    )
+    """In a process of its own: what tests before this one add to the package (operators, devices) has no stub."""
+    done = subprocess.run([sys.executable, *COMMAND.split()[1:], "--check"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", stubs.public_modules())

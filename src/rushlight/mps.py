@@ -6,7 +6,7 @@ False
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from rushlight._interface.base import absent_function
 
 __all__ = ["device_count", "is_available", "manual_seed"]
 
@@ -26,25 +26,9 @@ def manual_seed(seed: int) -> None:
     int(seed)
 
 
-def _needs_device(name: str) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(f"torch.mps.{name} needs an Apple GPU, and rushlight computes on the CPU only")
-
-    refuse.__name__, refuse.__doc__ = name, "RuntimeError: there is no such device."
-    globals()[name] = refuse
-
-
+_WHY = "it needs an Apple GPU, which rushlight does not compute on"
 for _name in (
-    "Event",
-    "compile_shader",
-    "current_allocated_memory",
-    "driver_allocated_memory",
-    "empty_cache",
-    "get_rng_state",
-    "recommended_max_memory",
-    "seed",
-    "set_per_process_memory_fraction",
-    "set_rng_state",
-    "synchronize",
-):
-    _needs_device(_name)
+    "Event", "compile_shader", "current_allocated_memory", "driver_allocated_memory", "empty_cache", "get_rng_state", "recommended_max_memory",
+    "seed", "set_per_process_memory_fraction", "set_rng_state", "synchronize",
+):  # fmt: skip
+    globals()[_name] = absent_function(f"torch.mps.{_name}", _WHY, RuntimeError)

@@ -6,7 +6,7 @@ False
 
 from __future__ import annotations
 
-from typing import NoReturn
+from rushlight._interface.base import absent_function
 
 __all__ = ["DeferredMtiaCallError", "device_count", "is_available", "is_initialized", "manual_seed", "manual_seed_all"]
 
@@ -38,35 +38,10 @@ def manual_seed(seed: int) -> None:
 manual_seed_all = manual_seed
 
 
-def _needs_device(name: str) -> None:
-    def refuse(*args: object, **kwargs: object) -> NoReturn:
-        raise RuntimeError(f"torch.mtia.{name} needs an accelerator of that kind, and rushlight has none")
-
-    refuse.__name__, refuse.__doc__ = name, "RuntimeError: there is no such device."
-    globals()[name] = refuse
-
-
+_WHY = "it needs one of Meta's accelerators, which rushlight does not compute on"
 for _name in (
-    "Event",
-    "Stream",
-    "current_device",
-    "current_stream",
-    "default_stream",
-    "empty_cache",
-    "get_device_capability",
-    "get_device_properties",
-    "get_rng_state",
-    "init",
-    "max_memory_allocated",
-    "memory_allocated",
-    "memory_stats",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_rng_state",
-    "set_stream",
-    "stream",
-    "synchronize",
-):
-    _needs_device(_name)
+    "Event", "Stream", "current_device", "current_stream", "default_stream", "empty_cache", "get_device_capability", "get_device_properties",
+    "get_rng_state", "init", "max_memory_allocated", "memory_allocated", "memory_stats", "reset_peak_memory_stats", "seed", "seed_all",
+    "set_device", "set_rng_state", "set_stream", "stream", "synchronize",
+):  # fmt: skip
+    globals()[_name] = absent_function(f"torch.mtia.{_name}", _WHY, RuntimeError)

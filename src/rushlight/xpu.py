@@ -9,7 +9,9 @@ rest raises.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
+
+from rushlight._interface.base import absent_function
 
 __all__ = [
     "device_count",
@@ -56,29 +58,16 @@ def empty_cache() -> None:
     """Nothing: there is no cache of such memory."""
 
 
-def _nothing_held(name: str) -> None:
-    def held(device: Any = None) -> int:
-        return 0
-
-    held.__name__, held.__doc__ = name, "Always 0."
-    globals()[name] = held
+def memory_allocated(device: Any = None) -> int:
+    """Always 0."""
+    return 0
 
 
-def _needs_device(name: str) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise AssertionError(
-            f"Torch not compiled with XPU enabled: torch.xpu.{name} needs an Intel GPU, and rushlight computes on the CPU only"
-        )
-
-    refuse.__name__, refuse.__doc__ = name, "AssertionError: there is no such device."
-    globals()[name] = refuse
-
-
-for _name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
-    _nothing_held(_name)
+memory_reserved = max_memory_allocated = max_memory_reserved = memory_allocated
+_WHY = "Torch not compiled with XPU enabled; it needs an Intel GPU, which rushlight does not compute on"
 for _name in (
     "Event", "Stream", "current_device", "current_stream", "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state",
-    "get_rng_state_all", "init", "initial_seed", "mem_get_info", "memory_stats", "reset_accumulated_memory_stats", "reset_peak_memory_stats", "seed",
-    "seed_all", "set_device", "set_rng_state", "set_rng_state_all", "set_stream", "stream", "synchronize",
+    "get_rng_state_all", "init", "initial_seed", "mem_get_info", "memory_stats", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
+    "seed", "seed_all", "set_device", "set_rng_state", "set_rng_state_all", "set_stream", "stream", "synchronize",
 ):  # fmt: skip
-    _needs_device(_name)
+    globals()[_name] = absent_function(f"torch.xpu.{_name}", _WHY, AssertionError)

@@ -12,20 +12,20 @@ from rushlight._base.errors import MissingFeatureError
 __all__ = ["absent_class", "absent_function", "absent_value", "refuse"]
 
 
-def refuse(name: str, why: str) -> NoReturn:
+def refuse(name: str, why: str, error: type[Exception] = MissingFeatureError) -> NoReturn:
     """Raise the error for an absent feature: its name, and what is missing or what works instead."""
-    raise MissingFeatureError(f"rushlight has no {name} yet: {why}")
+    raise error(f"rushlight has no {name} yet: {why}")
 
 
-def absent_function(name: str, why: str) -> Callable[..., Any]:
-    """A function that may be mentioned; a call raises NotImplementedError."""
+def absent_function(name: str, why: str, error: type[Exception] = MissingFeatureError) -> Callable[..., Any]:
+    """A function that may be mentioned; a call raises NotImplementedError, or the `error` that PyTorch has there."""
 
     def function(*args: Any, **kwargs: Any) -> NoReturn:
-        refuse(f"{name}()", why)
+        refuse(f"{name}()", why, error)
 
     function.__name__ = function.__qualname__ = name.rpartition(".")[2]
     function.__module__ = name.rpartition(".")[0].replace("torch", "rushlight", 1)
-    function.__doc__ = f"Not there yet: {why}.  Raises NotImplementedError."
+    function.__doc__ = f"Not there yet: {why}.  Raises {error.__name__}."
     return function
 
 
