@@ -144,3 +144,5 @@ def test_factors_between_tensors() -> None:
     with pytest.raises(TypeError, match="positional arguments"):
         x.mul(2, x)
     assert [part.tolist() for part in x.split(split_size=1)] == [[1.0], [2.0]]
+    named = torch.split(tensor=x, split_size_or_sections=1, dim=0)  # the function's own word
+    assert [part.tolist() for part in named] == [[1.0], [2.0]]

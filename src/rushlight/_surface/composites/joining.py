@@ -293,7 +293,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 
 @composite("chain_matmul", cached=True)
-def chain_matmul(*matrices: Any) -> Tensor:
+def chain_matmul(*matrices: Any, out: Tensor | None = None) -> Tensor:
     """The product of several matrices, from the left."""
     warn_once(
         "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot instead, which accepts a list of "
@@ -305,7 +305,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     made = given[0]
     for matrix in given[1:]:
         made = function_of("mm")(made, matrix)
-    return made
+    return into(out, made, "chain_matmul")
 
 
 def _window(name: str, coefficients: Any) -> None:

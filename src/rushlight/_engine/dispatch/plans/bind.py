@@ -22,8 +22,8 @@ __all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "misfit", "only_tensor
 
 # NumPy's names of some arguments, which native functions of PyTorch also take.
 NUMPY_WORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
-# Names that a method, and not its function, has for an argument: (method, name) -> the name in the function.
-_METHOD_ALIASES = {("split", "split_size"): "split_size_or_sections"} | {
+# Names of an argument in another form of an operator, the method or PyTorch's function in Python: -> the name in the schema.
+_OTHER_WORDS = {("split", "split_size"): "split_size_or_sections", ("split", "tensor"): "input"} | {
     (name, word): "indices_or_sections" for name in ("hsplit", "vsplit", "dsplit") for word in ("indices", "sections")
 }
 # Functions that PyTorch writes in Python: they take only their own argument names.
@@ -129,7 +129,7 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
             values.append(left.pop(argument.name))
             continue
         other = next(
-            (k for k in left if argument.name in (NUMPY_WORDS.get(k), _METHOD_ALIASES.get((op.name, k)))), None
+            (k for k in left if argument.name in (NUMPY_WORDS.get(k), _OTHER_WORDS.get((op.name, k)))), None
         )
         if other is not None and other in NUMPY_WORDS and not is_native(op.public, op.spaces):
             other = None
