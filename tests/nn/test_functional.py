@@ -185,6 +185,10 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: F.embedding(torch.tensor([3]), torch.ones(3, 2), sparse=True), IndexError, "index out of range in self"),
     (lambda: F.embedding_bag(torch.tensor([[0, -1]]), torch.ones(3, 2)), RuntimeError, r"Index 1 of input takes value -1 which is not in the valid range \[0, 3\)"),
     (lambda: F.embedding_bag(torch.tensor([0, 7]), torch.ones(3, 2), torch.tensor([0]), max_norm=1.0), Exception, "range|bounds"),
+    (lambda: F.embedding_bag(torch.tensor([0.0]), torch.ones(3, 2), torch.tensor([0])), RuntimeError, "scalar types: Long, Int; but got torch.FloatTensor"),
+    (lambda: F.embedding_bag(torch.tensor([0]), torch.ones(3, 2), torch.tensor([0.0])), RuntimeError, "scalar types: Long, Int; but got torch.FloatTensor"),
+    (lambda: F.embedding_bag(torch.tensor([0]), torch.ones(3, 2), torch.tensor([0]), mode="sum", per_sample_weights=torch.ones(1).double()), RuntimeError,
+     "same type as tensor for argument #1 'per_sample_weights'; but type torch.FloatTensor does not equal torch.DoubleTensor"),
     (lambda: F.embedding_bag(torch.tensor([0]), torch.ones(3, 2), torch.tensor([0]), padding_idx=3), RuntimeError, "padding_idx must be within the number of embeddings, -3 through 2, but got 3"),
     (lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, -3])), IndexError, "Target -3 is out of bounds"),
     (lambda: F.nll_loss(torch.ones(2, 3), torch.tensor([4, 1])), IndexError, "Target 4 is out of bounds"),
@@ -400,6 +404,13 @@ def test_embedding_bag_with_sparse_gradients(mode: str, weighted: bool, last: bo
     np.testing.assert_allclose(table.grad.to_dense().numpy(), slopes, rtol=1e-5, atol=1e-6)
     if weighted:
         np.testing.assert_allclose(weights.grad.numpy(), each, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_empty_bags_have_a_history(mode: str) -> None:
+    weight = torch.ones(3, 2, requires_grad=True)
+    F.embedding_bag(torch.zeros(0, dtype=torch.int64), weight, torch.tensor([0, 0]), mode=mode).sum().backward()
+    assert torch.equal(weight.grad, torch.zeros(3, 2))
 
 
 def test_embedding_bag_weights_and_padding() -> None:

@@ -163,6 +163,17 @@ def _check(
         raise ValueError("offsets has to be a 1D Tensor" + (" but got None" if offsets is None else ""))
     if input.dim() not in (1, 2):
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+    places = input.dtype if offsets is None else rushlight.promote_types(input.dtype, offsets.dtype)
+    if places not in (rushlight.int32, rushlight.int64):
+        raise RuntimeError(
+            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {input.to(places).type()} instead "
+            "(while checking arguments for embedding_bag)"
+        )
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 'per_sample_weights'; but type "
+            f"{weight.type()} does not equal {per_sample_weights.type()} (while checking arguments for embedding_bag)"
+        )
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and by_freq:
@@ -203,8 +214,8 @@ def _summed(vectors: Any, bags: list[list[int]], mean: bool) -> Any:
 
 def _largest(vectors: Any, bags: list[list[int]]) -> Any:
     width = max((len(bag) for bag in bags), default=0)
-    if not width:
-        return vectors.new_zeros((len(bags), vectors.size(1)))
+    if not width:  # zeros with a history
+        return _summed(vectors, bags, False)
     # Bags side by side, the short ones filled up with -inf; the gradient goes to the first maximum of each.
     places = vectors.new_tensor([bag + [0] * (width - len(bag)) for bag in bags], dtype=rushlight.int64)
     missing = vectors.new_tensor(
