@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rushlight as torch
+from rushlight.backends import pages
 
 X = [[-1.0, 0.0, 0.25], [1.0, 2.0, 100.0]]
 
@@ -261,3 +262,53 @@ def test_bytes_of_what_has_no_number():
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -0.0, 0.05, 0.15])
     found = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8).int_repr()
     assert found.tolist() == [255, 255, 0, 255, 3, 4, 4]
+
+
+@pytest.mark.parametrize("scale", [200.0, 300.0, 1e6, 1e30])
+@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8], ids=str)
+def test_scales_beyond_the_integers(scale: float, dtype: torch.dtype) -> None:
+    """A scale is no element of the result: it need not fit into a byte."""
+    x = np.array([0.0, 2.0, -1.0, 300.0, -1e6], np.float32)
+    least, most = (0, 255) if dtype is torch.quint8 else (-128, 127)
+    inverse = np.float32(1.0) / np.float32(scale)
+    want = np.clip(np.round(x * np.float32(scale) * inverse + 10), least, most)
+    q = torch.quantize_per_tensor(torch.from_numpy(x * np.float32(scale)), scale, 10, dtype)
+    assert q.int_repr().tolist() == want.tolist()
+    total = torch.ops.quantized.add(q, q, 2 * scale, 10)
+    assert total.int_repr().tolist() == want.tolist()
+
+
+def test_scales_that_fit_small_numbers() -> None:
+    """No scale is chosen below 6.1e-5; of numbers without a range it is 0.1 (PyTorch's numbers)."""
+    small = 6.0999998822808266e-05
+    for numbers, scale, zero_point in (
+        ([-1e-9, 3e-9], small, 64),
+        ([-1e-9, 0.0], small, 255),
+        ([-5e-3, 3e-3], small, 159),
+        ([2e-39, 0.0], 0.1, 0),
+        ([-1.0, 2.0], 3 / 255, 85),
+    ):
+        x = torch.tensor(numbers)
+        q = torch.quantize_per_tensor_dynamic(x, torch.quint8, False)
+        assert (q.q_scale(), q.q_zero_point()) == torch._choose_qparams_per_tensor(x) == (scale, zero_point)
+    layer = torch.ao.nn.quantized.dynamic.Linear(2, 1, bias_=False)
+    layer.set_weight_bias(torch.quantize_per_tensor(torch.tensor([[1.0, -1.0]]), 1 / 64, 0, torch.qint8), None)
+    x = torch.tensor([[3e-5, -1e-9]])  # rounds to no step
+    assert layer(x).item() == 0.0 and layer(x + 1e-4 * torch.tensor([[1.0, 0.0]])).item() == np.float32(2 * small)
+
+
+def test_limits_of_quantized_dtypes() -> None:
+    found = [
+        (limits.min, limits.max, limits.bits) for limits in map(torch.iinfo, (torch.qint8, torch.quint8, torch.qint32))
+    ]
+    assert found == [(-128, 127, 8), (0, 255, 8), (-(2**31), 2**31 - 1, 32)]
+
+
+def test_the_engine_may_change_after_flags_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_frozen", True)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    assert torch.backends.quantized.engine == "fbgemm"
+    torch.backends.quantized.engine = before
+    with pytest.raises(RuntimeError, match="not a valid value for quantized engine"):
+        torch.backends.quantized.engine = "other"

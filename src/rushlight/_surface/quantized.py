@@ -7,7 +7,6 @@ range becomes the nearest end of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +23,13 @@ from rushlight._engine.kinds.quantized import (
     make_quantized,
     seen_through,
 )
+from rushlight._ops.nn.quantized_products import SMALL_SCALE
 from rushlight._surface.registry import SPACES, function_of
 from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.formats import FORMATS
 
 __all__ = [
-    "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
+    "_choose_qparams_per_tensor", "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
     "per_channel_affine_float_qparams", "per_channel_symmetric", "per_tensor_affine", "per_tensor_symmetric", "q_per_channel_axis",
     "q_per_channel_scales", "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "quantize_per_channel", "quantize_per_tensor",
     "quantize_per_tensor_dynamic",
@@ -157,6 +157,9 @@ def _like(x: Any, numbers: Tensor) -> Any:
 # ***** scales that fit *****
 
 
+_WITHOUT_INVERSE = 2.0**-128  # scales up to here have an infinite inverse in float32
+
+
 def _fitting(low: float, high: float, least: int, most: int, symmetric: bool = False) -> tuple[float, int]:
     """Scale and zero point for numbers from `low` to `high`, such that 0 is exactly representable."""
     centred = symmetric and low < 0 < high
@@ -166,8 +169,10 @@ def _fitting(low: float, high: float, least: int, most: int, symmetric: bool = F
         low, high = scale * -(half + 1), scale * half
     low, high = min(low, 0.0), max(high, 0.0)
     scale = (high - low) / (most - least)
-    if scale == 0 or math.isinf(1.0 / scale):
+    if scale <= _WITHOUT_INVERSE:
         scale = 0.1
+    if scale < SMALL_SCALE:  # as if the numbers had the range of that
+        low, high, scale = low * (SMALL_SCALE / scale), high * (SMALL_SCALE / scale), SMALL_SCALE
     if centred:
         return scale, (least + most + 1) // 2
     # the zero point from the end at which it loses less
@@ -187,12 +192,19 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: DType, reduce_range: bool)
     if dtype not in (BY_NAME["qint8"], BY_NAME["quint8"]):
         raise RuntimeError(f"dtype {dtype} not supported")
     _require_float(input)
-    low, high = input.min().item(), input.max().item()
+    return quantize_per_tensor(input, *_fitting_tensor(input, dtype, reduce_range), dtype)
+
+
+def _fitting_tensor(x: Tensor, dtype: DType, reduce_range: bool) -> tuple[float, int]:
     _, least, most = RANGES[dtype]
     if reduce_range:
         least, most = int(least / 2), most // 2
-    scale, zero_point = _fitting(low, high, least, most)
-    return quantize_per_tensor(input, scale, zero_point, dtype)
+    return _fitting(float(x.min().item()), float(x.max().item()), least, most)
+
+
+def _choose_qparams_per_tensor(self: Tensor, reduce_range: bool = False) -> tuple[float, int]:
+    """Scale and zero point of quint8 for the numbers of a tensor, as `quantize_per_tensor_dynamic` chooses them."""
+    return _fitting_tensor(self, BY_NAME["quint8"], reduce_range)
 
 
 def choose_qparams_optimized(

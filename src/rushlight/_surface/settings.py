@@ -276,7 +276,7 @@ class finfo(_Limits):
 
 
 class iinfo(_Limits):
-    """Limits of an integer dtype: bits, max, min."""
+    """Limits of an integer dtype, or of the integers of a quantized one: bits, max, min."""
 
     __slots__ = ("bits", "dtype", "max", "min")
 
@@ -289,10 +289,10 @@ class iinfo(_Limits):
         if type.__class__ is DType and (found := _INT_LIMITS.get(type)) is not None:
             return found
         dtype = _limit(type, "iinfo")
-        if not dtype.is_integer:
+        if not (dtype.is_integer or dtype.kind == "q"):
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{dtype.name}'")
-        bits = dtype.itemsize * 8
-        most, least = 2 ** (bits - (1 if dtype.is_signed else 0)) - 1, -(2 ** (bits - 1)) if dtype.is_signed else 0
+        bits, signed = dtype.itemsize * 8, dtype.name.startswith("qint") if dtype.kind == "q" else dtype.is_signed
+        most, least = 2 ** (bits - int(signed)) - 1, -(2 ** (bits - 1)) if signed else 0
         made: iinfo = _filled(object.__new__(cls), bits=bits, dtype=dtype.name, max=most, min=least)
         _INT_LIMITS[dtype] = made
         return made

@@ -51,7 +51,8 @@ class Setting:
 
 
 class _Property:
-    """A setting as an attribute of a module; RuntimeError for setting it once flags are frozen."""
+    """A setting as an attribute of a module; RuntimeError for setting it once flags are frozen, if it does not outlast
+    that (`outlasts`)."""
 
     def __init__(self, name: str, setting: Any) -> None:
         self.name, self.setting = name, setting
@@ -60,7 +61,7 @@ class _Property:
         return self if instance is None else self.setting.get()
 
     def __set__(self, instance: Any, value: Any) -> None:
-        if _frozen:
+        if _frozen and not getattr(self.setting, "outlasts", False):
             raise RuntimeError(
                 f"not allowed to set {instance.__name__.replace('rushlight', 'torch')} flags after disable_global_flags; please use flags() "
                 "context manager instead"

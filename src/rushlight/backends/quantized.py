@@ -32,7 +32,9 @@ class QuantizedEngine:
     @engine.setter
     def engine(self, value: str) -> None:
         if value not in self.supported_engines:
-            raise RuntimeError(f"quantized engine {value!r} is not one of {self.supported_engines}")
+            raise RuntimeError(
+                f"{value} is not a valid value for quantized engine: it is one of {self.supported_engines}"
+            )
         self._name = value
 
 
@@ -40,6 +42,8 @@ _ENGINE = QuantizedEngine()
 
 
 class _Engine:
+    outlasts = True  # as in PyTorch, the engine is no flag
+
     def get(self) -> str:
         return _ENGINE.engine
 
@@ -48,6 +52,8 @@ class _Engine:
 
 
 class _Supported:
+    outlasts = True
+
     def get(self) -> list[str]:
         return _ENGINE.supported_engines
 

@@ -100,8 +100,10 @@ def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int,
     """The range in which the numbers of a call must lie that gives a `dtype`; None where any goes.
 
     Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do
-    not.
+    not, but for operators tagged "any_number", whose numbers are none of the results' kind (scales).
     """
+    if "any_number" in op.tags:
+        return None
     places = [
         a.base
         for a, item in zip(op.schema.arguments, template, strict=True)

@@ -20,7 +20,9 @@ from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, UINT8, DType
 from rushlight._types.layout import broadcast_shapes
 
-__all__ = ["rows_together"]
+__all__ = ["SMALL_SCALE", "rows_together"]
+
+SMALL_SCALE = 6.0999998822808266e-05  # a float32: no scale that is chosen for numbers is smaller
 
 Ints = tuple[int, ...]
 
@@ -110,6 +112,8 @@ def _fitting(x: Any, reduce_range: bool) -> tuple[Any, Any]:
     scale = build.convert(build.convert((high - low) / most, FLOAT32), FLOAT64)
     flat = build.eq(scale, 0.0) | build.eq(1.0 / build.convert(scale, FLOAT32), math.inf)
     scale = build.select(flat, 0.1, scale)
+    raised = build.select(scale < SMALL_SCALE, SMALL_SCALE, scale)
+    low, high, scale = low * (raised / scale), high * (raised / scale), raised
     from_low, from_high = -low / scale, most - high / scale
     nearer = prim.abs(low / scale) < most + prim.abs(high / scale)
     zero = prim.round(build.select(nearer, from_low, from_high))
@@ -246,7 +250,7 @@ def _conv_sums(x: Any, weight: Any, geometry: tuple[Ints, Ints, int]) -> tuple[A
 
 
 @operator("quantized_conv(Tensor input, Tensor weight, Tensor offset, Tensor scale, Tensor? bias, Tensor? weight_zero, Scalar input_zero, Scalar zero_point, "
-          "int[] stride, int[] padding, int[] dilation, int groups, *, str result='uint8', bool relu=False) -> Tensor", spaces=(), method=False,
+          "int[] stride, int[] padding, int[] dilation, int groups, *, str result='uint8', bool relu=False) -> Tensor", tags=("any_number",), spaces=(), method=False,
           like="image", underivable="integers have no derivative")  # fmt: skip
 def quantized_conv(
     x: Any, weight: Any, offset: Any, scale: Any, bias: Any, weight_zero: Any, input_zero: Any, zero_point: Any,
@@ -278,7 +282,7 @@ def quantized_conv(
 # ***** numbers to integers *****
 
 
-@operator("quantized_steps(Tensor input, Scalar scale, Scalar zero_point, *, str result='uint8') -> Tensor", spaces=(), method=False,
+@operator("quantized_steps(Tensor input, Scalar scale, Scalar zero_point, *, str result='uint8') -> Tensor", tags=("any_number",), spaces=(), method=False,
           like="operands", underivable="integers have no derivative")  # fmt: skip
 def quantized_steps(x: Any, scale: Any, zero_point: Any, *, result: str) -> Any:
     """round(input / scale + zero_point), clamped to the integers of the dtype `result`."""
@@ -299,7 +303,7 @@ def quantized_numbers(x: Any, scale: Any, zero_point: Any) -> Any:
 
 
 @operator("quantized_pair(Tensor input, Tensor other, Scalar scale, Scalar zero, Scalar other_scale, Scalar other_zero, Scalar result_scale, "
-          "Scalar result_zero, *, str how='add', str result='uint8', bool relu=False) -> Tensor", spaces=(), method=False, like="operands",
+          "Scalar result_zero, *, str how='add', str result='uint8', bool relu=False) -> Tensor", tags=("any_number",), spaces=(), method=False, like="operands",
           underivable="integers have no derivative")  # fmt: skip
 def quantized_pair(
     x: Any, other: Any, scale: Any, zero: Any, other_scale: Any, other_zero: Any, result_scale: Any, result_zero: Any,
