@@ -246,3 +246,53 @@ def test_views_in_place_are_shown_as_such(name: str) -> None:
 )
 def test_questions_of_the_package_ask(name: str) -> None:
     assert getattr(torch, name)(S) == (f"torch.{name}", 1, {})
+
+
+class Answers:
+    """An object with a say that is no tensor, as a proxy of a trace."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return overrides.resolve_name(func), len(args)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *[
+            (name, 1)
+            for name in (
+                "dequantize",
+                "int_repr",
+                "q_scale",
+                "q_zero_point",
+                "q_per_channel_axis",
+                "q_per_channel_scales",
+            )
+        ],
+        *[("quantize_per_tensor", 4), ("quantize_per_channel", 5), ("quantize_per_tensor_dynamic", 3)],
+        *[
+            ("choose_qparams_optimized", 5),
+            ("fused_moving_avg_obs_fake_quant", 11),
+            ("embedding_bag", 3),
+            ("convolution", 9),
+        ],
+        *[("lstm", 9), ("gru", 9), ("rnn_tanh", 9), ("lstm_cell", 4), ("gru_cell", 4), ("norm_except_dim", 3)],
+        *[("poisson_nll_loss", 6), ("batch_norm_stats", 2), ("batch_norm_update_stats", 4), ("frobenius_norm", 2)],
+        *[(f"nn.init.{name}_", 1) for name in ("uniform", "normal", "kaiming_uniform")],
+    ],
+)
+def test_functions_written_in_python_ask_objects_with_a_say(name: str, count: int) -> None:
+    owner, _, last = f"torch.{name}".rpartition(".")
+    function = getattr(torch.nn.init if owner.endswith("init") else torch, last)
+    assert function(*[Answers() for _ in range(count)]) == (f"torch.{name}", count)
+
+
+def test_traces_record_quantization() -> None:
+    def function(x: Any) -> Any:
+        return torch.dequantize(torch.quantize_per_tensor(x, 0.5, 3, torch.quint8)) + 1
+
+    traced = torch.fx.symbolic_trace(function)
+    assert [node.target for node in traced.graph.nodes][1:3] == [torch.quantize_per_tensor, torch.dequantize]
+    x = torch.tensor([0.0, 0.6, -9.0])
+    assert traced(x).tolist() == function(x).tolist() == [1.0, 1.5, -0.5]

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import rushlight
 from rushlight import Tensor
 from rushlight._interface.dispatch import plain_attribute
 from rushlight._interface.operators import SPACES, is_function, row_of
@@ -82,6 +83,8 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
             return f"torch.{name}" if space == "torch" else f"torch.{space}.{name}"
+    if name and vars(rushlight).get(name) is f:  # written in Python, and loaded when it is first asked for
+        return f"torch.{name}"
     if name and getattr(Tensor, name, None) is f:
         return f"torch.Tensor.{name}"
     found = _static_name(f)

@@ -7,6 +7,7 @@ range becomes the nearest end of it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from rushlight._engine.kinds.quantized import (
     seen_through,
 )
 from rushlight._ops.nn.quantized_products import SMALL_SCALE
-from rushlight._surface.registry import SPACES, function_of
+from rushlight._surface.registry import SPACES, asking, function_of
 from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.formats import FORMATS
 
@@ -87,6 +88,7 @@ def _number_of(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
+@asking
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: DType) -> Any:
     """Numbers (float32) as integers of `dtype` with one scale and zero point; lists of tensors with vectors of both.
 
@@ -106,6 +108,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: DType) -
     return make_quantized(_integers(input, quantizer, dtype), dtype, quantizer)
 
 
+@asking
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: DType) -> Any:
     """`quantize_per_tensor` with a scale and a zero point for each place along the dim `axis`; float zero points stay
     floats.
@@ -137,6 +140,7 @@ def _channels(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: 
     return Quantizer(per_channel_affine, scales.detach().to(FLOAT64), zero_points.detach().to(INT64), axis)
 
 
+@asking
 def dequantize(tensor: Any) -> Any:
     """The numbers that a quantized tensor stands for, in float32; lists of tensors give tuples.  Other tensors become
     float32.
@@ -181,6 +185,7 @@ def _fitting(low: float, high: float, least: int, most: int, symmetric: bool = F
     return scale, min(max(round(from_low if nearer else from_high), least), most)
 
 
+@asking
 def quantize_per_tensor_dynamic(input: Tensor, dtype: DType, reduce_range: bool) -> Any:
     """`quantize_per_tensor` with the scale that fits the numbers, for quint8 and qint8; `reduce_range` uses half of the
     integers.
@@ -202,11 +207,13 @@ def _fitting_tensor(x: Tensor, dtype: DType, reduce_range: bool) -> tuple[float,
     return _fitting(float(x.min().item()), float(x.max().item()), least, most)
 
 
+@asking
 def _choose_qparams_per_tensor(self: Tensor, reduce_range: bool = False) -> tuple[float, int]:
     """Scale and zero point of quint8 for the numbers of a tensor, as `quantize_per_tensor_dynamic` chooses them."""
     return _fitting_tensor(self, BY_NAME["quint8"], reduce_range)
 
 
+@asking
 def choose_qparams_optimized(
     input: Tensor, numel: int, n_bins: int, ratio: float, bit_width: int
 ) -> tuple[Tensor, Tensor]:
@@ -240,6 +247,7 @@ def choose_qparams_optimized(
     return T["tensor"]([highest], dtype=FLOAT32), T["tensor"]([lowest], dtype=FLOAT32)
 
 
+@asking
 def fused_moving_avg_obs_fake_quant(
     input: Tensor,
     observer_on: Tensor,
@@ -289,6 +297,7 @@ def _observe(x: Tensor, low: Tensor, high: Tensor, rate: float, axis: int | None
         kept.copy_(T["where"](kept.isinf(), now, kept + rate * (now - kept)))
 
 
+@asking
 def empty_quantized(size: Sequence[int], qtensor: Any, *, dtype: DType | None = None, **options: Any) -> Any:
     """Undefined integers of this shape, quantized as `qtensor` is."""
     kind = dtype or qtensor.dtype
@@ -306,6 +315,7 @@ def _packed(x: Any, bits: int) -> Tensor:
     return sum((flat[:, k] << bits * k for k in range(count)), flat.new_zeros(flat.shape[0])).to(UINT8)
 
 
+@asking
 def int_repr(input: Any) -> Any:
     """The integers: uint8, int8 or int32 like the tensor, a vector of bytes where the dtype packs several into one."""
     quantized = _asked("int_repr", input)
@@ -337,26 +347,31 @@ def _many_scales(name: str, x: Any) -> Quantizer:
     return held
 
 
+@asking
 def q_scale(input: Any) -> Any:
     """The scale of a tensor with one."""
     return _one_scale("q_scale", input).scale
 
 
+@asking
 def q_zero_point(input: Any) -> Any:
     """The zero point of a tensor with one."""
     return _one_scale("q_zero_point", input).zero_point
 
 
+@asking
 def q_per_channel_scales(input: Any) -> Any:
     """The scales, one for each channel."""
     return _many_scales("q_per_channel_scales", input).scale
 
 
+@asking
 def q_per_channel_zero_points(input: Any) -> Any:
     """The zero points, one for each channel."""
     return _many_scales("q_per_channel_zero_points", input).zero_point
 
 
+@asking
 def q_per_channel_axis(input: Any) -> Any:
     """The dim of the channels."""
     return _many_scales("q_per_channel_axis", input).axis
@@ -372,8 +387,8 @@ METHODS = {
     "dequantize": dequantize, "int_repr": int_repr, "q_scale": q_scale, "q_zero_point": q_zero_point, "q_per_channel_scales": q_per_channel_scales,
     "q_per_channel_zero_points": q_per_channel_zero_points, "q_per_channel_axis": q_per_channel_axis, "qscheme": _scheme,
 }  # fmt: skip
-for _name, _function in METHODS.items():
-    QuantTensor.handlers[_name] = lambda function, self, _made=_function: _made(self)
+for _name, _function in METHODS.items():  # what answers when the public functions have asked
+    QuantTensor.handlers[_name] = lambda function, self, _made=inspect.unwrap(_function): _made(self)
 
 # ***** what operators mean: memory *****
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.operators import asking
 
 __all__ = [
     "calculate_gain",
@@ -83,6 +84,7 @@ def _no_grad_zero_(tensor: Any) -> Tensor:
 # ***** simple fillings *****
 
 
+@asking
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with draws from the uniform distribution on [a, b).
 
@@ -93,6 +95,7 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None)
     return _no_grad_uniform_(tensor, a, b, generator)
 
 
+@asking
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with draws from the normal distribution.
 
@@ -103,6 +106,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = N
     return _no_grad_normal_(tensor, mean, std, generator)
 
 
+@asking
 def constant_(tensor: Any, val: float) -> Tensor:
     """Fill with the value `val`.
 
@@ -295,6 +299,7 @@ def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Ten
     return normal_(tensor, 0.0, std, generator)
 
 
+@asking
 def kaiming_uniform_(
     tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.operators import asking
 from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 
@@ -80,6 +81,7 @@ def margin_ranking_loss(
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
+@asking
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """See `nn.functional.poisson_nll_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))
@@ -132,6 +134,7 @@ def instance_norm(
     return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
+@asking
 def batch_norm_update_stats(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
 ) -> tuple[Tensor, Tensor]:
@@ -149,6 +152,7 @@ def batch_norm_update_stats(
 
 
 def _elsewhere(name: str, signature: str) -> Callable[..., Any]:
+    @asking
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
             f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is a part of distributed GPU training."
@@ -195,6 +199,7 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
 _BAG_MODES = {0: "sum", 1: "mean", 2: "max"}
 
 
+@asking
 def embedding_bag(
     weight: Tensor,
     indices: Tensor,
@@ -239,6 +244,7 @@ def embedding_bag(
 # ***** convolution *****
 
 
+@asking
 def convolution(
     input: Tensor,
     weight: Tensor,
@@ -275,6 +281,7 @@ def _grouped(params: Sequence[Tensor], has_biases: bool, projected: bool) -> lis
 
 
 def _recurrent(mode: str) -> Callable[..., Any]:
+    @asking
     def run(input: Tensor, second: Any, third: Any, *rest: Any) -> Any:
         packed = isinstance(rest[0], (list, tuple))  # data, batch_sizes, hx, params, ...
         if packed:
@@ -305,6 +312,7 @@ def _recurrent(mode: str) -> Callable[..., Any]:
 
 
 def _cell(mode: str) -> Callable[..., Any]:
+    @asking
     def step(
         input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
     ) -> Any:
@@ -322,6 +330,7 @@ lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell = (_cell(mode) for mode in ("L
 # ***** norms *****
 
 
+@asking
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The square root of the sum of squares over `dim`."""
     return rushlight.linalg.vector_norm(input, 2, dim, keepdim, out=out)
@@ -334,6 +343,7 @@ def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: 
     return rushlight.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim, out=out)
 
 
+@asking
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dims but one, which keeps its place among dims of size 1; over all for `dim` -1."""
     if dim == -1:

@@ -132,7 +132,7 @@ def _link(library: SharedLibrary, prefix: str, variants: Sequence[Variant], size
             library.add_zeros(f"{variant.level} zeros {number}", size)
         library.add_words(
             f"{variant.level} pins",
-            [w for table, *rest in variant.pins for w in (Address(f"{variant.level} table {table}"), *rest)],
+            [w for table, at, n in variant.pins for w in (Address(f"{variant.level} table {table}"), at, n)],
         )
         library.add_bytes(f"{variant.level} name", variant.level.encode() + b"\0")
         begin += len(variant.objects)
