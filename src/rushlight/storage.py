@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from rushlight._engine.core.storage import LegacyStorage as _LegacyStorage  # noqa: F401
 from rushlight._engine.core.storage import TypedStorage as TypedStorage
 from rushlight._engine.core.storage import UntypedStorage as UntypedStorage
 from rushlight._interface.base import LazyModule
+
+_StorageBase = UntypedStorage
 
 serialization: Any = LazyModule("rushlight.serialization")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,48 @@ def test_a_storage_grows_under_its_tensors() -> None:
     assert x.untyped_storage() == tail.untyped_storage() == square.untyped_storage() and storage.nbytes() == 64
     tail[0] = 9.0
     assert x.tolist() == [0.0, 1.0, 9.0, 3.0, 4.0, 5.0] and square[0, 2].item() == 9.0 and x._version == version + 1
+
+
+def test_a_storage_is_one_object_while_anybody_holds_it() -> None:
+    x = torch.zeros(4)
+    s = x.untyped_storage()
+    assert s is x[1:].untyped_storage() and s is x.storage().untyped() and s != x.clone().untyped_storage()
+    s.note = "kept"  # type: ignore[attr-defined]
+    assert x.untyped_storage().note == "kept"  # type: ignore[attr-defined]
+    s.resize_(32)
+    assert s is x.untyped_storage() and s._cdata == x.untyped_storage()._cdata
+    y = torch.ones(2).set_(s)
+    assert y.untyped_storage() is s and torch.zeros(0).untyped_storage() != torch.zeros(0).untyped_storage()
+    empty = copy.deepcopy([torch.zeros(0), torch.zeros(0)])
+    assert empty[0].untyped_storage() is not empty[1].untyped_storage()
+
+
+def test_subclasses_of_storages_stay_what_they_are() -> None:
+    class Marked(torch.UntypedStorage):
+        pass
+
+    s = Marked(4)
+    x = torch.zeros(0, dtype=torch.uint8).set_(s)
+    assert type(s.clone()) is Marked and x.untyped_storage() is s
+    s.resize_(8)
+    assert x.untyped_storage() is s and s.nbytes() == 8
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: torch.UntypedStorage("a"), RuntimeError, "one of the items was of type str instead of int"),
+    (lambda: torch.UntypedStorage(2.5), RuntimeError, "Expected a sequence type, but got float"),
+    (lambda: torch.UntypedStorage(2)["a"], TypeError, "can't index a torch.UntypedStorage with str"),
+    (lambda: torch.UntypedStorage(2).__setitem__(0, "a"), RuntimeError, "can only set storage content with a int types, but got str"),
+    (lambda: torch.UntypedStorage(4).__setitem__(slice(0, 4, 2), 1), RuntimeError, "Trying to slice with a step of 2"),
+    (lambda: torch.FloatStorage(2)[2], IndexError, "index 2 out of range for storage of size 2"),
+    (lambda: torch.FloatStorage(1, 2), RuntimeError, "Too many positional arguments"),
+    (lambda: torch.FloatStorage(1, device="cpu"), RuntimeError, "Keyword argument 'device' cannot be specified"),
+    (lambda: torch.FloatStorage("a"), TypeError, "Argument type not recognized: <class 'str'>"),
+    (lambda: torch.TypedStorage(wrap_storage=torch.UntypedStorage(2)), RuntimeError, "Argument 'dtype' must be specified"),
+])  # fmt: skip
+def test_wrong_uses_of_storages_are_refused(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        call()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -169,7 +169,7 @@ FP32_PRECISION.changed.append(clear_plans)
 @public
 def is_storage(obj: Any) -> bool:
     """Whether it is a storage."""
-    return isinstance(obj, storage.AnyStorage)
+    return isinstance(obj, storage.StorageBase)
 
 
 # ***** numeric limits *****

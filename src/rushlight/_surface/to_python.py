@@ -276,10 +276,10 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if self._spec.conj:
         storage = None  # the copy has memory of its own
     if storage is not None:
-        copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
+        copied = memo.get(("storage", id(storage)))  # type: ignore[call-overload]
         if copied is None:
             copied = copy_storage(storage)
-            memo[("storage", storage.ptr)] = copied  # type: ignore[index]
+            memo[("storage", id(storage))] = copied  # type: ignore[index]
         made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
     if type(self) is not Tensor:
         made = retyped(made, type(self))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
@@ -55,6 +56,20 @@ def _byte_count(size: Any) -> int:
     return found
 
 
+def _bytes_of(numbers: Any) -> bytes:
+    """The last byte of each number; RuntimeError for anything but a sequence of ints."""
+    who = "torch.UntypedStorage()"
+    if not hasattr(numbers, "__len__"):
+        raise RuntimeError(f"{who}: Expected a sequence type, but got {type(numbers).__name__}")
+    for v in numbers:
+        if not hasattr(v, "__index__"):
+            raise RuntimeError(
+                f"{who}: tried to construct a storage from a sequence ({type(numbers).__name__}), but one of the items "
+                f"was of type {type(v).__name__} instead of int"
+            )
+    return bytes([integer(v) & 0xFF for v in numbers])
+
+
 class _MetaBytes:
     """What a storage on the meta device has in place of memory: a size."""
 
@@ -64,7 +79,7 @@ class _MetaBytes:
         self.nbytes, self.ptr, self.version, self.device = nbytes, 0, 0, device
 
 
-class AnyStorage:
+class StorageBase:
     """What both forms share: nothing is pinned or sparse."""
 
     __slots__ = ()
@@ -102,7 +117,7 @@ class AnyStorage:
         raise RuntimeError("a storage cannot go to 'hpu': rushlight has no such device")
 
 
-class UntypedStorage(AnyStorage):
+class UntypedStorage(StorageBase):
     """A block of bytes that tensors look at.
 
     `UntypedStorage(n)` makes one of n bytes, `UntypedStorage([1, 2])` one with these bytes; a tensor's own is
@@ -113,26 +128,28 @@ class UntypedStorage(AnyStorage):
         [1, 0, 1, 0]
     """
 
-    __slots__ = ("__weakref__", "_native")
+    __slots__ = ("__dict__", "__weakref__", "_native")
 
     is_sparse_csr = False
 
     def __init__(self, size: Any = 0, *, device: Any = None, native: Any = None) -> None:
-        if native is not None:
-            self._native = native
-            return
-        place = CPU if device is None else as_device(device)
-        if isinstance(size, int):
-            size = _byte_count(size)
-        numbers = None if isinstance(size, int) else bytes([int(v) & 0xFF for v in size])
-        nbytes = size if numbers is None else len(numbers)
-        self._native = fresh_storage(nbytes, place)
-        if self._native is None:
-            if numbers is not None:
-                raise RuntimeError(f"torch.UntypedStorage(): a storage on {place} takes a size and no bytes")
-            self._native = _MetaBytes(nbytes, place)
-        elif numbers:
-            self._write(0, numbers)
+        if native is None:
+            place = CPU if device is None else as_device(device)
+            numbers = None if hasattr(size, "__index__") else _bytes_of(size)
+            nbytes = _byte_count(size) if numbers is None else len(numbers)
+            native = fresh_storage(nbytes, place)
+            if native is None:
+                if numbers is not None:
+                    raise RuntimeError(f"torch.UntypedStorage(): a storage on {place} takes a size and no bytes")
+                native = _MetaBytes(nbytes, place)
+            elif numbers:
+                write_bytes(native, 0, numbers)
+        self._look_at(native)
+
+    def _look_at(self, native: Any) -> None:
+        """Show this memory from now on, as the object that its tensors give."""
+        self._native = native
+        _SHOWN[id(native)] = self
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -191,7 +208,7 @@ class UntypedStorage(AnyStorage):
 
     @property
     def _cdata(self) -> int:
-        return int(self._native.ptr)
+        return id(self._native)
 
     def element_size(self) -> int:
         """1: the elements are bytes."""
@@ -221,14 +238,20 @@ class UntypedStorage(AnyStorage):
                 raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
             count = max(stop - start, 0)
             return UntypedStorage(native=from_owner(self._native.ptr + start, count, self._native))
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
         if not -self.nbytes() <= integer(index) < self.nbytes():
             raise IndexError(f"index {index} out of range for storage of size {self.nbytes()}")
         return self._bytes()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if not hasattr(value, "__index__"):
+            raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+        if isinstance(index, slice) and index.step not in (None, 1):
+            raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
         held = self._bytes()
         for place in range(self.nbytes())[index] if isinstance(index, slice) else (index,):
-            held[place] = int(value) & 0xFF
+            held[place] = integer(value) & 0xFF
         self._put(held)
 
     def _put(self, held: memoryview) -> None:
@@ -248,7 +271,7 @@ class UntypedStorage(AnyStorage):
         """A copy."""
         if type(self._native) is _MetaBytes:
             raise NotImplementedError("Not available for 'meta' device type")
-        return UntypedStorage(native=copy_storage(self._native))
+        return type(self)(native=copy_storage(self._native))
 
     def new(self) -> UntypedStorage:
         """An empty storage."""
@@ -258,10 +281,10 @@ class UntypedStorage(AnyStorage):
         return self.clone()
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
-        made = memo.setdefault(("storage", self._native.ptr), None)
-        if made is None:
-            made = memo["storage", self._native.ptr] = self.clone()._native
-        return UntypedStorage(native=made)
+        copied = memo.get(("storage", self._cdata))
+        if copied is None:
+            copied = memo["storage", self._cdata] = self.clone()._native
+        return shown(copied)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _untyped_of, (bytes(self._bytes()),)
@@ -293,8 +316,7 @@ class UntypedStorage(AnyStorage):
         fresh = UntypedStorage(nbytes, device=device)
         if kept:
             backend_of(device).copy(fresh._native.ptr, self._native.ptr, kept, device)
-        shared.relocate(self._native, fresh._native)
-        self._native = fresh._native
+        self._look_at(shared.relocate(self._native, fresh._native))
 
     def byteswap(self, dtype: DType) -> None:
         """Reverse the bytes of every element of a dtype in place (of both parts of a complex one)."""
@@ -339,22 +361,30 @@ class UntypedStorage(AnyStorage):
     def share_memory_(self) -> UntypedStorage:
         """Move the bytes to memory that processes share; every tensor over this storage moves along."""
         if backend_of(self.device).host_readable:
-            self._native = shared.share(self._native)
+            self._look_at(shared.share(self._native))
         return self
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, UntypedStorage)
-            and self.data_ptr() == other.data_ptr()
-            and self.nbytes() == other.nbytes()
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._native.ptr)
-
     def __repr__(self) -> str:
-        shown = "...\n" if type(self._native) is _MetaBytes else "".join(f" {b}\n" for b in self.tolist())
-        return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+        return f"{_lines(self)}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+# The object that shows each storage, while anybody has it: whoever asks again gets the same one.
+_SHOWN: WeakValueDictionary[int, UntypedStorage] = WeakValueDictionary()
+
+
+def shown(native: Any) -> UntypedStorage:
+    """The object for a tensor's memory; tensors that share it with versions of their own have the same."""
+    while type(owner := native.owner) is type(native) and (owner.ptr, owner.nbytes) == (native.ptr, native.nbytes):
+        native = owner
+    found = _SHOWN.get(id(native))
+    return found if found is not None and found._native is native else UntypedStorage(native=native)
+
+
+def _lines(storage: Any) -> str:
+    """The elements for `repr`, one a line."""
+    if type(storage.untyped()._native) is _MetaBytes:
+        return "...\n"
+    return " " + "\n ".join(map(str, storage.tolist())) + "\n"
 
 
 def _untyped_of(data: bytes) -> UntypedStorage:
@@ -378,13 +408,26 @@ class _StorageMeta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         wanted = cls.__dict__.get("dtype")
         if isinstance(wanted, DType):  # a storage of a type is a typed storage with its dtype
-            if len(args) > 1 or "dtype" in kwargs:
-                raise RuntimeError(f"{cls!r} takes nothing, a size, or a sequence of numbers")
+            for name in ("dtype", "device"):
+                if name in kwargs:
+                    _refuse(f"{cls}.__new__", f"Keyword argument '{name}' cannot be specified", RuntimeError)
             return TypedStorage(*args, dtype=wanted, **kwargs)
         return super().__call__(*args, **kwargs)
 
 
-class TypedStorage(AnyStorage, metaclass=_StorageMeta):
+_FORMS = (
+    "no arguments", "(int size, *, device=None, dtype=None)", "(Sequence data, *, device=None, dtype=None)",
+    "(*, UntypedStorage wrap_storage, dtype=None)",
+)  # fmt: skip
+
+
+def _refuse(who: str, reason: str, error: type[Exception]) -> NoReturn:
+    """Raise for a typed storage that cannot be made of these arguments."""
+    forms = "".join(f"\n * {form}" for form in _FORMS)
+    raise error(f"{who} received an invalid combination of arguments. Expected one of:{forms}\n{reason}")
+
+
+class TypedStorage(StorageBase, metaclass=_StorageMeta):
     """A storage seen as elements of one dtype (PyTorch's older form).
 
     `TypedStorage(3, dtype=torch.int32)` has three undefined elements, `TypedStorage([1, 2])` these numbers in the
@@ -395,22 +438,27 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
         [1, 2]
     """
 
-    __slots__ = ("_untyped", "dtype")
+    __slots__ = ("_untyped_storage", "dtype")
 
     def __init__(
         self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: DType | None = None, device: Any = None
     ) -> None:
-        if len(args) > 1 or args and wrap_storage is not None:
-            raise RuntimeError("TypedStorage takes nothing, a size, a sequence of numbers, or wrap_storage=")
+        who = "TypedStorage.__init__"
+        if len(args) > (wrap_storage is None):
+            _refuse(who, "Too many positional arguments", RuntimeError)
         self.dtype: DType = dtype or default_dtype()
         if wrap_storage is not None:
+            if dtype is None:
+                _refuse(who, "Argument 'dtype' must be specified", RuntimeError)
             if not isinstance(wrap_storage, UntypedStorage):
-                raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}")
-            self._untyped = wrap_storage
-        elif args and not isinstance(args[0], int):
-            self._untyped = untyped_storage(tensor(list(args[0]), dtype=self.dtype))
+                _refuse(who, f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}", TypeError)
+            self._untyped_storage = wrap_storage
+        elif args and not hasattr(args[0], "__index__"):
+            if isinstance(args[0], str) or not hasattr(args[0], "__len__"):
+                _refuse(who, f"Argument type not recognized: {type(args[0])}", TypeError)
+            self._untyped_storage = untyped_storage(tensor(list(args[0]), dtype=self.dtype))
         else:
-            self._untyped = UntypedStorage(self.dtype.itemsize * (args[0] if args else 0), device=device)
+            self._untyped_storage = UntypedStorage(self.dtype.itemsize * (args[0] if args else 0), device=device)
 
     @classmethod
     def from_buffer(
@@ -439,25 +487,25 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     def untyped(self) -> UntypedStorage:
         """The bytes."""
-        return self._untyped
+        return self._untyped_storage
 
     @property
     def device(self) -> Device:
         """The device of the bytes."""
-        return self._untyped.device
+        return self._untyped_storage.device
 
     @property
     def filename(self) -> str | None:
         """See `UntypedStorage.filename`."""
-        return self._untyped.filename
+        return self._untyped_storage.filename
 
     def data_ptr(self) -> int:
         """Address of the first element."""
-        return self._untyped.data_ptr()
+        return self._untyped_storage.data_ptr()
 
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self._untyped.nbytes()
+        return self._untyped_storage.nbytes()
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -475,13 +523,15 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
     __len__ = size
 
     def _tensor(self) -> Tensor:
-        return storage_tensor(self._untyped, BY_NAME[_INTEGERS.get(self.dtype.name, self.dtype.name)])
+        return storage_tensor(self._untyped_storage, BY_NAME[_INTEGERS.get(self.dtype.name, self.dtype.name)])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
         if not isinstance(index, int):
             raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
         return self._tensor()[index].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -503,32 +553,32 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     def copy_(self, source: TypedStorage, non_blocking: bool = False) -> TypedStorage:
         """Take over another storage's bytes."""
-        self._untyped.copy_(source.untyped(), non_blocking)
+        self._untyped_storage.copy_(source.untyped(), non_blocking)
         return self
 
     def clone(self) -> TypedStorage:
         """A copy."""
-        return TypedStorage(wrap_storage=self._untyped.clone(), dtype=self.dtype)
+        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
 
     __copy__ = clone
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
-        return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
+        return TypedStorage(wrap_storage=self._untyped_storage.__deepcopy__(memo), dtype=self.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _wrapped, (self._untyped, self.dtype)
+        return _wrapped, (self._untyped_storage, self.dtype)
 
     def resize_(self, size: int) -> None:
         """Another number of elements; see `UntypedStorage.resize_`."""
-        self._untyped.resize_(size * self.dtype.itemsize)
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
 
     def cpu(self) -> TypedStorage:
         """The same memory."""
-        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
+        return TypedStorage(wrap_storage=self._untyped_storage.cpu(), dtype=self.dtype)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
         """On a device, of which there is one: the same memory."""
-        return TypedStorage(wrap_storage=self._untyped.to(device=device), dtype=self.dtype)
+        return TypedStorage(wrap_storage=self._untyped_storage.to(device=device), dtype=self.dtype)
 
     def pickle_storage_type(self) -> str:
         """The name under which files know this type."""
@@ -536,31 +586,26 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The type's name (`torch.FloatStorage`), or the bytes as a storage of that type."""
-        return f"torch.{_NAMES[self.dtype]}" if dtype is None else _typed(self._untyped, dtype)
+        return f"torch.{_NAMES[self.dtype]}" if dtype is None else _typed(self._untyped_storage, dtype)
 
     def is_shared(self) -> bool:
         """Whether other processes can see the memory."""
-        return self._untyped.is_shared()
+        return self._untyped_storage.is_shared()
 
     def share_memory_(self) -> TypedStorage:
         """Move the elements to memory that processes share."""
-        self._untyped.share_memory_()
+        self._untyped_storage.share_memory_()
         return self
 
     def __eq__(self, other: object) -> bool:
-        return type.__instancecheck__(TypedStorage, other) and self.data_ptr() == other.data_ptr()  # type: ignore[attr-defined]
+        return type.__instancecheck__(TypedStorage, other) and self._untyped_storage is other._untyped_storage  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
         return id(self)
 
     def __repr__(self) -> str:
-        return (
-            self._shown()
-            + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]"
-        )
-
-    def _shown(self) -> str:
-        return "...\n" if type(self._untyped._native) is _MetaBytes else "".join(f" {v}\n" for v in self.tolist())
+        kind = f"dtype={self.dtype!r}, device={self.device}"
+        return f"{_lines(self)}[torch.storage.TypedStorage({kind}) of size {self.size()}]"
 
 
 def _wrapped(storage: UntypedStorage, dtype: DType) -> TypedStorage:
@@ -597,13 +642,29 @@ _TYPES = (
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex128", "complex64", "quint8", "qint8",
     "qint32", "quint4x2", "quint2x4",
 )  # fmt: skip
+LegacyStorage = _StorageMeta("_LegacyStorage", (TypedStorage,), {
+    "__module__": "torch.storage", "__slots__": (), "__doc__": "What the classes of one dtype have in common.",
+})  # fmt: skip
 TYPED_STORAGES: dict[str, Any] = {
-    f"{BY_NAME[name].scalar}Storage": _StorageMeta(f"{BY_NAME[name].scalar}Storage", (TypedStorage,), {
+    f"{BY_NAME[name].scalar}Storage": _StorageMeta(f"{BY_NAME[name].scalar}Storage", (LegacyStorage,), {
         "dtype": BY_NAME[name], "__module__": "torch", "__slots__": (), "__doc__": f"A storage of {name} elements; see `TypedStorage`.",
     })
     for name in _TYPES
 }  # fmt: skip
 _NAMES = {cls.__dict__["dtype"]: word for word, cls in TYPED_STORAGES.items()}
+
+
+for _name in (
+    "data_ptr",
+    "element_size",
+    "is_shared",
+    "nbytes",
+    "pickle_storage_type",
+    "resize_",
+    "share_memory_",
+    "size",
+):
+    setattr(TypedStorage, f"_{_name}", getattr(TypedStorage, _name))  # as libraries call them, without a warning
 
 
 def storage_type(dtype: DType) -> Any:
@@ -624,12 +685,7 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
         return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=x.device)
     if HOOKS.lazy_clones:
         own(x)  # whoever has the storage may write to it
-    made = _new(UntypedStorage)
-    made._native = x._storage
-    return made
-
-
-_new = UntypedStorage.__new__
+    return shown(x._storage)
 
 
 def storage(self: Tensor) -> TypedStorage:
@@ -638,9 +694,15 @@ def storage(self: Tensor) -> TypedStorage:
         "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. This should only matter to you "
         "if you are using storages directly.  To access UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()"
     )
+    return typed_storage(self)
+
+
+def typed_storage(self: Tensor) -> TypedStorage:
+    """The storage of a tensor, with its dtype; nothing warns."""
     return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
 
 
 Tensor.untyped_storage = untyped_storage  # type: ignore[attr-defined]
 HOOKS.untyped_storage = untyped_storage
 Tensor.storage = storage  # type: ignore[attr-defined]
+Tensor._typed_storage = typed_storage  # type: ignore[attr-defined]

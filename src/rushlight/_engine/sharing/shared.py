@@ -279,8 +279,8 @@ def relocate(old: Any, new: Any) -> Any:
     for holder in gc.get_objects() if root.windows else gc.get_referrers(root):
         if issubclass(type(holder), Tensor):  # `isinstance` would ask the object, and some do more than answer
             _move_tensor(holder, root, moved)
-        elif type(holder).__name__ == "UntypedStorage" and _shows(getattr(holder, "_native", None), root):
-            holder._native = moved(holder._native)
+        elif _shows(getattr(holder, "_native", None), root) and hasattr(type(holder), "_look_at"):
+            holder._look_at(moved(holder._native))
     return moved(old)
 
 
