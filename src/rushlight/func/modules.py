@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import LazyModule
+from rushlight.nn import Module
+
+jit: Any = LazyModule("rushlight.jit.modules")
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
@@ -27,10 +32,11 @@ def functional_call(
       different names.
     - `args`: a tuple, or one argument.
     - `tie_weights`: a tensor that stands for a tied parameter stands for it under all its names.
-    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else; without it, names that the
-      module has not are ignored.
+    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else; without it, other attributes
+      may be named as well, whether the module has them or not.
 
-    The module itself keeps its tensors, whatever happens.
+    The module itself keeps its tensors, whatever happens. Where it assigns another tensor to one of the names, the dict
+    has that one afterwards.
 
         >>> import rushlight as torch
         >>> layer = torch.nn.Linear(2, 1, bias=False)
@@ -70,31 +76,77 @@ def _places(module: Any) -> dict[str, tuple[dict[str, Any], str]]:
     return found
 
 
+_ABSENT = object()
+
+
+def _owner(module: Any, name: str) -> tuple[Any, str]:
+    """The submodule that has the tensor of this name, and its name there."""
+    *path, key = name.split(".")
+    if not key:
+        raise KeyError('tensor name can\'t be empty string ""')
+    for part in path:
+        if not hasattr(module, part):
+            raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+        module = getattr(module, part)
+        if not isinstance(module, Module):
+            raise TypeError(f"submodule `{part}`: {module} is not an instance of torch.nn.Module")
+    return module, key
+
+
+def _exchange(owner: Any, key: str, value: Any) -> Any:
+    """Put a tensor, None or `_ABSENT` in place of an attribute; returns what was there, of the same three."""
+    for table in (owner._parameters, owner._buffers):
+        if key in table:
+            before = table[key]
+            if value is _ABSENT:
+                del table[key]
+            else:
+                table[key] = value
+            return before
+    before = getattr(owner, key, _ABSENT)
+    if before is not _ABSENT and not isinstance(before, Tensor):
+        raise TypeError(f"attribute `{key}`: {before} is not an instance of torch.Tensor")
+    if value is _ABSENT:
+        delattr(owner, key)
+    else:
+        setattr(owner, key, value)
+    return before
+
+
+def _check_complete(module: Any, known: Any, wanted: dict[str, Any], given: dict[str, Any]) -> None:
+    """RuntimeError unless every parameter and buffer is given, and nothing else."""
+    unexpected, missing = sorted(given.keys() - known), sorted(known - wanted.keys())
+    if unexpected or missing:
+        pairs = (("Unexpected", unexpected), ("Missing", missing))
+        lines = [f"{word} key(s): {', '.join(map(repr, keys))}." for word, keys in pairs if keys]
+        raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(lines))
+
+
 @contextmanager
 def swapped(module: Any, tensors: dict[str, Any], tie_weights: bool, strict: bool) -> Iterator[None]:
-    """Inside, the module holds `tensors` in place of its own."""
-    places = _places(module)
-    for value in tensors.values():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{value} is not an instance of torch.Tensor")
-    wanted = dict(tensors) if strict else {name: value for name, value in tensors.items() if name in places}
+    """Inside, the module holds `tensors` in place of its own; afterwards `tensors` has what it held at the end."""
+    if jit.__name__ in sys.modules and isinstance(module, jit.ScriptModule):
+        raise RuntimeError("The stateless API can't be used with Jitted modules")
+    places = _places(module) if tie_weights or strict else {}
+    wanted = dict(tensors)
     if tie_weights:
         wanted |= _tied(places, tensors)
     if strict:
-        unexpected, missing = sorted(tensors.keys() - places.keys()), sorted(places.keys() - wanted.keys())
-        if unexpected or missing:
-            pairs = (("Unexpected", unexpected), ("Missing", missing))
-            lines = [f"{word} key(s): {', '.join(map(repr, keys))}." for word, keys in pairs if keys]
-            raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(lines))
-    before = [(table, name, table[name]) for table, name in (places[n] for n in wanted)]
+        _check_complete(module, places.keys(), wanted, tensors)
+    for value in wanted.values():
+        if not (value is None or isinstance(value, Tensor)):
+            raise TypeError(f"{value} is not an instance of torch.Tensor")
+    before: list[tuple[str, Any, str, Any]] = []
     try:
         for name, value in wanted.items():
-            table, key = places[name]
-            table[key] = value
+            owner, key = _owner(module, name)
+            before.append((name, owner, key, _exchange(owner, key, value)))
         yield
     finally:
-        for table, key, value in before:
-            table[key] = value
+        for name, owner, key, value in reversed(before):
+            held = _exchange(owner, key, value)
+            if name in tensors and held is not tensors[name]:
+                tensors[name] = held
 
 
 def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: dict[str, Any]) -> dict[str, Any]:
