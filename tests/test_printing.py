@@ -119,7 +119,8 @@ def _ours(array: np.ndarray, flags: dict, options: dict) -> str:
         flags.update(device="meta", shape=array.shape)
         array = None
     with printoptions(**options):
-        return tensor_repr(array, dtype=dtype, default_dtype=default, **flags)
+        above = "Parameter containing:\n" if flags.pop("is_parameter", False) else ""  # as `Parameter.__repr__` does
+        return above + tensor_repr(array, dtype=dtype, default_dtype=default, **flags)
 
 
 def _torchs(array: np.ndarray, flags: dict, options: dict) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from typing import Any
 
 import pytest
@@ -195,3 +198,75 @@ def test_graphs_see_what_a_wrapper_does_inside(mode: str) -> None:
     graph = make_fx(lambda x: Around(x) * x + 1, tracing_mode=mode)(torch.ones(2))
     assert graph(torch.full((2,), 3.0)).tolist() == [10.0, 10.0]
     assert not list(graph.buffers())
+
+
+class Held(torch.Tensor):
+    """A wrapper that keeps what it wraps in a slot, and wraps the results that have its shape."""
+
+    __slots__ = ("inner",)
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls: Any, inner: torch.Tensor) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    def __repr__(self) -> str:
+        return super().__repr__(tensor_contents=f"inner={self.inner.tolist()}")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def bare(x: Any) -> Any:
+            return x.inner if isinstance(x, Held) else x
+
+        out = func(*tree_map(bare, args), **tree_map(bare, kwargs or {}))
+        return Held(out) if isinstance(out, torch.Tensor) and out.shape == args[0].shape else out
+
+
+def copies(x: Any) -> list[Any]:
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    with torch.serialization.safe_globals([Held]):
+        loaded = torch.load(file)
+    return [copy.deepcopy(x), loaded, pickle.loads(pickle.dumps(x))]
+
+
+def test_copies_of_a_wrapper_have_its_slots_and_attributes() -> None:
+    x = Held(torch.arange(3.0))
+    x.note = ["n"]
+    for made in copies(x):
+        assert type(made) is Held and made.inner.tolist() == [0.0, 1.0, 2.0] and made.inner is not x.inner
+        assert made.note == ["n"] and made.note is not x.note
+    assert copy.copy(x).inner is x.inner
+    parameter = torch.nn.Parameter(x)
+    again = copy.deepcopy(parameter)
+    assert isinstance(again, torch.nn.Parameter) and type(again) is Held and again.requires_grad
+
+
+def test_a_wrapper_that_clone_unwraps_has_no_copy_and_is_no_parameter() -> None:
+    class Bare(Held):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*tree_map(lambda x: x.inner if isinstance(x, Bare) else x, args), **(kwargs or {}))
+
+    with pytest.raises(RuntimeError, match="properly implement clone"):
+        copy.deepcopy(Bare(torch.ones(2)))
+    with pytest.raises(RuntimeError, match="returns an instance of the same type"):
+        torch.nn.Parameter(Bare(torch.ones(2)))
+
+
+def test_printed_forms_of_subclasses_and_parameters() -> None:
+    class Mine(torch.Tensor):
+        pass
+
+    class Weight(torch.nn.Parameter):
+        pass
+
+    plain = torch.ones(2)
+    assert repr(torch.nn.Parameter(plain.as_subclass(Mine))) == "Parameter(Mine([1., 1.], requires_grad=True))"
+    assert repr(Weight(plain)) == "Parameter containing:\nParameter(Weight([1., 1.], requires_grad=True))"
+    assert repr(torch.nn.Parameter(plain)) == "Parameter containing:\ntensor([1., 1.], requires_grad=True)"
+    assert repr(Held(plain)) == "Held(inner=[1.0, 1.0])"
+    assert repr(torch.nn.Parameter(Held(plain))) == "Parameter(Held(inner=[1.0, 1.0], requires_grad=True))"

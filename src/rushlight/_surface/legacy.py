@@ -18,7 +18,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.memory import pinned, root_of
 from rushlight._engine.core.printing import leaves
-from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
+from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes, take_state
 from rushlight._engine.indexing.view import as_strided
 from rushlight._engine.sharing import shared
 from rushlight._surface.casts import type_name
@@ -104,11 +104,14 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 @method
 def __setstate__(self: Tensor, state: Any) -> None:
-    """The attributes of a pickled tensor; in old pickles (storage, offset, size, stride), or (requires_grad, backward
+    """The attributes of a pickled tensor, with or without those in slots of its class; in old pickles (storage, offset, size, stride), or (requires_grad, backward
     hooks) after it.
     """
     if isinstance(state, dict):
         self.__dict__.update(state)
+        return
+    if len(state) == 2:
+        take_state(self, state)
         return
     if len(state) == 4:
         convert.set_(self, state[0], state[1], tuple(state[2]), tuple(state[3]))

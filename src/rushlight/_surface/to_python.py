@@ -13,7 +13,7 @@ from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, alias, meta_of, plain_classes
+from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, meta_of, plain_classes, state_of, take_state
 from rushlight._engine.dispatch.override import as_subclass as retyped
 from rushlight._engine.dispatch.override import handle, has_override
 from rushlight._engine.dispatch.plans.native_lookup import RUNS
@@ -272,7 +272,10 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if HOOKS.lazy_clones:
         own(self)  # memory is known again by its address
     storage = self._storage
-    made = alias(convert.clone(self.detach()) if self._spec.conj else self)
+    if storage is None and type(self) in dispatch_classes:
+        made = _clone_of_wrapper(self)
+    else:
+        made = alias(convert.clone(self.detach()) if self._spec.conj else self)
     if self._spec.conj:
         storage = None  # the copy has memory of its own
     if storage is not None:
@@ -281,16 +284,29 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
             copied = copy_storage(storage)
             memo[("storage", id(storage))] = copied  # type: ignore[index]
         made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
-    if type(self) is not Tensor:
+    if type(made) is not type(self):
         made = retyped(made, type(self))
     made._rg = self._rg
     memo[id(self)] = made
     if self._autograd_meta is not None and self._autograd_meta.grad is not None:
         meta_of(made).grad = __deepcopy__(self._autograd_meta.grad, memo)
-    if self.__dict__:
-        copy = require("copy")
+    if state := state_of(self):
+        take_state(made, require("copy").deepcopy(state, memo))
+    return made
 
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+
+def _clone_of_wrapper(x: Tensor) -> Tensor:
+    """A copy of a tensor without memory, which only its class can make."""
+    word, STATE.word = STATE.word, STATE.word & ~GRAD
+    try:
+        made: Tensor = x.clone()
+    finally:
+        STATE.word = word
+    if type(made) is not type(x):
+        raise RuntimeError(
+            "The default implementation of __deepcopy__() for wrapper subclasses only works for subclass types that "
+            f"properly implement clone(): that of {type(x).__name__} returned a {type(made).__name__}"
+        )
     return made
 
 
@@ -298,5 +314,5 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
 def __copy__(self: Tensor) -> Tensor:
     made = retyped(alias(self), type(self)) if type(self) is not Tensor else alias(self)
     made._rg = self._rg
-    made.__dict__.update(self.__dict__)
+    take_state(made, state_of(self))
     return made

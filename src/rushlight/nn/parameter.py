@@ -63,6 +63,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     """
 
     __torch_function__ = rushlight._C._disabled_torch_function_impl
+    _is_param = True  # of instances too whose class is another: see `__new__`
+    _printed_plainly = True  # as `tensor(...)`
     _lasting = True  # a compiled function may keep what it derives from it
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantized
+from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantized, own_slots
 from rushlight.serialization import memory
 from rushlight.storage import TypedStorage
 
@@ -174,14 +174,16 @@ def rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, require
     return rebuild_device_tensor(rushlight.from_numpy(data), dtype, device, requires_grad)
 
 
+def is_dispatched(cls: type) -> bool:
+    """Whether a class of tensors says what operators do with them."""
+    return cls.__torch_dispatch__ is not rushlight.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+
+
 def rebuild_wrapper_subclass(
     cls: Any, dtype: Any, size: Any, stride: Any, storage_offset: Any, layout: Any, device: Any, requires_grad: Any
 ) -> Any:
-    """The shell of a tensor subclass that wraps others: sizes and a dtype without memory, on the meta device; what it
-    wraps are its attributes.
-
-    PyTorch's shells say that they are where the wrapped tensors are, and hand operations to `__torch_dispatch__`, for
-    which there is no place here.
+    """The shell of a tensor subclass that wraps others: sizes and a dtype without memory; what it wraps are its
+    attributes. One without `__torch_dispatch__` is on the meta device.
     """
     if not (isinstance(cls, type) and issubclass(cls, rushlight.Tensor)) or layout is not rushlight.strided:
         raise RuntimeError(f"corrupt file: cannot make the shell of {shown(cls)}")
@@ -190,6 +192,9 @@ def rebuild_wrapper_subclass(
     sizes, strides = _whole_numbers(size, "sizes"), _whole_numbers(stride, "strides")
     (place,) = _whole_numbers((storage_offset,), "storage offset")
     _check_extent(dtype, place, sizes, strides, 2**62)
+    if is_dispatched(cls):
+        where = {"dtype": dtype, "device": rushlight.device(device), "requires_grad": bool(requires_grad)}
+        return rushlight.Tensor._make_wrapper_subclass(cls, sizes, strides, place, **where)
     made = rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta").as_subclass(cls)
     return made.requires_grad_(True) if requires_grad else made
 
@@ -414,19 +419,10 @@ def _with_state(made: Any, state: Any) -> Any:
     # Into the instance's dictionary: a file must not reach properties such as `data` or `grad`.
     made.__dict__.update({str(key): value for key, value in (parts[0] or {}).items()})
     for key, value in (parts[1] or {}).items():
-        if key not in _slots_of(type(made)):
+        if key not in own_slots(type(made)):
             raise RuntimeError(f"corrupt file: {type(made).__name__} has no slot {shown(key)}")
         setattr(made, key, value)
     return made
-
-
-def _slots_of(cls: type) -> set[str]:
-    """The slots that subclasses of Tensor add."""
-    found: set[str] = set()
-    for base in cls.__mro__[: cls.__mro__.index(rushlight.Tensor)]:
-        slots = base.__dict__.get("__slots__", ())
-        found.update((slots,) if isinstance(slots, str) else slots)
-    return found
 
 
 _MAKERS = (

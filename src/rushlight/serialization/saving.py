@@ -13,7 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import qscheme as QScheme
 from rushlight._interface.base import LazyModule
-from rushlight._interface.files import SAVING
+from rushlight._interface.files import SAVING, state_of
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
@@ -231,7 +231,7 @@ def strided_recipe(tensor: Any) -> Any:
     """How a pickle takes a strided tensor apart, whatever way of its own its class has."""
     cls = type(tensor)
     function, args = _tensor_recipe(tensor)
-    state = dict(tensor.__dict__)
+    state = state_of(tensor)
     if cls is rushlight.Tensor and not state:
         return function, args
     return rebuild.rebuild_from_type_v2, (function, cls, args, state)
@@ -275,6 +275,9 @@ def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
 def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes the tensor again, and its arguments."""
     dtype, size, stride = tensor.dtype, tuple(tensor.size()), tuple(tensor.stride())
+    if rebuild.is_dispatched(type(tensor)) and tensor._storage is None:
+        place = (int(tensor.storage_offset()), tensor.layout, tensor.device, tensor.requires_grad)
+        return rebuild.rebuild_wrapper_subclass, (type(tensor), dtype, size, stride, *place)
     if tensor.is_meta:
         return rebuild.rebuild_meta_tensor_no_storage, (dtype, size, stride, tensor.requires_grad)
     storage = memory.storage_of(tensor)

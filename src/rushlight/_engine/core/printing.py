@@ -274,11 +274,11 @@ def append_suffixes(text: str, suffixes: list[str], indent: int, linewidth: int,
 
 
 def _size_and_dtype(
-    array: NDArray[Any] | Elements | None, shape: tuple[int, ...], dtype: DType, default_dtype: DType, edgeitems: int
+    shown: bool, shape: tuple[int, ...], dtype: DType, default_dtype: DType, edgeitems: int
 ) -> list[str]:
     """The suffixes for what the numbers alone do not tell."""
     size, kind = f"size={tuple(shape)}", f"dtype={dtype!r}"
-    if array is None:  # nothing to infer from
+    if not shown:  # nothing to infer from
         return [size] if dtype is default_dtype else [size, kind]
     if 0 in shape:
         return ([size] if len(shape) != 1 else []) + ([] if dtype is default_dtype else [kind])
@@ -297,7 +297,7 @@ def tensor_repr(
     grad_fn: str | None = None,
     tangent: str | None = None,
     type_name: str = "tensor",
-    is_parameter: bool = False,
+    text: str | None = None,
     options: PrintOptions = OPTIONS,
 ) -> str:
     """The printed form of a tensor.
@@ -312,7 +312,7 @@ def tensor_repr(
         grad_fn: the name of the node that made it (`AddBackward0`); it replaces `requires_grad=True`.
         tangent: the printed tangent of a dual tensor.
         type_name: `tensor`, or the name of a subclass.
-        is_parameter: writes `Parameter containing:` above.
+        text: stands for the elements.
         options: how to print.
 
         >>> tensor_repr(None, shape=(2, 3), device="meta", dtype=BFLOAT16, default_dtype=BFLOAT16)
@@ -322,16 +322,16 @@ def tensor_repr(
     prefix = type_name + "("
     indent = len(prefix)
     suffixes = [] if device is None else [f"device={device!r}"]
-    suffixes += _size_and_dtype(array, full_shape, dtype, default_dtype, options.edgeitems)
+    shown = array is not None or text is not None and device != "meta"
+    suffixes += _size_and_dtype(shown, full_shape, dtype, default_dtype, options.edgeitems)
     if grad_fn is not None:
         suffixes.append(f"grad_fn=<{grad_fn}>")
     elif requires_grad:
         suffixes.append("requires_grad=True")
     if tangent is not None:
         suffixes.append(f"tangent={tangent}")
-    if array is None:
+    if text is None and array is None:
         text = "..."
-    else:
+    elif text is None:
         text = "[]" if array.size == 0 else contents(array, dtype, indent, options)
-    whole = append_suffixes(prefix + text, suffixes, indent, options.linewidth)
-    return "Parameter containing:\n" + whole if is_parameter else whole
+    return append_suffixes(prefix + text, suffixes, indent, options.linewidth)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
 __all__ = [
-    "BOTH_SIDES", "CHANGED", "AutogradMeta", "Tensor", "alias", "check_unchanged", "dispatch_classes", "edge_of", "make", "meta_of", "plain_classes", "was_changed",
+    "BOTH_SIDES", "CHANGED", "AutogradMeta", "Tensor", "alias", "check_unchanged", "dispatch_classes", "edge_of", "make", "meta_of", "own_slots", "plain_classes",
+    "state_of", "take_state", "was_changed",
     "window_of",
 ]  # fmt: skip
 
@@ -308,6 +309,32 @@ plain_classes: set[type] = {Tensor}
 # Subclasses that define `__torch_dispatch__`: they are asked below autograd.
 dispatch_classes: set[type] = set()
 _new = object.__new__
+
+
+def own_slots(cls: type) -> list[str]:
+    """The attributes for which subclasses of Tensor have slots."""
+    found = []
+    for each in cls.__mro__[: cls.__mro__.index(Tensor)]:
+        slots = each.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                private = name.startswith("__") and not name.endswith("__")
+                found.append(f"_{each.__name__.lstrip('_')}{name}" if private else name)
+    return found
+
+
+def state_of(x: Tensor) -> Any:
+    """The attributes that users gave a tensor, as pickle writes them: a dict, or a pair of it and a dict of slots."""
+    slots = {name: getattr(x, name) for name in own_slots(type(x)) if hasattr(x, name)}
+    return (dict(x.__dict__), slots) if slots else dict(x.__dict__)
+
+
+def take_state(x: Tensor, state: Any) -> None:
+    """Give a tensor the attributes of another, from `state_of`."""
+    held, slots = state if isinstance(state, tuple) else (state, {})
+    x.__dict__.update(held)
+    for name, value in slots.items():
+        setattr(x, name, value)
 
 
 def share_memory_of(storage: Any) -> Any:

@@ -16,8 +16,8 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import MEMORY, is_host_memory, root_of
 from rushlight._engine.core.storage import UntypedStorage
-from rushlight._engine.core.tensor import Tensor, alias
-from rushlight._engine.sharing.pickling import rebuild_tensor
+from rushlight._engine.core.tensor import Tensor, alias, state_of
+from rushlight._engine.sharing.pickling import rebuild_tensor, rebuild_wrapper
 from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, count_holders, place_of, share, share_tensor
 from rushlight._types.device import Device
 
@@ -68,8 +68,10 @@ def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
         share_tensor(x)
         place, storage = x._ptr - x._storage.ptr, reduce_storage(x._storage)
     spec = x._spec
+    if storage is None and spec.released:
+        return rebuild_wrapper, (type(x), spec.dtype, tuple(spec.shape), spec.strides, spec.device, x._rg), state_of(x)
     args = (type(x), storage, spec.dtype, place, tuple(spec.shape), spec.strides, x._rg)
-    return _rebuild_tensor, args, dict(x.__dict__) or None
+    return _rebuild_tensor, args, state_of(x) or None
 
 
 def _reduce_of_device(storage: Any, device: Device) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import bytes_at, device_of, fresh_storage, write_bytes
-from rushlight._engine.core.tensor import Tensor, alias, make
+from rushlight._engine.core.tensor import Tensor, alias, make, state_of
 from rushlight._engine.dispatch.override import as_subclass
 from rushlight._types.device import META, as_device
 from rushlight._types.dtype import DType
@@ -25,7 +25,7 @@ from rushlight._types.spec import Spec
 
 handing: Any = LazyModule("rushlight._engine.sharing.ipc")
 
-__all__ = ["AS_THERE", "SAVING", "form_there", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
+__all__ = ["AS_THERE", "SAVING", "form_there", "rebuild_storage", "rebuild_tensor", "rebuild_wrapper", "reduce_tensor"]
 
 _known: set[type] = set()
 # Under the name torch: what takes a tensor apart so that PyTorch can put it together.
@@ -63,6 +63,12 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         place = self._ptr - storage.ptr
     if (made := form_there(self)) is not None:
         return made
+    if storage is None and spec.released:
+        return (
+            rebuild_wrapper,
+            (type(self), spec.dtype, tuple(spec.shape), spec.strides, spec.device, self._rg),
+            state_of(self),
+        )
     args = (
         type(self),
         storage,
@@ -73,7 +79,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         self._rg,
         *((True,) if spec.conj else ()),
     )
-    return rebuild_tensor, args, dict(self.__dict__) or None
+    return rebuild_tensor, args, state_of(self) or None
 
 
 def _written(x: Tensor) -> Tensor:
@@ -94,6 +100,15 @@ def rebuild_storage(data: bytes, device: str = "cpu") -> Any:
     storage = fresh_storage(len(data), as_device(device))
     write_bytes(storage, 0, data)
     return storage
+
+
+def rebuild_wrapper(
+    cls: type[Tensor], dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], device: Any, requires_grad: bool
+) -> Tensor:
+    """A tensor without memory whose class says what operators do with it."""
+    made = make(None, Spec.of(dtype, as_device(device), shape, strides, False, True), 0)
+    made._rg = requires_grad
+    return made if cls is Tensor else as_subclass(made, cls)
 
 
 def rebuild_tensor(

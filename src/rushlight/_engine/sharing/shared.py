@@ -279,7 +279,7 @@ def relocate(old: Any, new: Any) -> Any:
     for holder in gc.get_objects() if root.windows else gc.get_referrers(root):
         if issubclass(type(holder), Tensor):  # `isinstance` would ask the object, and some do more than answer
             _move_tensor(holder, root, moved)
-        elif _shows(getattr(holder, "_native", None), root) and hasattr(type(holder), "_look_at"):
+        elif hasattr(type(holder), "_look_at") and _shows(holder._native, root):
             holder._look_at(moved(holder._native))
     return moved(old)
 
