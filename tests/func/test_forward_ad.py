@@ -173,3 +173,16 @@ def test_dual_tensors_are_detached_and_made_leaves() -> None:
         assert not fwAD.unpack_dual(still * 2).tangent.any() and fwAD.unpack_dual(d).tangent.tolist() == t.tolist()
         leaf = d.clone().requires_grad_()
         assert leaf.requires_grad and fwAD.unpack_dual(leaf).tangent.tolist() == t.tolist()
+
+
+def test_backward_inside_of_a_level() -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert fwAD._current_level == -1
+    with fwAD.dual_level():
+        assert fwAD._current_level == 0
+        d = fwAD.make_dual(x, torch.full((2,), 3.0))
+        (d * d).sum().backward()
+        torch.autograd.backward((d**3).sum(), torch.tensor(2.0))
+    assert x.grad.tolist() == [8.0, 8.0] and fwAD.unpack_dual(x.grad).tangent is None
+    with pytest.raises(RuntimeError, match="inside a functorch transform"):
+        torch.func.vmap(lambda v: v.sum().backward())(torch.ones(2, 2))

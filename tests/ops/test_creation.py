@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,26 @@ def test_limits_cannot_be_changed(package: str) -> None:
             setattr(limits, name, 0)
         assert getattr(limits, name) == value
         assert limits == type(limits)(getattr(torch, limits.dtype))
+
+
+@pytest.mark.parametrize(("name", "args", "want"), [
+    ("arange", (6,), [0, 1, 2, 3, 4, 5]), ("linspace", (0, 5, 6), [0, 1, 2, 3, 4, 5]), ("logspace", (0, 5, 6, 2), [1, 2, 4, 8, 16, 32]),
+    ("range", (0, 5), [0, 1, 2, 3, 4, 5]),
+])  # fmt: skip
+def test_rows_of_numbers_keep_the_shape_of_out(name: str, args: Any, want: list[int]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for out in (rl.zeros(2, 3), rl.zeros(3, 2).t(), rl.zeros(2, 3, dtype=rl.int64)):
+            strides = out.stride()
+            assert getattr(rl, name)(*args, out=out) is out
+            assert out.flatten().tolist() == want and out.shape == (2, 3) and out.stride() == strides
+        grown = rl.zeros(0)
+        assert getattr(rl, name)(*args, out=grown).tolist() == want
+
+
+def test_cat_follows_the_format_that_its_operands_suggest() -> None:
+    x = rl.zeros(5, 4, 3, 3).to(memory_format=rl.channels_last)
+    for made in (rl.cat([x[:, :2], x[:, 2:]], 1), rl.cat([x[::2], x[1::2]])):
+        assert made.is_contiguous(memory_format=rl.channels_last)
+    empty = rl.zeros(0)
+    assert rl.cat([x, empty]).is_contiguous() and rl.cat([empty, empty], 1).shape == (0,)

@@ -83,6 +83,16 @@ def _into(out: Tensor | None, made: Tensor) -> Tensor:
     return out
 
 
+def _in_order(out: Tensor | None, made: Tensor) -> Tensor:
+    """A row of numbers as the elements of `out`, whose shape stays where it has so many."""
+    if out is None:
+        return made
+    if out._spec.numel != made._spec.numel:
+        out.resize_(made.shape)
+    out.copy_(made.view(out.shape))
+    return out
+
+
 def _sizes(args: Sequence[Any], name: str) -> Sequence[Any]:
     """The sizes of a call; TypeError where there are none, or a tensor of several."""
     if not args:
@@ -466,7 +476,7 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
             f"The number of elements in the out tensor of shape {list(out.shape)} is {out._spec.numel} which does not match the computed number of elements "
             f"{count}. Note that this may occur as a result of rounding error. The out tensor will be resized to a tensor of shape ({count},)."
         )
-    return _into(out, finish(_row("arange_core", spec, (cast(start), cast(step)), count), requires_grad))
+    return _in_order(out, finish(_row("arange_core", spec, (cast(start), cast(step)), count), requires_grad))
 
 
 def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
@@ -498,7 +508,7 @@ def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
     spec, ends, (requires_grad, out) = _spaced("linspace", start, end, steps, kwargs)
-    return _into(out, finish(_row("linspace_core", spec, ends, spec.shape[0]), requires_grad))
+    return _in_order(out, finish(_row("linspace_core", spec, ends, spec.shape[0]), requires_grad))
 
 
 def _spaced(
@@ -553,7 +563,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any
         (*ends, float(base)),
         (count,),
     )
-    return _into(out, finish(made, requires_grad))
+    return _in_order(out, finish(made, requires_grad))
 
 
 @composite("range")
@@ -573,9 +583,10 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    kwargs.setdefault("dtype", default_dtype())
+    out = kwargs.pop("out", None)
+    kwargs.setdefault("dtype", default_dtype() if out is None else out.dtype)
     count = math.floor((end - start) / step) + 1
-    return arange(start, start + count * step, step, **kwargs)[:count]
+    return _in_order(out, arange(start, start + count * step, step, **kwargs)[:count])
 
 
 @composite("eye", cached=("n", "m", *_OPTIONS), tensors=0)

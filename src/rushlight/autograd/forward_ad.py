@@ -10,8 +10,10 @@ tensor([1.0000, 0.5403])
 
 from __future__ import annotations
 
+from rushlight._interface.base import no_name
 from rushlight._surface.functorch.dual_levels import (
     UnpackedDualTensor,
+    current_level,
     dual_level,
     enter_dual_level,
     exit_dual_level,
@@ -20,3 +22,9 @@ from rushlight._surface.functorch.dual_levels import (
 )
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+
+def __getattr__(name: str) -> int:
+    if name == "_current_level":  # of the level that is open, or -1
+        return current_level()
+    raise no_name(__name__, name)

@@ -137,8 +137,10 @@ def backward(
             }
             if _asked(backward, (outputs,), (*outputs, *(wanted or ())), named)[0]:
                 return
-        _check_roots(outputs)
         given = (None,) * len(outputs) if grad_tensors is None else _tensors(grad_tensors)
+        if "values" in TRANSFORMS:
+            outputs, given = TRANSFORMS["values"](outputs), TRANSFORMS["values"](given)
+        _check_roots(outputs)
         if len(given) < len(outputs):
             raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
         keep = create_graph if retain_graph is None else retain_graph

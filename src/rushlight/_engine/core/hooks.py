@@ -38,7 +38,7 @@ class Hooks:
     """
 
     __slots__ = (
-        "accumulate", "asks", "below", "data_of", "dispatch_modes", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
+        "accumulate", "asks", "below", "data_of", "dispatch_modes", "follow_leaf", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
         "nonzero", "operator_name", "operators_compiled", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "walk", "whole_view",
     )  # fmt: skip
@@ -52,6 +52,8 @@ class Hooks:
     """A storage over (address, bytes) that an owner keeps alive: `core.memory`."""
     untyped_storage: Callable[[Any], Any]
     """A tensor's storage as users see it: `core.storage`."""
+    follow_leaf: Callable[[Any], None]
+    """Is told of leaves with views whose `requires_grad` is set: `indexing.view`."""
     whole_view: Callable[[Any], Any]
     """A view of a whole tensor: `_surface.engine_ops`."""
     lazy_clones: bool
@@ -106,6 +108,7 @@ class Hooks:
             ("storage_from_owner", "core.memory"),
             ("untyped_storage", "core.storage"),
             ("whole_view", "_surface.engine_ops"),
+            ("follow_leaf", "_engine.indexing.view"),
             ("legacy_constructor", "_surface.settings"),
             ("override", "dispatch.override"),
             ("nonzero", "indexing.dynamic"),

@@ -330,8 +330,6 @@ def tensor_repr(
         suffixes.append("requires_grad=True")
     if tangent is not None:
         suffixes.append(f"tangent={tangent}")
-    if text is None and array is None:
-        text = "..."
-    elif text is None:
-        text = "[]" if array.size == 0 else contents(array, dtype, indent, options)
+    if text is None:
+        text = "..." if array is None else "[]" if array.size == 0 else contents(array, dtype, indent, options)
     return append_suffixes(prefix + text, suffixes, indent, options.linewidth)

@@ -490,6 +490,10 @@ class TypedStorage(StorageBase, metaclass=_StorageMeta):
         return self._untyped_storage
 
     @property
+    def _dtype(self) -> DType:
+        return self.dtype
+
+    @property
     def device(self) -> Device:
         """The device of the bytes."""
         return self._untyped_storage.device

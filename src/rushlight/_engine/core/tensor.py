@@ -199,6 +199,8 @@ class Tensor(metaclass=TensorMeta):
         if value and self._autograd_meta is not None and self._autograd_meta.inference and not STATE.word & INFERENCE:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._rg = value
+        if self._autograd_meta is not None and self._autograd_meta.views:
+            HOOKS.follow_leaf(self)
         if value and self._autograd_meta is not None and self._autograd_meta.creation == "no_grad":
             accumulator_of(self)  # from now on a leaf of its own
 
@@ -276,6 +278,10 @@ class Tensor(metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if value._spec.device is not self._spec.device:
             raise RuntimeError("incompatible tensor type: cannot assign data on another device")
+        if value.layout is not self.layout:
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
+            )
         if self._rg and not (value._spec.dtype.is_floating_point or value._spec.dtype.is_complex):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         shown, laid_out = window_of(value._storage, self._storage), value._spec is self._spec

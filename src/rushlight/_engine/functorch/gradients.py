@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.pytree import tree_map
 from rushlight._engine.autograd.engine import filled, run_backward
 from rushlight._engine.autograd.engine import run_node as run_plain
 from rushlight._engine.autograd.node import AccumulateGrad, Node, OpNode, split_edge
@@ -25,7 +26,15 @@ from rushlight._engine.functorch.batched_operators import batched_graph
 from rushlight._engine.functorch.dual import DualTensor, dual, parts
 from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_below, value_of
 from rushlight._engine.functorch.numpy_callback import call_numpy
-from rushlight._engine.functorch.transformed import LEVELS, Level, Transformed, table_function, tensors_in, top_level
+from rushlight._engine.functorch.transformed import (
+    LEVELS,
+    Level,
+    Transformed,
+    refuse_backward,
+    table_function,
+    tensors_in,
+    top_level,
+)
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
@@ -342,4 +351,24 @@ def active() -> bool:
     return bool(stack) and any(level.kind != "dual" for level in stack)
 
 
-TRANSFORMS.update(grad=grad_of_transformed, run=run_node, call_numpy=call_numpy_transformed, active=active)
+@DualTensor.implements("backward")
+def _backward(level: int, function: Any, *args: Any, **kwargs: Any) -> None:
+    """In a level of `forward_ad`, backward of the values."""
+    if active():
+        refuse_backward()
+    args, kwargs = tree_map(_value, (args, kwargs))
+    function(*args, **kwargs)
+
+
+def _value(x: Any) -> Any:
+    return x.primal if isinstance(x, DualTensor) else x
+
+
+def values(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """What backward works on in a level of `forward_ad`: tangents do not reach `.grad`."""
+    return tuple(map(_value, tensors))
+
+
+TRANSFORMS.update(
+    grad=grad_of_transformed, run=run_node, call_numpy=call_numpy_transformed, active=active, values=values
+)

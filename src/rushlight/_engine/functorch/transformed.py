@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from rushlight._engine.core.convert import parse_to
 from rushlight._engine.core.state import STATE, TRANSFORMS, VMAP, inherit
@@ -418,6 +418,11 @@ def _requires_grad(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 @Transformed.implements("backward")
 def _backward(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    refuse_backward()
+
+
+def refuse_backward() -> NoReturn:
+    """Raise for a backward inside of a transform."""
     raise RuntimeError(
         "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
         "backward() outside of functorch transforms."

@@ -626,6 +626,12 @@ def regenerate(view: Tensor, base: Tensor) -> None:
         if not isinstance(view._node, Outdated):
             view._node, view._rg = Outdated(view, base), True
         return
+    _attach(view, base)
+
+
+def _attach(view: Tensor, base: Tensor) -> None:
+    """Let the gradient of a view go to the part of its base that it shows."""
+    meta = meta_of(view)
     if view._spec.dtype.to_real() is not base._spec.dtype.to_real():
         return  # the bytes under another dtype: no gradient goes through
     window = Window(view, base)
@@ -642,5 +648,24 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     if retained:
         retain(view)
 
+
+def follow_leaf(base: Tensor) -> None:
+    """Let views from before a leaf wanted gradients follow it, so that none is lost, and a change of one is refused."""
+    for reference in list(meta_of(base).views or ()):
+        view = reference()
+        if view is None:
+            continue
+        if not base._rg:
+            if view._node is None or isinstance(view._node, (AsStridedBackward0, AsComplex, AsConjugate)):
+                view._node, view._rg = None, False
+        elif view._node is None and not view._rg:
+            meta = meta_of(view)
+            if meta.creation == "no_grad":
+                meta.since, view._rg = None if view._storage is None else view._storage.version, True
+            else:
+                _attach(view, base)
+
+
+HOOKS.follow_leaf = follow_leaf
 
 __all__ += ["Window", "pairs_of", "record_view", "refusal", "regenerate", "scatter_strided", "view_dtype"]

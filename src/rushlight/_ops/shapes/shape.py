@@ -21,7 +21,14 @@ from rushlight._ops.shapes.views import diagonal_of
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT8, INT64
-from rushlight._types.layout import channels_last_strides, image_strides, numel, preserved, wrap_dim
+from rushlight._types.layout import (
+    channels_last_strides,
+    image_strides,
+    numel,
+    preserved,
+    suggests_channels_last,
+    wrap_dim,
+)
 
 __all__: list[str] = []
 
@@ -32,7 +39,7 @@ __all__: list[str] = []
 def _no_tensors(name: str, tensors: Sequence[Any]) -> None:
     if not tensors:
         raise (ValueError if name == "cat" else RuntimeError)(
-            f"{name}(): expected a non-empty list of Tensors"
+            "torch.cat(): expected a non-empty list of Tensors"
             if name == "cat"
             else f"{name} expects a non-empty TensorList"
         )
@@ -46,8 +53,7 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
         if not x.shape:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     kept = [x for x in values if x.shape != (0,)]
-    if not kept:
-        wrap_dim(dim, 1)
+    if not kept:  # any dim will do
         return values[0]
     first = kept[0]
     dim = wrap(dim, first)
@@ -65,9 +71,9 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
 
 
 def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
-    """Channels last if all operands are, else row-major."""
+    """Channels last if all operands suggest that, else row-major."""
     if len(shape) in (4, 5) and all(
-        len(s.shape) == len(shape) and tuple(s.strides) == channels_last_strides(s.shape) for s in specs
+        len(s.shape) == len(shape) and suggests_channels_last(s.shape, s.strides) for s in specs
     ):
         return channels_last_strides(shape)
     return None

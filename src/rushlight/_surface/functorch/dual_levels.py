@@ -10,7 +10,15 @@ from rushlight._engine.dispatch.modes import _Mode
 from rushlight._engine.functorch.dual import become_plain, dual, parts
 from rushlight._engine.functorch.transformed import Level
 
-__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+__all__ = [
+    "UnpackedDualTensor",
+    "current_level",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
 
 _LEVELS: list[Level] = []
 
@@ -20,6 +28,11 @@ class UnpackedDualTensor(NamedTuple):
 
     primal: Tensor
     tangent: Tensor | None
+
+
+def current_level() -> int:
+    """The number of the open level; -1 outside."""
+    return len(_LEVELS) - 1
 
 
 def enter_dual_level() -> int:
