@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from rushlight._engine.core.storage import LegacyStorage as _LegacyStorage  # noqa: F401
 from rushlight._engine.core.storage import TypedStorage as TypedStorage
 from rushlight._engine.core.storage import UntypedStorage as UntypedStorage
 from rushlight._interface.base import LazyModule
+from rushlight._interface.memory import TYPED_STORAGES
 
 _StorageBase = UntypedStorage
+_LegacyStorage = TYPED_STORAGES["FloatStorage"].__base__
 
 serialization: Any = LazyModule("rushlight.serialization")
 

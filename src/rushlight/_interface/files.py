@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from rushlight._engine.core.tensor import own_slots, state_of
 from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight._engine.sharing.pickling import SAVING
 from rushlight._host.checksum import crc32, joined
 
 __all__ = [
-    "own_slots",  # the attributes for which a class has slots
-    "state_of",  # the attributes that users gave a tensor, as pickle writes them
     "SAVING",  # how tensors are pickled while a file is written
     "crc32",
     "joined",  # the checksum of two parts together

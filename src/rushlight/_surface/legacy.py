@@ -104,8 +104,8 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 @method
 def __setstate__(self: Tensor, state: Any) -> None:
-    """The attributes of a pickled tensor, with or without those in slots of its class; in old pickles (storage, offset, size, stride), or (requires_grad, backward
-    hooks) after it.
+    """The attributes of a pickled tensor, with or without those in slots of its class; in old pickles (storage, offset,
+    size, stride), or (requires_grad, backward hooks) after it.
     """
     if isinstance(state, dict):
         self.__dict__.update(state)

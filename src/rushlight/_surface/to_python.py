@@ -13,7 +13,7 @@ from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, meta_of, plain_classes, state_of, take_state
+from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, meta_of, plain_classes, take_state
 from rushlight._engine.dispatch.override import as_subclass as retyped
 from rushlight._engine.dispatch.override import handle, has_override
 from rushlight._engine.dispatch.plans.native_lookup import RUNS
@@ -290,7 +290,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     memo[id(self)] = made
     if self._autograd_meta is not None and self._autograd_meta.grad is not None:
         meta_of(made).grad = __deepcopy__(self._autograd_meta.grad, memo)
-    if state := state_of(self):
+    if state := self._state():
         take_state(made, require("copy").deepcopy(state, memo))
     return made
 
@@ -314,5 +314,5 @@ def _clone_of_wrapper(x: Tensor) -> Tensor:
 def __copy__(self: Tensor) -> Tensor:
     made = retyped(alias(self), type(self)) if type(self) is not Tensor else alias(self)
     made._rg = self._rg
-    take_state(made, state_of(self))
+    take_state(made, self._state())
     return made

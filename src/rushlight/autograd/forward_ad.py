@@ -13,7 +13,6 @@ from __future__ import annotations
 from rushlight._interface.base import no_name
 from rushlight._surface.functorch.dual_levels import (
     UnpackedDualTensor,
-    current_level,
     dual_level,
     enter_dual_level,
     exit_dual_level,
@@ -26,5 +25,5 @@ __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_le
 
 def __getattr__(name: str) -> int:
     if name == "_current_level":  # of the level that is open, or -1
-        return current_level()
+        return dual_level.current()
     raise no_name(__name__, name)

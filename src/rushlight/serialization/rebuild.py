@@ -5,11 +5,12 @@ from __future__ import annotations
 import reprlib
 import threading
 from collections.abc import Callable
+from types import MemberDescriptorType
 from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantized, own_slots
+from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight.serialization import memory
 from rushlight.storage import TypedStorage
 
@@ -194,7 +195,7 @@ def rebuild_wrapper_subclass(
     _check_extent(dtype, place, sizes, strides, 2**62)
     if is_dispatched(cls):
         where = {"dtype": dtype, "device": rushlight.device(device), "requires_grad": bool(requires_grad)}
-        return rushlight.Tensor._make_wrapper_subclass(cls, sizes, strides, place, **where)
+        return rushlight.Tensor._make_wrapper_subclass(cls, sizes, strides, place, **where)  # type: ignore[attr-defined]
     made = rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta").as_subclass(cls)
     return made.requires_grad_(True) if requires_grad else made
 
@@ -419,10 +420,16 @@ def _with_state(made: Any, state: Any) -> Any:
     # Into the instance's dictionary: a file must not reach properties such as `data` or `grad`.
     made.__dict__.update({str(key): value for key, value in (parts[0] or {}).items()})
     for key, value in (parts[1] or {}).items():
-        if key not in own_slots(type(made)):
+        if not _has_slot(type(made), key):
             raise RuntimeError(f"corrupt file: {type(made).__name__} has no slot {shown(key)}")
         setattr(made, key, value)
     return made
+
+
+def _has_slot(cls: type, name: Any) -> bool:
+    """Whether a subclass of Tensor has a slot of its own for this attribute."""
+    slot = getattr(cls, str(name), None)
+    return isinstance(slot, MemberDescriptorType) and slot.__objclass__ is not rushlight.Tensor
 
 
 _MAKERS = (

@@ -13,7 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import qscheme as QScheme
 from rushlight._interface.base import LazyModule
-from rushlight._interface.files import SAVING, state_of
+from rushlight._interface.files import SAVING
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
@@ -231,7 +231,7 @@ def strided_recipe(tensor: Any) -> Any:
     """How a pickle takes a strided tensor apart, whatever way of its own its class has."""
     cls = type(tensor)
     function, args = _tensor_recipe(tensor)
-    state = state_of(tensor)
+    state = tensor._state()
     if cls is rushlight.Tensor and not state:
         return function, args
     return rebuild.rebuild_from_type_v2, (function, cls, args, state)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
 __all__ = [
-    "BOTH_SIDES", "CHANGED", "AutogradMeta", "Tensor", "alias", "check_unchanged", "dispatch_classes", "edge_of", "make", "meta_of", "own_slots", "plain_classes",
-    "state_of", "take_state", "was_changed",
-    "window_of",
+    "BOTH_SIDES", "CHANGED", "AutogradMeta", "Tensor", "alias", "check_unchanged", "dispatch_classes", "edge_of", "make", "meta_of", "plain_classes", "take_state",
+    "was_changed", "window_of",
 ]  # fmt: skip
 
 
@@ -293,6 +292,11 @@ class Tensor(metaclass=TensorMeta):
     def data(self) -> None:
         raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
+    def _state(self) -> Any:
+        """The attributes that users gave it, as pickle writes them: a dict, or a pair of it and a dict of slots."""
+        slots = {name: getattr(self, name) for name in _own_slots(type(self)) if hasattr(self, name)}
+        return (dict(self.__dict__), slots) if slots else dict(self.__dict__)
+
     @property
     def _version(self) -> int:
         if self._autograd_meta is not None and self._autograd_meta.inference:
@@ -317,7 +321,7 @@ dispatch_classes: set[type] = set()
 _new = object.__new__
 
 
-def own_slots(cls: type) -> list[str]:
+def _own_slots(cls: type) -> list[str]:
     """The attributes for which subclasses of Tensor have slots."""
     found = []
     for each in cls.__mro__[: cls.__mro__.index(Tensor)]:
@@ -329,14 +333,8 @@ def own_slots(cls: type) -> list[str]:
     return found
 
 
-def state_of(x: Tensor) -> Any:
-    """The attributes that users gave a tensor, as pickle writes them: a dict, or a pair of it and a dict of slots."""
-    slots = {name: getattr(x, name) for name in own_slots(type(x)) if hasattr(x, name)}
-    return (dict(x.__dict__), slots) if slots else dict(x.__dict__)
-
-
 def take_state(x: Tensor, state: Any) -> None:
-    """Give a tensor the attributes of another, from `state_of`."""
+    """Give a tensor the attributes of another, from its `_state`."""
     held, slots = state if isinstance(state, tuple) else (state, {})
     x.__dict__.update(held)
     for name, value in slots.items():

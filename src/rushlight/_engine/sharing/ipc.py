@@ -16,7 +16,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import MEMORY, is_host_memory, root_of
 from rushlight._engine.core.storage import UntypedStorage
-from rushlight._engine.core.tensor import Tensor, alias, state_of
+from rushlight._engine.core.tensor import Tensor, alias
 from rushlight._engine.sharing.pickling import rebuild_tensor, rebuild_wrapper
 from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, count_holders, place_of, share, share_tensor
 from rushlight._types.device import Device
@@ -69,9 +69,9 @@ def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
         place, storage = x._ptr - x._storage.ptr, reduce_storage(x._storage)
     spec = x._spec
     if storage is None and spec.released:
-        return rebuild_wrapper, (type(x), spec.dtype, tuple(spec.shape), spec.strides, spec.device, x._rg), state_of(x)
+        return rebuild_wrapper, (type(x), spec.dtype, tuple(spec.shape), spec.strides, spec.device, x._rg), x._state()
     args = (type(x), storage, spec.dtype, place, tuple(spec.shape), spec.strides, x._rg)
-    return _rebuild_tensor, args, state_of(x) or None
+    return _rebuild_tensor, args, x._state() or None
 
 
 def _reduce_of_device(storage: Any, device: Device) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import bytes_at, device_of, fresh_storage, write_bytes
-from rushlight._engine.core.tensor import Tensor, alias, make, state_of
+from rushlight._engine.core.tensor import Tensor, alias, make
 from rushlight._engine.dispatch.override import as_subclass
 from rushlight._types.device import META, as_device
 from rushlight._types.dtype import DType
@@ -67,7 +67,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         return (
             rebuild_wrapper,
             (type(self), spec.dtype, tuple(spec.shape), spec.strides, spec.device, self._rg),
-            state_of(self),
+            self._state(),
         )
     args = (
         type(self),
@@ -79,7 +79,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         self._rg,
         *((True,) if spec.conj else ()),
     )
-    return rebuild_tensor, args, state_of(self) or None
+    return rebuild_tensor, args, self._state() or None
 
 
 def _written(x: Tensor) -> Tensor:

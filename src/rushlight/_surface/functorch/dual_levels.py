@@ -10,15 +10,7 @@ from rushlight._engine.dispatch.modes import _Mode
 from rushlight._engine.functorch.dual import become_plain, dual, parts
 from rushlight._engine.functorch.transformed import Level
 
-__all__ = [
-    "UnpackedDualTensor",
-    "current_level",
-    "dual_level",
-    "enter_dual_level",
-    "exit_dual_level",
-    "make_dual",
-    "unpack_dual",
-]
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
 _LEVELS: list[Level] = []
 
@@ -28,11 +20,6 @@ class UnpackedDualTensor(NamedTuple):
 
     primal: Tensor
     tangent: Tensor | None
-
-
-def current_level() -> int:
-    """The number of the open level; -1 outside."""
-    return len(_LEVELS) - 1
 
 
 def enter_dual_level() -> int:
@@ -55,6 +42,11 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 class dual_level(_Mode):
     """A context manager (and decorator) inside of which tensors can have tangents."""
+
+    @staticmethod
+    def current() -> int:
+        """The number of the open level; -1 outside."""
+        return len(_LEVELS) - 1
 
     def __enter__(self) -> int:
         return enter_dual_level()
