@@ -11,7 +11,7 @@ __all__ = ["event_name"]
 _NAMES = {
     "batch_norm_eval": "batch_norm", "batch_norm_train": "batch_norm", "clone_channels_last": "clone",
     "clone_contiguous": "clone", "cross_entropy": "cross_entropy_loss", "dropout_core": "native_dropout", "layer_norm": "layer_norm",
-    "logsigmoid": "log_sigmoid", "max_all": "max", "max_dim": "max", "median_all": "median", "median_dim": "median", "min_all": "min",
+    "logsigmoid": "log_sigmoid", "max_all": "max", "max_dim": "max", "median_all": "median", "nanmedian_all": "nanmedian", "median_dim": "median", "min_all": "min",
     "min_dim": "min", "nll_loss": "nll_loss_nd", "max_pool2d_values": "max_pool2d_with_indices",
     "running_average_": "rushlight::running_average_", "sdpa_core": "_scaled_dot_product_flash_attention_for_cpu", "to_dtype": "_to_copy",
 }  # fmt: skip

@@ -160,9 +160,10 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
     size = prim.abs(d)
     if beta == 0:
         return reduced(size, reduction)
-    return reduced(
-        build.select(size < beta, 0.5 * d * d / beta, size - 0.5 * beta), reduction
-    )  # d, not |d|: no corner at zero
+    # d, not |d|: no corner at zero; 0 where it is far, as infinity times 0 is no slope; NaN counts as near.
+    far = size >= beta
+    near = build.select(far, 0.0, d)
+    return reduced(build.select(far, size - 0.5 * beta, 0.5 * near * near / beta), reduction)
 
 
 @operator(
@@ -178,7 +179,9 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     x, y = _alike(x, y)
     d = x - y
     size = prim.abs(d)
-    loss = build.select(size <= delta, 0.5 * d * d, delta * (size - 0.5 * delta))  # d, not |d|: no corner at zero
+    far = size > delta  # as in smooth_l1_loss
+    near = build.select(far, 0.0, d)
+    loss = build.select(far, delta * (size - 0.5 * delta), 0.5 * near * near)
     how = reduction_of(None, None, reduction)
     if weight is None:
         return narrow(reduced(loss, how), dtype)
@@ -709,6 +712,12 @@ def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduc
     return reduced(build.select(apart, _clamped(margin - x), 0) + build.select(same, x, 0), reduction)
 
 
+def _length(square: Any) -> Any:
+    """The root of a sum of squares; its gradient is 0 where the sum is."""
+    zero = build.eq(square, 0.0)
+    return build.select(zero, 0.0, prim.sqrt(build.select(zero, 1.0, square)))
+
+
 def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
     """a.b / (|a| |b|), each norm not below eps."""
     a, b = pair(a, b)
@@ -716,10 +725,7 @@ def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
         wrap(dim, a)
         a, b, dim = build.reshape(a, (1,)), build.reshape(b, (1,)), 0
     (dim,) = dims_of(a, (dim,))
-    norms = [
-        prim.maximum(root, build.full_like(root, eps))
-        for root in (prim.sqrt(prim.sum(v * v, dims=(dim,))) for v in (a, b))
-    ]
+    norms = [build.binary("maximum", _length(prim.sum(v * v, dims=(dim,))), eps) for v in (a, b)]
     unit_a, unit_b = (v / spread(n, v.shape, (dim,)) for v, n in zip((a, b), norms, strict=True))
     return prim.sum(unit_a * unit_b, dims=(dim,))
 
@@ -763,9 +769,7 @@ def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     if gap.dtype.is_complex or p == 0:
         return powers(gap, p, dims)
     if p == 2:
-        square = prim.sum(gap * gap, dims=dims)
-        zero = build.eq(square, 0.0)
-        return build.select(zero, 0.0, prim.sqrt(build.select(zero, 1.0, square)))
+        return _length(prim.sum(gap * gap, dims=dims))
     if p == 1:
         return prim.sum(prim.abs(gap), dims=dims)
     if p == math.inf:

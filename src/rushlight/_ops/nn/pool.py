@@ -7,6 +7,7 @@ kernel.  Larger ones go through the primitive `window` and a reduction.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -548,8 +549,10 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
     if any(p or a > 0 for p, a in zip(w.padding, w.after, strict=True)):
         # The mean counts only elements inside, and is then scaled to the whole window.
         total = total * (as_double(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
-    positive = prim.sign(total) * prim.maximum(prim.abs(total), build.zeros_like(total))
-    return _unbatched(narrow(prim.pow(positive, build.full_like(total, 1.0 / norm_type)), x.dtype), x)
+    nothing = build.eq(total, 0.0)  # the root is steep there: the gradient of such windows is 0
+    root = prim.pow(build.select(nothing, 1.0, total), build.full_like(total, 1.0 / norm_type))
+    empty = 0.0 ** (1.0 / norm_type) if norm_type > 0 else math.inf
+    return _unbatched(narrow(build.select(nothing, empty, root), x.dtype), x)
 
 
 # ***** windows laid at random *****

@@ -17,6 +17,7 @@ from rushlight._ops.bodies import (
     wide,
 )
 from rushlight._ops.index_arguments import lines_of
+from rushlight._ops.reductions.reduce import shared_evenly
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
@@ -139,13 +140,30 @@ def median_all(x: Any) -> Any:
     return narrow(value, x.dtype)
 
 
-@median_all.gradient
-def _(ct: Any, out: Any, x: Any) -> Any:
-    """Elements equal to the median share the gradient evenly."""
-    x, out, share = wide(x), build.broadcast_to(wide(out), x.shape), wide(ct)
-    same = build.eq(x, out) | (prim.ne(x, x) & prim.ne(out, out))
-    each = share / build.total(build.convert(same, share.dtype), range(len(x.shape)))
-    return narrow(build.select(same, build.broadcast_to(each, x.shape), 0.0), ct.dtype)
+median_all.gradient(shared_evenly)
+
+
+@operator(
+    "nanmedian(Tensor input) -> Tensor",
+    name="nanmedian_all",
+    spaces=(),
+    method=False,
+    out=True,
+    node="NanmedianBackward0",
+)
+def nanmedian_all(x: Any) -> Any:
+    """sorted(input)[(n - 1) // 2] of the n values that are not NaN; NaN where there are none."""
+    refuse(x, "median", "bc")
+    if numel(x.shape) == 0 or not x.dtype.is_floating_point:
+        return median_all.body(x)
+    line = wide(flat(x))
+    ordered, _ = prim.sort(line, dim=0, descending=False, stable=False)  # NaN comes last
+    count = prim.sum(build.convert(prim.eq(line, line), INT64), dims=(0,))
+    rank = build.reshape(build.select(count > 0, build.binary("div_trunc", count - 1, 2), 0), (1,))
+    return narrow(build.squeeze(prim.gather(ordered, rank, dim=0), (0,)), x.dtype)
+
+
+nanmedian_all.gradient(shared_evenly)
 
 
 @operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)

@@ -270,6 +270,14 @@ _extreme_with_index("max_dim", "(max(x), i with x[i] = max(x)) along dim.")
 _extreme_with_index("min_dim", "(min(x), i with x[i] = min(x)) along dim.")
 
 
+def shared_evenly(ct: Any, out: Any, x: Any) -> Any:
+    """Elements equal to the result, one element of all, share the gradient evenly; those that are NaN if it is."""
+    x, out, share = wide(x), build.broadcast_to(wide(out), x.shape), wide(ct)
+    same = build.eq(x, out) | (isnan(x) & isnan(out))
+    each = share / build.total(build.convert(same, share.dtype), range(len(x.shape)))
+    return narrow(build.select(same, build.broadcast_to(each, x.shape), 0.0), ct.dtype)
+
+
 def _whole_extreme(name: str, doc: str) -> None:
     public = name.removesuffix("_all")
 
@@ -286,7 +294,7 @@ def _whole_extreme(name: str, doc: str) -> None:
         out=True,
         doc=doc,
         node=f"{public.capitalize()}Backward1",
-    )(body)
+    )(body).gradient(shared_evenly)
 
 
 _whole_extreme("max_all", "max(x) over all elements.")

@@ -39,7 +39,7 @@ for _name in ("argmax", "argmin"):
     give(_name, Call(X), Call(CUBE, 1), Call(CUBE, -1, True), Call(Draw()))
 for _name in ("max_dim", "min_dim"):
     give(_name, Call(CUBE, 1), Call(X, -1, True), Call(Draw(), 0))
-for _name in ("max_all", "min_all", "median_all"):
+for _name in ("max_all", "min_all", "median_all", "nanmedian_all"):
     give(_name, Call(X), Call(Draw(3, dtype=INT64)))
 give("median_dim", Call(CUBE, 1), Call(X, 0, True))
 give("aminmax", Call(X), Call(X, dim=0, keepdim=True))

@@ -136,9 +136,10 @@ def _scatter_vjp(ct: Any, out: Any, x: Any, index: Any, src: Any, dim: int, redu
         return ct, None, read(ct)
     if reduce == "mul":
         return _scatter_mul_vjp(ct, x, index, src, dim)
-    # extremes: the elements equal to the result share its gradient evenly
-    ones = build.convert(prim.eq(src, read(out)), x.dtype)
-    mine = build.convert(prim.eq(x, out), x.dtype)
+    # extremes: the elements equal to the result share its gradient evenly, NaN counts as equal to NaN
+    found = read(out)
+    ones = build.convert(prim.eq(src, found) | (prim.ne(src, src) & prim.ne(found, found)), x.dtype)
+    mine = build.convert(prim.eq(x, out) | (prim.ne(x, x) & prim.ne(out, out)), x.dtype)
     share = ct / prim.scatter(mine, index, ones, dim=dim, reduce="add")
     return mine * share, None, ones * read(share)
 

@@ -272,9 +272,7 @@ def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
 def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """`median` of the elements that are not NaN (NaN where there are none)."""
     if dim is None:
-        if not input._spec.numel:
-            return T["full"]((), float("nan"), dtype=input.dtype, device=input.device)
-        return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])
+        return into(out, function_of("nanmedian_all")(input))
     values, indices = _nanmedian_along(input, dim, keepdim)
     return _named("nanmedian", (values, indices), out)
 
