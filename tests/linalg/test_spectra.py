@@ -58,3 +58,11 @@ def test_polynomials_as_scipy() -> None:
         np.testing.assert_allclose(
             getattr(torch.special, name)(tx, tn).numpy(), function(n.astype(int), x), rtol=1e-9, atol=1e-9
         )
+
+
+def test_stft_aligned_to_its_window() -> None:
+    x, window = torch.arange(12.0, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    found = torch.stft(x, 6, 2, 4, window=window, center=False, align_to_window=True, return_complex=True)
+    padded = np.pad(x.numpy(), 1)
+    frames = [np.pad(padded[k + 1 : k + 5], 1) for k in range(0, 9, 2)]
+    np.testing.assert_allclose(found.numpy(), np.fft.rfft(frames).T, atol=1e-12)

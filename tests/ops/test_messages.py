@@ -69,6 +69,12 @@ t.histogram(a.v, 3, range=(1.0, 0.0)) | t.histogram(a.v / 0, 3) | t.histogram(a.
 t.bincount(a.v) | t.histogram(a.v * float("nan"), 2) | t.var_mean(a.z, 1)
 """
 
+SPECTRA = """
+t.fft.fft(a.h) | t.fft.rfft(a.c) | t.fft.ihfft(a.c) | t.fft.fftshift(a.v, dim=5) | t.fft.fftfreq(4, dtype=t.int32) | t.fft.rfftfreq(4, dtype=t.int32)
+t.fft.rfftfreq(4, out=a.i) | t.fft.fftfreq(4, dtype=t.float64, out=a.f) | t.stft(a.v, 2, align_to_window=True, return_complex=True)
+t.istft(t.ones(3, 3) + 0j, 4, window=t.ones(4) + 0j)
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -86,7 +92,7 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [OUT, LINALG, REDUCTIONS], ids=["out", "linalg", "reductions"])
+@pytest.mark.parametrize("table", [OUT, LINALG, REDUCTIONS, SPECTRA], ids=["out", "linalg", "reductions", "spectra"])
 def test_refusals_are_told_in_the_same_words(table: str) -> None:
     import torch
 

@@ -55,7 +55,7 @@ def _as_float(x: Tensor, want_complex: bool) -> Any:
     if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
         x = x.to(default_dtype())
     if x._spec.dtype.itemsize < 4:
-        raise RuntimeError(f"Unsupported dtype {x._spec.dtype.name}")
+        raise RuntimeError(f"Unsupported dtype {x._spec.dtype.scalar}")
     return x.to(x._spec.dtype.to_complex()) if want_complex and not x._spec.dtype.is_complex else x
 
 
@@ -132,7 +132,7 @@ _declare_one("ifft", True)
 
 def _no_complex(name: str, x: Any) -> None:
     if x._spec.dtype.is_complex:
-        raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.name}")
+        raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.scalar}")
 
 
 @composite("rfft", spaces=FFT, cached=True)
@@ -320,16 +320,24 @@ for _name in ("rfft", "irfft", "hfft", "ihfft"):
 # ***** frequencies *****
 
 
-def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k in ("dtype", "device", "requires_grad", "layout") and v is not None}
+def _frequency_options(name: str, options: dict[str, Any], out: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are given, and those for the row of numbers."""
+    settings = {
+        k: v for k, v in options.items() if k in ("dtype", "device", "requires_grad", "layout") and v is not None
+    }
+    dtype = settings.get("dtype", default_dtype() if out is None else out.dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError(f"{name} requires a floating point or complex dtype")
+    if out is not None and dtype is not out.dtype:
+        raise RuntimeError(f"dtype {dtype.scalar} does not match dtype of out parameter ({out.dtype.scalar})")
+    return settings, {"dtype": dtype, "device": settings.get("device")}
 
 
 @composite("fftfreq", spaces=FFT, cached=True)
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `fft` of n samples at distance d."""
-    settings = _frequency_options(options)
-    where = {"dtype": settings.get("dtype", default_dtype()), "device": settings.get("device")}
+    settings, where = _frequency_options("fftfreq", options, out)
     half = (n + 1) // 2
     places = T["cat"]([T["arange"](0, half, **where), T["arange"](-(n // 2), 0, **where)])
     found = places * _per_sample(n, d)
@@ -345,8 +353,7 @@ def _per_sample(n: int, d: float) -> float:
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
-    settings = _frequency_options(options)
-    where = {"dtype": settings.get("dtype", default_dtype()), "device": settings.get("device")}
+    settings, where = _frequency_options("rfftfreq", options, out)
     found = T["arange"](n // 2 + 1, **where) * _per_sample(n, d)
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
 
@@ -355,6 +362,7 @@ def _shift(name: str, back: bool) -> None:
     def function(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
         ndim = input._spec.ndim
         dims = list(range(ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        dims = [wrap_dim(d, ndim) for d in dims]
         shifts = [(s + 1) // 2 if back else s // 2 for s in (input._spec.shape[d] for d in dims)]
         if not dims:
             raise RuntimeError(f"{name}(): there is no dim to shift along: `shifts` required")

@@ -48,6 +48,8 @@ def stft(
     align_to_window: bool | None = None,
 ) -> Tensor:
     """Fourier transforms of windows that move along a signal (*, T): (*, frequencies, frames)."""
+    if center and align_to_window is not None:
+        raise RuntimeError("stft align_to_window should only be set when center = false")
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     complex_in = input._spec.dtype.is_complex
@@ -64,6 +66,9 @@ def stft(
     if not 0 < length <= n_fft:
         raise RuntimeError(f"stft: expected 0 < win_length <= n_fft, but got win_length={length}")
     x = input if input._spec.ndim == 2 else input.unsqueeze(0)
+    if align_to_window:  # the first window, not the first transform, begins with the signal
+        left = (n_fft - length) // 2
+        x = function_of("pad")(x, (left, n_fft - length - left))
     if center:
         x = function_of("pad")(x.unsqueeze(1), (n_fft // 2, n_fft // 2), pad_mode).squeeze(1)
     if not 0 < n_fft <= x._spec.shape[-1]:
@@ -122,6 +127,8 @@ def istft(
         raise RuntimeError("istft: expected 0 < win_length <= n_fft")
     if onesided and return_complex:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
+    if window is not None and window.is_complex() and not return_complex:
+        raise RuntimeError("Complex windows are incompatible with return_complex=False")
     weights = _window(window, size, n_fft, x._spec.dtype.to_real(), x.device)
     norm = "ortho" if normalized else None
     turned = x.transpose(1, 2)

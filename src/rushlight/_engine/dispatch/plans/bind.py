@@ -128,9 +128,7 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         if argument.name in left:
             values.append(left.pop(argument.name))
             continue
-        other = next(
-            (k for k in left if argument.name in (NUMPY_WORDS.get(k), _OTHER_WORDS.get((op.name, k)))), None
-        )
+        other = next((k for k in left if argument.name in (NUMPY_WORDS.get(k), _OTHER_WORDS.get((op.name, k)))), None)
         if other is not None and other in NUMPY_WORDS and not is_native(op.public, op.spaces):
             other = None
         if other is not None:
