@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rushlight import set_float32_matmul_precision
+from rushlight._interface.cuda import why_absent
 from rushlight._interface.operators import ALLOWED, FP32_PRECISION
 from rushlight.backends.pages import mixed, precision_of, set_precision
 
@@ -24,8 +25,8 @@ __all__ = [
 
 
 def is_built() -> bool:
-    """False: there is no CUDA in this build."""
-    return False
+    """Whether there are GPUs to compute on: nothing is built for them ahead, so one condition decides."""
+    return why_absent("cuda") is None
 
 
 # ***** cuBLAS *****

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._interface.cuda import why_absent
 from rushlight.profiler.chrome import trace_of, write_trace
 from rushlight.profiler.events import EventList
 from rushlight.profiler.recorder import Recorder
@@ -58,7 +59,8 @@ class profile:
             raise AssertionError("Device-only events supported only with Kineto (use_kineto=True)")
         if use_cuda or use_device not in (None, "cpu"):
             device = "CUDA" if use_cuda else str(use_device).upper()
-            warnings.warn(f"{device} is not available, disabling {device} profiling", UserWarning, stacklevel=2)
+            why = "is not available" if why_absent(device.lower()) else "is there, but its kernels are not timed"
+            warnings.warn(f"{device} {why}, disabling {device} profiling", UserWarning, stacklevel=2)
         if not use_cpu:
             raise AssertionError("No activities specified for the profiler")
         self.use_device: str | None = None

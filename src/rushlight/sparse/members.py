@@ -403,7 +403,7 @@ def _(function: Any, input: Any, *, memory_format: Any = None) -> Any:
 
 def copied(x: Any) -> Any:
     """A copy with memory of its own, outside of any graph."""
-    return rebuilt(x, Tensor.clone)
+    return rebuilt(x, lambda part: part.clone())
 
 
 @SparseKind.implements("detach", "alias")

@@ -266,3 +266,9 @@ def page_older_classes() -> None:
         assert "cuda" in str(error)
     else:
         raise AssertionError("sparse tensors on a GPU were made")
+
+
+def page_a_gpu_that_is_there_has_a_version_of_cuda():
+    major, minor = map(int, torch.version.cuda.split("."))
+    assert (major, minor) >= (12, 0) and torch.version.hip is None
+    assert torch.backends.cuda.is_built() and torch.cuda.is_available()
