@@ -36,8 +36,10 @@ def suggest_memory_format(x: Any) -> Any:
 
 
 def _has_compatible_shallow_copy_type(input: Any, other: Any) -> bool:
-    """Whether a tensor may take the memory of another in its place: both are plain, or of one class."""
+    """Whether a tensor may take the memory of another in its place: both are plain, or of one class, and both have any."""
     if has_torch_function((input, other)):
         found = handle_torch_function(_has_compatible_shallow_copy_type, (input, other), input, other)
         return bool(found)
+    if input.is_meta is not other.is_meta:
+        return False
     return type(input) is type(other) or {type(input), type(other)} <= {rushlight.Tensor, rushlight.nn.Parameter}

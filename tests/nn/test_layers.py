@@ -196,3 +196,9 @@ def test_a_missing_class_is_named() -> None:
         rushlight.nn.NoSuchLayer
     with pytest.raises(AttributeError, match=r"module 'rushlight.nn.functional' has no attribute 'no_such_function'$"):
         rushlight.nn.functional.no_such_function
+
+
+def test_lazy_layers_of_another_dtype_stay_lazy() -> None:
+    model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()).double()
+    assert model(rushlight.ones(2, 4, dtype=rushlight.float64)).dtype is rushlight.float64
+    assert {x.dtype for x in (*model.parameters(), model[1].running_mean)} == {rushlight.float64}

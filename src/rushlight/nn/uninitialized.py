@@ -76,12 +76,20 @@ class UninitializedTensorMixin:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _ALLOWED:
-            return rushlight._C._disabled_torch_function_impl(func, types, args, kwargs)
+            made = rushlight._C._disabled_torch_function_impl(func, types, args, kwargs)
+            return _still_without_shape(made, args[0], cls) if type(made) is Tensor else made
         raise ValueError(
             f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a `LazyModule` or explicitly "
             f"manipulating `torch.nn.parameter.{cls.__name__}` objects. When using LazyModules Call `forward` with a dummy batch to "
             "initialize the parameters before calling torch functions"
         )
+
+
+def _still_without_shape(made: Any, source: Any, cls: Any) -> Any:
+    """What became of a tensor without a shape in another dtype or on another device: one of its class again."""
+    made = made.as_subclass(cls)
+    made.__dict__.update(source.__dict__)
+    return made
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[metaclass, misc]

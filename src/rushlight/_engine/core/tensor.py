@@ -275,9 +275,8 @@ class Tensor(metaclass=TensorMeta):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-        if value._spec.device is not self._spec.device:
-            raise RuntimeError("incompatible tensor type: cannot assign data on another device")
-        if value.layout is not self.layout:
+        moved = value._spec.device is not self._spec.device
+        if value.layout is not self.layout or moved and (value._storage is None or self._storage is None):
             raise RuntimeError(
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
             )

@@ -56,8 +56,8 @@ class Convertible:
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
         """Replace every parameter's and gradient's data and every buffer by `fn` of it.
 
-        Parameters keep their identity, so that an optimizer made before still holds them. Where the result lives on
-        another kind of device (meta and cpu), its data cannot be put into the old object: a new parameter is made.
+        Parameters keep their identity on all devices with memory: an optimizer made before still holds them, modules
+        that share one still do, hooks stay. Only to and from `meta` a new parameter is made.
         Results made of other tensors (`__tensor_flatten__`), and all of them after
         `torch.__future__.set_swap_module_params_on_conversion(True)`, trade places with the old object by
         `swap_tensors` instead. RuntimeError where these cannot.
@@ -211,8 +211,8 @@ def _swap_parameter(param: Any, converted: Any, fn: Callable[[Any], Any], name: 
 
 
 def _shares_kind(old: Any, new: Any) -> bool:
-    """Whether the object `old` can take over the data of `new`: both of them plain tensors on one kind of device."""
-    return not _overwrites and bool(old.device.type == new.device.type)
+    """Whether the object `old` can take over the data of `new`: both of them have memory, or neither."""
+    return not _overwrites and bool(old.is_meta is new.is_meta)
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
