@@ -9,6 +9,8 @@ PyTorch whose interface it has.
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from rushlight import _OWN_VERSION
 from rushlight import __version__ as _VERSION
 from rushlight import device as _Device
@@ -32,5 +34,6 @@ def __getattr__(name: str) -> str | None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _why_absent("cuda") is not None:
         return None
-    number: int = _backend_of(_Device("cuda", 0)).driver.cuDriverGetVersion()
+    gpus: _Any = _backend_of(_Device("cuda", 0))
+    number: int = gpus.driver.cuDriverGetVersion()
     return f"{number // 1000}.{number % 1000 // 10}"

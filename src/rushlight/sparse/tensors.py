@@ -146,7 +146,7 @@ class CompressedTensor(SparseKind):
         return self._format
 
     @property
-    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+    def is_sparse_csr(self) -> bool:
         return self._format.name == "sparse_csr"
 
 
