@@ -106,6 +106,20 @@ def test_a_query_without_keys_is_zero_under_dropout(added: bool) -> None:
     assert all(t.grad.isfinite().all() for t in (q, k, v)) and not q.grad[:, 1].any()
 
 
+@pytest.mark.parametrize("added", [False, True])
+def test_a_mask_and_is_causal_are_both_heeded(added: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 2, 4, 8, requires_grad=True), torch.randn(1, 2, 6, 8), torch.randn(1, 2, 6, 8)
+    mask = torch.randn(4, 6) if added else torch.rand(4, 6) > 0.3
+    attention = nn.functional.scaled_dot_product_attention
+    low = torch.ones(4, 6, dtype=torch.bool).tril()
+    both = mask.masked_fill(~low, -math.inf) if added else mask & low
+    out, want = attention(q, k, v, mask, is_causal=True), attention(q, k, v, both)
+    assert torch.equal(out, want)
+    grads = [torch.autograd.grad(x.square().sum(), q)[0] for x in (out, want)]
+    assert torch.equal(*grads) and grads[0].any()
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(("keys", "values", "mask", "options", "text"), [
     (torch.ones(2, 4, 8), torch.ones(2, 4, 8), torch.zeros(4, 4), {"is_causal": True}, "attn_mask should not be set when is_causal=True"),

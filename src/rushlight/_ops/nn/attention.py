@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._ops.bodies import C_NAME, narrow, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL
+from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes, contiguous_strides, dense_strides, memory_order, numel
 
 __all__: list[str] = []
@@ -42,6 +42,12 @@ def check_attention(query: Any, key: Any, value: Any, mask: Any, is_causal: bool
                 f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {C_NAME[mask.dtype.name]} and "
                 f" query.dtype: {C_NAME[query.dtype.name]} instead."
             )
+
+
+def _causal_mask(mask: Any, rows: int, columns: int) -> Any:
+    """A mask, and no key after the query's own place."""
+    row, column = (prim.iota(shape=(rows, columns), dim=d, dtype=INT64) for d in (0, 1))
+    return build.select(row >= column, mask, False if mask.dtype is BOOL else -math.inf)
 
 
 def _divided(x: Any, groups: int) -> Any:
@@ -103,7 +109,10 @@ def sdpa_core(
     """softmax(query key^T * scale + mask) value over the last two dims.
 
     A bool mask selects the pairs that take part, a float one is added.  The scores are never stored as a whole.
+    Of four dims, a mask and `is_causal` are both heeded, as by PyTorch's fused kernel on the CPU.
     """
+    if attn_mask is not None and is_causal and len(query.shape) == 4:
+        attn_mask, is_causal = _causal_mask(attn_mask, query.shape[-2], key.shape[-2]), False
     check_attention(query, key, value, attn_mask, is_causal)
     cut = 3 if enable_gqa else 2
     lead = (*broadcast_shapes(*(v.shape[:-cut] for v in (query, key, value))), *query.shape[-cut:-2])
