@@ -119,12 +119,43 @@ def test_jagged_reductions() -> None:
     given = parts(2, 4, 1)
     j = make(given, "jagged")
     assert torch.allclose(j.sum(), torch.cat(given).sum()) and torch.allclose(j.mean(), torch.cat(given).mean())
-    for name in ("sum", "mean", "amax", "amin", "prod"):
+    for name in ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin"):
         assert torch.allclose(getattr(j, name)(1), torch.stack([getattr(t, name)(0) for t in given])), name
         same(getattr(j, name)(2), [getattr(t, name)(1) for t in given])
-    assert torch.allclose(j.max(1).values, torch.stack([t.max(0).values for t in given]))
-    with pytest.raises(RuntimeError, match="reducing along the batch dimension"):
-        j.sum(0)
+        same(getattr(j, name)(-1, keepdim=True), [getattr(t, name)(1, keepdim=True) for t in given])
+    for name in ("any", "all"):
+        assert torch.equal(getattr(j > 0, name)(1), torch.stack([getattr(t > 0, name)(0) for t in given]))
+        same(getattr(j > 0, name)(2), [getattr(t > 0, name)(1) for t in given])
+        assert torch.equal(getattr(j > 0, name)(), getattr(torch.cat(given) > 0, name)())
+    assert j.argmax() == torch.cat(given).argmax()
+    for name in ("max", "min"):
+        assert torch.allclose(getattr(j, name)(1).values, torch.stack([getattr(t, name)(0).values for t in given]))
+        for found, place in zip(getattr(j, name)(2), (0, 1), strict=True):
+            same(found, [getattr(t, name)(1)[place] for t in given])
+    for name in ("sum", "argmax", "any", "max"):
+        with pytest.raises(RuntimeError, match="reducing along the batch dimension"):
+            getattr(j, name)(0)
+
+
+def test_the_same_offsets_are_the_same_ragged_size() -> None:
+    values, offsets = torch.arange(10.0).reshape(5, 2), torch.tensor([0, 2, 5])
+    a, b = (torch.nested.nested_tensor_from_jagged(values, offsets) for _ in range(2))
+    assert a.shape == b.shape and torch.equal((a + b).values(), 2 * values)
+    c = torch.nested.nested_tensor_from_jagged(values, a.offsets())
+    assert torch.equal((a * c).values(), values * values)
+    with pytest.raises(RuntimeError, match="cannot call binary pointwise function"):
+        a + torch.nested.nested_tensor_from_jagged(values, offsets.clone())
+
+
+def test_layouts_of_jagged_tensors() -> None:
+    j = make(parts(2, 4), "jagged")
+    turned = j.transpose(1, 2)
+    assert j.is_contiguous() and not turned.is_contiguous() and turned.contiguous().is_contiguous()
+    same(turned.contiguous(), [t.t() for t in parts(2, 4)])
+    narrowed = torch.nested.narrow(
+        torch.arange(10).reshape(2, 5), 1, torch.tensor([0, 1]), torch.tensor([2, 3]), layout=torch.jagged
+    )
+    assert narrowed.offsets().tolist() == [0, 6, 9] and [t.tolist() for t in narrowed.unbind()] == [[0, 1], [6, 7, 8]]
 
 
 def test_plain_operands_beside_jagged_ones() -> None:
@@ -194,6 +225,12 @@ def test_what_is_not_there_says_so() -> None:
         n.size(1)
     with pytest.raises(RuntimeError, match="exactly one ragged dim"):
         torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 4)], layout=torch.jagged)
+    for layout in LAYOUTS:
+        for plain in (torch.tensor(1.0), torch.ones(3)):
+            with pytest.raises(RuntimeError, match=r"Expected tensor argument to have dim\(\) > 1"):
+                torch.nested.as_nested_tensor(plain, layout=getattr(torch, layout))
+        with pytest.raises(RuntimeError, match="Expected each tensor in given list to be nested"):
+            torch.cat([make(parts(2, 1), layout), torch.ones(2, 2, 3, dtype=D)])
     with pytest.raises(RuntimeError, match="same dimension"):
         torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3)])
 

@@ -74,6 +74,8 @@ def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any
         raise TypeError("as_nested_tensor(): Expected first argument to be a tensor or a list / tuple of tensors ")
     if not isinstance(ts, Tensor) and not all(isinstance(t, Tensor) for t in ts):
         raise TypeError("as_nested_tensor(): Expected all elements of the list / tuple to be tensors")
+    if isinstance(ts, Tensor) and ts.dim() < 2:
+        raise RuntimeError("as_nested_tensor(): Expected tensor argument to have dim() > 1")
     given = list(ts.unbind(0)) if isinstance(ts, Tensor) else list(ts)
     return _joined([t.to(device=device, dtype=dtype) for t in given], layout, device)
 
@@ -129,7 +131,7 @@ def nested_tensor_from_jagged(
         offsets = rushlight.cat([lengths.new_zeros(1), lengths.cumsum(0)]).to(rushlight.int64)
         lengths = None
     ragged = 1 if jagged_dim is None else jagged_dim
-    return with_values(make_jagged(values, offsets.detach(), lengths, ragged), values)
+    return with_values(make_jagged(values, offsets, lengths, ragged), values)
 
 
 def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlight.strided) -> Any:
@@ -154,10 +156,10 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlig
         rushlight.full((batch,), given, **indices) if isinstance(given, int) else given.to(**indices)
         for given in (start, length)
     )
-    rows = rushlight.arange(batch + 1, **indices) * width
-    offsets = rushlight.cat([rows[:-1] + starts, rows[-1:]])
+    begins = rushlight.arange(batch, **indices) * width + starts
+    offsets = rushlight.cat([begins, (begins + lengths)[-1:] if batch else begins.new_zeros(1)])
     values = tensor.reshape(batch * width, *tensor.shape[2:])
-    whole = bool((offsets[1:] - offsets[:-1] == lengths).all()) and not int(offsets[0])
+    whole = bool((lengths == width).all())
     return with_values(make_jagged(values, offsets, None if whole else lengths, 1), values)
 
 

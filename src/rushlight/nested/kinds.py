@@ -17,6 +17,7 @@ from rushlight import jagged as JAGGED
 from rushlight._interface.autograd import record, record_all
 from rushlight._interface.kinds import Kind, form_there, make_kind
 from rushlight._interface.tensors import Spec, alias, contiguous_strides
+from rushlight.utils.weak import WeakIdKeyDictionary
 
 __all__ = ["Jagged", "Nested", "RaggedSize", "StridedNested", "adopt", "from_items", "items", "like", "make_jagged", "make_strided", "values_of",
            "with_values"]  # fmt: skip
@@ -160,7 +161,19 @@ def make_jagged(
     """A nested tensor over values packed along dim `ragged - 1`; `size` is given where it is that of another tensor."""
     made = make_kind(Jagged, Spec.of(values.dtype, values.device, (offsets.size(0) - 1, *values.shape)))
     made._held, made._offsets, made._lengths, made._ragged = _plain(values), offsets, lengths, ragged
-    made._size = RaggedSize(values.size(ragged - 1)) if size is None else size
+    made._size = _size_of(offsets if lengths is None else lengths, values.size(ragged - 1)) if size is None else size
+    return made
+
+
+# Tensors over the same offsets, or over the same lengths where there are holes, have the same ragged size.
+_SIZES = WeakIdKeyDictionary()
+
+
+def _size_of(source: Tensor, total: int) -> RaggedSize:
+    found = _SIZES.get(source)
+    made = RaggedSize(total, None if found is None else found.number)
+    if found is None:
+        _SIZES[source] = made
     return made
 
 

@@ -74,6 +74,11 @@ def _(function: Any, self: Any, dim: int | None = None) -> Any:
     return self.shape if dim is None else self.shape[wrap_dim(dim, self._spec.ndim)]
 
 
+@Nested.implements("data_ptr")
+def _(function: Any, self: Any) -> int:
+    return self._held.data_ptr()
+
+
 @Nested.implements("numel", "nelement")
 def _(function: Any, input: Any) -> int:
     if type(input) is Jagged and input._lengths is not None:
@@ -103,7 +108,7 @@ def _(function: Any, self: Any, dim: int | None = None) -> Any:
 
 @Nested.implements("is_contiguous")
 def _(function: Any, self: Any, memory_format: Any = None) -> bool:
-    return type(self) is StridedNested or self._lengths is None
+    return type(self) is StridedNested or self._lengths is None and self._held.is_contiguous()
 
 
 @Nested.implements("is_same_size")
@@ -164,11 +169,18 @@ def _nested_tensor_size(self: Any) -> Tensor:
 
 @Nested.implements("clone", "contiguous")
 def _(function: Any, input: Any, *, memory_format: Any = None) -> Any:
-    if call_name(function) == "contiguous" and input.is_contiguous():
+    packed = call_name(function) == "contiguous"
+    if packed and input.is_contiguous():
         return input
-    if type(input) is Jagged and input._lengths is not None and call_name(function) == "contiguous":
-        return from_items(items(input), input)
-    return record("CloneBackward0", [input], like(input, input._held.clone()), lambda grad: (grad,))
+    if packed and type(input) is Jagged and input._lengths is not None:
+        return _without_holes(input)
+    values = input._held.clone(memory_format=rushlight.contiguous_format if packed else rushlight.preserve_format)
+    return record("CloneBackward0", [input], like(input, values), lambda grad: (grad,))
+
+
+def _without_holes(x: Any) -> Any:
+    """A jagged tensor whose items lie end to end."""
+    return x if x._lengths is None else from_items(items(x), x)
 
 
 @Nested.implements("detach", "alias")
@@ -539,12 +551,13 @@ def _(function: Any, input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @Nested.implements("cat", "concat", "concatenate")
 def _(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    first = next(t for t in tensors if is_nested(t))
+    if not all(map(is_nested, tensors)):
+        raise RuntimeError("Expected each tensor in given list to be nested.")
+    first = tensors[0]
     if wrap_dim(dim, first._spec.ndim) == 0:
-        whole = [item for t in tensors for item in (items(t) if is_nested(t) else t.unbind(0))]
-        return from_items(whole, first)
+        return from_items([item for t in tensors for item in items(t)], first)
     place = wrap_dim(dim, first._spec.ndim) - 1
-    rows = zip(*[items(t) if is_nested(t) else t.unbind(0) for t in tensors], strict=True)
+    rows = zip(*map(items, tensors), strict=True)
     return from_items([rushlight.cat(row, place) for row in rows], first)
 
 
@@ -717,7 +730,7 @@ def _attention_by_offsets(query: Any, key: Any, value: Any, is_causal: bool, sca
 # ***** reductions *****
 
 
-def _reduce(name: str, identity_dims: bool) -> None:
+def _reduce(name: str) -> None:
     def apply(function: Any, input: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
         plain = getattr(rushlight, name)
         if type(input) is StridedNested:
@@ -730,7 +743,7 @@ def _reduce(name: str, identity_dims: bool) -> None:
             ]:
                 raise RuntimeError("NestedTensor only allows reduction of the last dimension for now.")
             return _each(input, lambda t: plain(t, -1, keepdim=True, **options))
-        whole = input.contiguous()
+        whole = _without_holes(input)
         if dim is None or isinstance(dim, (tuple, list)) and not dim:
             return plain(values_of(whole), **options)
         return _reduce_jagged(name, plain, whole, dim, keepdim, options)
@@ -741,10 +754,7 @@ def _reduce(name: str, identity_dims: bool) -> None:
 def _reduce_jagged(name: str, plain: Any, x: Any, dim: Any, keepdim: bool, options: dict[str, Any]) -> Any:
     dims = sorted({wrap_dim(d, x._spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)})
     ragged = x._ragged
-    if 0 in dims and ragged not in dims:
-        raise RuntimeError(
-            f"{name}(): reducing along the batch dimension but not the ragged dimension is not supported for nested tensors"
-        )
+    _check_batch(name, x, dims)
     if ragged in dims and 0 not in dims and len(dims) > 1:
         raise RuntimeError(
             f"{name}(): reducing along a ragged and non-batch dimension is not supported for nested tensors"
@@ -758,20 +768,24 @@ def _reduce_jagged(name: str, plain: Any, x: Any, dim: Any, keepdim: bool, optio
         rows = [plain(t, ragged - 1, keepdim=keepdim, **options) for t in items(x)]
         return rushlight.stack(rows)
     places: Any = [d - 1 for d in dims] if given is None else dims[0] - 1
-    made = plain(values_of(x), places, keepdim=keepdim, **options)
-    moved = ragged if keepdim else ragged - sum(d < ragged for d in dims)
+    return _inside(name, x, plain(values_of(x), places, keepdim=keepdim, **options), dims, keepdim)
+
+
+def _check_batch(name: str, x: Any, dims: list[int]) -> None:
+    if 0 in dims and x._ragged not in dims:
+        raise RuntimeError(
+            f"{name}(): reducing along the batch dimension but not the ragged dimension is not supported for nested tensors"
+        )
+
+
+def _inside(name: str, x: Any, made: Any, dims: list[int], keepdim: bool) -> Any:
+    """The jagged tensor of what its elements were reduced to along dims within the items."""
+    moved = x._ragged if keepdim else x._ragged - sum(d < x._ragged for d in dims)
     return with_values(make_jagged(made, x._offsets, None, moved, x._size), made, f"{name.capitalize()}Backward0")
 
 
-for _name in ("sum", "mean", "amax", "amin", "prod"):
-    _reduce(_name, True)
-
-
-@Jagged.implements("any", "all")
-def _(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    if args or kwargs:
-        raise _refused(call_name(function) + ".dim", input)
-    return function(input.contiguous()._held)
+for _name in ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all"):
+    _reduce(_name)
 
 
 def _extreme(name: str) -> None:
@@ -779,11 +793,14 @@ def _extreme(name: str) -> None:
     def _(function: Any, input: Any, *args: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if args and is_nested(args[0]):
             return _item_by_item(getattr(rushlight, name), input, (input, *args), {})
-        place = args[0] if args else dim
+        place, keepdim, whole = args[0] if args else dim, args[1] if len(args) > 1 else keepdim, _without_holes(input)
         if place is None:
-            return getattr(rushlight, name)(values_of(input.contiguous()))
-        if wrap_dim(place, input._spec.ndim) != input._ragged:
-            raise _refused(name, input)
+            return getattr(rushlight, name)(values_of(whole))
+        place = wrap_dim(place, input._spec.ndim)
+        _check_batch(name, input, [place])
+        if place != input._ragged:
+            pair = getattr(values_of(whole), name)(place - 1, keepdim=keepdim)
+            return type(pair)([_inside(name, whole, made, [place], keepdim) for made in pair])
         rows = [getattr(t, name)(input._ragged - 1, keepdim=keepdim) for t in items(input)]
         return type(rows[0])([rushlight.stack(column) for column in zip(*rows, strict=True)])
 
