@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._surface.composites.attention import attention_with_weights
+from rushlight._interface.operators import attention_with_weights
 from rushlight.library.aten.kernels import FUNCTIONS, kernel
 from rushlight.nn import functional as F
 from rushlight.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
