@@ -132,3 +132,36 @@ def test_gradients_go_through() -> None:
         gradients.append(w.grad)
     assert same(*gradients)
     assert len(graphs) == 1
+
+
+def test_parts_of_lengths_that_only_elements_tell() -> None:
+    def program(lengths, x):
+        a, b = lengths.tolist()
+        torch._check(a >= 0)
+        torch._check(b >= 0)
+        first, second = x.split([a, b])
+        return first + 1, second * 2
+
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="eager", fullgraph=True, dynamic=dynamic)
+        for lengths, n in (([3, 4], 7), ([0, 7], 7), ([1, 4], 5)):
+            given = torch.tensor(lengths), torch.arange(float(n))
+            assert same(compiled(*given), program(*given))
+        with pytest.raises(RuntimeError):
+            compiled(torch.tensor([1, 1]), torch.arange(5.0))
+
+
+def test_what_a_transform_cannot_put_into_a_graph_is_a_break() -> None:
+    """The settings for unknown sizes run nothing a second time, and hide no reason."""
+    net = torch.nn.Linear(3, 2)
+
+    def program(x):
+        def loss(p, row):
+            return torch.func.functional_call(net, p, (row,)).pow(2).sum()
+
+        return torch.vmap(torch.func.grad(loss), (None, 0))(dict(net.named_parameters()), x)["bias"]
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="transform"):
+        torch.compile(program, backend="eager", fullgraph=True)(torch.ones(4, 3))
+    assert same(torch.compile(program, backend="eager")(torch.ones(4, 3)), program(torch.ones(4, 3)))

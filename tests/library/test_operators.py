@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 import rushlight as torch
+from rushlight._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from rushlight.fx.experimental.proxy_tensor import make_fx
+from rushlight.fx.experimental.symbolic_shapes import ShapeEnv
 from rushlight.library import infer_schema
+from rushlight.utils._python_dispatch import TorchDispatchMode
 
 
 @torch.library.custom_op("tests::sine", mutates_args=())
@@ -226,14 +230,7 @@ def test_subclasses_are_asked() -> None:
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return "asked", str(func)
 
-    class Special(torch.Tensor):
-        pass
-
     assert sine(X.as_subclass(Asked)) == ("asked", "tests.sine.default")
-    sine.register_torch_dispatch(
-        Special, lambda mode, func, types, args, kwargs: ("special", func is torch.ops.tests.sine.default, types)
-    )
-    assert sine(X.as_subclass(Special)) == ("special", True, (Special,))
 
 
 @pytest.mark.parametrize(
@@ -521,3 +518,78 @@ def test_operators_take_and_give_what_their_schemas_say() -> None:
     assert aten.stft(y, 4, return_complex=True).shape == (4, 3, 1)
     assert aten.stft.center(y, 4, None, None, None, True, "reflect", return_complex=True).shape == (4, 3, 5)
     assert aten._lu_with_info(y + torch.eye(4))[2] == 0
+
+
+def test_results_in_a_tuple_of_one() -> None:
+    @torch.library.custom_op("library_tests::alone", mutates_args=())
+    def alone(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x.clone(),)
+
+    alone.register_autograd(lambda ctx, grad: grad * 3)
+    x = torch.ones(2, requires_grad=True)
+    (made,) = alone(x)
+    made.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3.0, 3.0]
+    assert str(alone._opoverload._schema) == "library_tests::alone(Tensor x) -> ((Tensor))"
+
+
+def test_rules_for_modes_and_classes_with_a_dispatch() -> None:
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    class Inside(torch.Tensor):
+        inner: torch.Tensor
+
+        @staticmethod
+        def __new__(cls, inner: torch.Tensor) -> Any:
+            made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            made.inner = inner
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError("the rule is asked in its place")
+
+    with torch.library._scoped_library("library_tests", "FRAGMENT") as library:
+        library.define("ruled(Tensor x, int[] sizes) -> Tensor")
+        library.impl("ruled", lambda x, sizes: x * 2, "CPU")
+        op, seen = torch.ops.library_tests.ruled.default, list[Any]()
+
+        def under(mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+            seen.append((type(mode), func, args[1]))
+            return func(*args, **kwargs)
+
+        torch.library.register_torch_dispatch(op, Mode, under)
+        library._register_torch_dispatch_rule("ruled", Inside, lambda cls, func, types, args, kwargs: (cls, types))
+        with Mode():
+            assert op(torch.ones(1), (1, 2)).tolist() == [2.0]
+        assert seen == [(Mode, op, [1, 2])]  # sizes are lists, as in PyTorch
+        assert op(Inside(torch.ones(1)), [1]) == (Inside, (Inside,))
+    with pytest.raises(AttributeError):
+        _ = torch.ops.library_tests.ruled
+
+
+def test_sizes_that_depend_on_data_in_fake_implementations() -> None:
+    @torch.library.custom_op("library_tests::places", mutates_args=())
+    def places(x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero()
+
+    @places.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty([torch.library.get_ctx().new_dynamic_size(), x.dim()], dtype=torch.int64)
+
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        made = places(mode.from_tensor(torch.ones(3)))
+        assert str(made.shape[0]) == "u0" and made.shape[1] == 1
+    with FakeTensorMode() as mode, pytest.raises(DynamicOutputShapeException):
+        places(mode.from_tensor(torch.ones(3)))
+    with pytest.raises(RuntimeError, match="meta Tensors"):
+        places(torch.ones(3, device="meta"))
+    graph = make_fx(lambda x: places(x) + 1, tracing_mode="symbolic")(torch.ones(3))
+    assert graph(torch.tensor([0.0, 2.0])).tolist() == [[2]]
+    for captured in (True, False):
+        torch._dynamo.reset()
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=captured):
+            compiled = torch.compile(lambda x: places(x.clone()).clone(), backend="eager", fullgraph=captured)
+            assert compiled(torch.tensor([1.0, 0.0, 2.0])).tolist() == [[0], [2]]

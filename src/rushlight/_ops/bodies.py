@@ -326,7 +326,7 @@ def _bound(at: int | None, default: int, size: int) -> int:
 
 def take_slice(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
     """x[..., start:stop:step, ...] along one dim; `x` itself if that is everything."""
-    if start == 0 and stop == x.shape[dim] and step == 1:
+    if start == 0 and step == 1 and (stop == x.shape[dim]) is True:  # it may be unknown
         return x
     starts = [0] * len(x.shape)
     stops = list(x.shape)

@@ -21,14 +21,17 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
 from rushlight._interface.dispatch import DISPATCH_CLASSES, disabled_torch_function
+from rushlight._interface.sizes import require_between
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants, unknown_sizes
 from rushlight.library.aten.calls import bound
+from rushlight.library.operators import describing
 from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 __all__ = [
     "DataDependentOutputException",
     "DynamicOutputShapeException",
+    "FakeImplCtx",
     "FakeTensor",
     "FakeTensorConverter",
     "FakeTensorMode",
@@ -191,6 +194,35 @@ class FakeTensor(Tensor):
             return NotImplemented
         with mode:
             return func(*args, **kwargs)
+
+
+class FakeImplCtx:
+    """What `torch.library.get_ctx()` gives inside of a fake implementation."""
+
+    def __init__(self, shape_env: Any, op: Any) -> None:
+        self._shape_env, self._op = shape_env, op
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
+        """A size that only elements tell, between `min` and `max`.
+
+        DynamicOutputShapeException where sizes cannot be symbols, ValueError for a negative `min`.
+        """
+        if self._shape_env is None:
+            raise DynamicOutputShapeException(self._op)
+        if any(isinstance(bound, rushlight.SymInt) for bound in (min, max)):
+            raise ValueError(
+                f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be statically known ints"
+            )
+        if min < 0:
+            raise ValueError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0")
+        made = self._shape_env.create_unbacked_symint()
+        if min > 0 or max is not None:
+            require_between(made, min, float("inf") if max is None else max)
+        return made
+
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
+        """The older name of `new_dynamic_size`."""
+        return self.new_dynamic_size(min=min, max=max)
 
 
 class FakeTensorConverter:
@@ -357,7 +389,11 @@ class FakeTensorMode(TorchDispatchMode):
         def bare(value: Any) -> Any:
             return self._meta(func, value, args) if isinstance(value, Tensor) else value
 
-        with _without_modes(), contextlib.nullcontext() if self.shape_env is None else self.shape_env.read():
+        with (
+            _without_modes(),
+            contextlib.nullcontext() if self.shape_env is None else self.shape_env.read(),
+            contextlib.nullcontext() if func.form is not None else describing(func, FakeImplCtx(self.shape_env, func)),
+        ):
             given, named = tree_map(bare, list(args)), {k: tree_map(bare, v) for k, v in kwargs.items()}
             made = func(*given, **named)
         wrapped = self._wrapped(made, given, list(args), device)

@@ -37,6 +37,7 @@ __all__ = [
     "apart",
     "names_in",
     "require_between",
+    "require_equal",
 ]
 
 LEAST = 3  # lower bound of symbols: smaller sizes are constants of kernels
@@ -361,6 +362,15 @@ def require_between(number: Any, low: float, high: float) -> bool:
         Undecided(int(low) - number, "<=").require()
     if high < _INF:
         Undecided(number - int(high), "<=").require()
+    return True
+
+
+def require_equal(number: Any, other: Any) -> bool:
+    """Take two integers, one of them without a value, to be equal from now on; False, and nothing, for other numbers."""
+    difference = number - other
+    if type(difference) is not Integer or not difference.shape_env.is_unknown(difference.terms):
+        return False
+    Undecided(difference, "==").require()
     return True
 
 

@@ -16,6 +16,7 @@ from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimi
 from rushlight.compiler.settings import settings
 from rushlight.compiler.stances import current_stance
 from rushlight.compiler.strictness import strict
+from rushlight.library.operators import describing
 
 __all__ = ["register"]
 
@@ -48,15 +49,19 @@ def _opaque(function: Any) -> Any:
     return getattr(function, "_opoverload", function)
 
 
-def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _fake(env: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Tensors like the results of a custom operator, which want gradients where the operator has one; None where it
-    does not say.
+    does not say.  Sizes that only elements tell are symbols of `env`, if it is given.
     """
     overload = operator if hasattr(operator, "fake") else getattr(operator, "default", None)
     if overload is None or overload.fake is None:
         return None
-    with rushlight.no_grad():
-        found = overload.fake(*args, **kwargs)
+    fakes = import_whole("rushlight._subclasses.fake_tensor")
+    with rushlight.no_grad(), describing(overload, fakes.FakeImplCtx(env, overload)):
+        try:
+            found = overload.fake(*args, **kwargs)
+        except fakes.DynamicOutputShapeException:
+            return None
     given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, rushlight.Tensor)]
     if overload.backward is not None and rushlight.is_grad_enabled() and any(leaf.requires_grad for leaf in given):
         for leaf in tree_flatten(found)[0]:
@@ -84,7 +89,7 @@ def _sized_by_elements(env: Any, function: Any, args: Sequence[Any], kwargs: dic
     try:
         with mode:
             return (function(*tree_map(fake, tuple(args)), **tree_map(fake, kwargs)),)
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (RuntimeError, TypeError, NotImplementedError, AssertionError):
         return None
 
 

@@ -16,6 +16,7 @@ from rushlight.library.custom import CustomOpDef, custom_op, triton_op, wrap_tri
 from rushlight.library.inference import infer_schema
 from rushlight.library.libraries import (
     Library,
+    _scoped_library,
     define,
     fallthrough_kernel,
     get_ctx,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import rushlight
 from rushlight._interface.base import LazyModule
@@ -35,6 +35,8 @@ _WORDS = {"dtype": "ScalarType", "device": "Device", "layout": "Layout", "memory
 
 class BuiltinOverload:
     """One form of a native operator."""
+
+    by_class: ClassVar[dict[type, Callable[..., Any]]] = {}  # rules for modes and classes: users' operators have some
 
     def __init__(self, packet: BuiltinPacket, name: str) -> None:
         self.overloadpacket, self._overloadname = packet, name

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from rushlight import DispatchKey, Tag
@@ -91,6 +92,12 @@ class Library:
         made = operators.register(parsed, given, _caller())
         self._defined.append(made)
         return made._opname
+
+    def _register_torch_dispatch_rule(self, op_name: str, torch_dispatch_class: type, fn: Callable[..., Any]) -> None:
+        """Register what an operator does under a mode or with tensors of a class, as long as this library lives."""
+        rules = overload_of(op_name if "::" in op_name else f"{self.ns}::{op_name}").by_class
+        rules[torch_dispatch_class] = fn
+        self._undo.append(lambda: rules.pop(torch_dispatch_class, None))
 
     def impl(
         self,
@@ -180,6 +187,16 @@ def _check_tags(schema: FunctionSchema, tags: Iterable[Tag]) -> None:
         raise ValueError(
             f"Schema tagged with torch.Tag.inplace must mutate and return its first positional argument. Got: {schema}"
         )
+
+
+@contextlib.contextmanager
+def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+    """A context with a `Library` of these arguments; what it registered is taken back at the end."""
+    made = Library(*args, **kwargs)
+    try:
+        yield made
+    finally:
+        made._destroy()
 
 
 # ***** by name *****
@@ -412,8 +429,8 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Li
 def register_torch_dispatch(
     op: Any, torch_dispatch_class: type, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None
 ) -> Any:
-    """Register what an operator does with tensors of a class: `func(mode, func, types, args, kwargs)`.  Also a
-    decorator.
+    """Register what an operator does under a mode, `func(mode, func, types, args, kwargs)`, or with tensors of a class
+    that has a dispatch, `func(cls, func, types, args, kwargs)`.  Also a decorator.
     """
     return _rule(op, func, lambda found, function: found.by_class.__setitem__(torch_dispatch_class, function))
 
@@ -421,11 +438,11 @@ def register_torch_dispatch(
 def get_ctx() -> Any:
     """The context of the fake implementation that is running; None outside of one.
 
-    It is for sizes that depend on data, which tensors on the meta device cannot have: RuntimeError inside an
-    implementation that is run for them.
+    `ctx.new_dynamic_size(min=0, max=None)` gives a size that depends on data.  Tensors on the meta device cannot have
+    one: RuntimeError inside an implementation that is run for them.
     """
-    if HERE.fake is None:
-        return None
+    if HERE.fake is None or HERE.context is not None:
+        return HERE.context
     raise RuntimeError(
         f"{HERE.fake.name()}: You're trying to run this operator with meta Tensors (as opposed to FakeTensors), but this operator may return an "
         "output Tensor with data-dependent shape. Meta Tensors don't support operators with outputs that have data-dependent shapes."

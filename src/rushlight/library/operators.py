@@ -7,6 +7,7 @@ what is to run.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "below_autograd",
+    "describing",
     "find",
     "key_of",
     "namespace",
@@ -58,11 +60,23 @@ class _Here(threading.local):
 
     below_autograd = 0
     fake: OpOverload | None = None
+    context: Any = None  # what makes unknown sizes for it; None on the meta device
     uncast = 0
 
 
 HERE = _Here()
 inherit(HERE)
+
+
+@contextlib.contextmanager
+def describing(op: Any, context: Any) -> Iterator[None]:
+    """Inside, fake implementations get a context that makes unknown sizes."""
+    before = HERE.fake, HERE.context
+    HERE.fake, HERE.context = op, context
+    try:
+        yield
+    finally:
+        HERE.fake, HERE.context = before
 
 
 class below_autograd:
@@ -116,6 +130,10 @@ class OpOverload:
         """`namespace::name`, with the overload's name where it has one."""
         return self._schema.name + (f".{self._schema.overload_name}" if self._schema.overload_name else "")
 
+    @property
+    def _name(self) -> str:
+        return self.name()
+
     def __repr__(self) -> str:
         return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
 
@@ -133,9 +151,6 @@ class OpOverload:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         values = self.bind(args, kwargs)
         asked = has_override(tuple(values), {})
-        for value in asked:
-            if type(value) in self.by_class:
-                return self.by_class[type(value)](None, self, (type(value),), *self.split(values))
         if asked and not STATE.overrides_off or STATE.function_modes and STATE.word & FUNCTION_MODE:
             return dispatch(self, asked, args, kwargs)
         return self.run(values)
@@ -167,7 +182,7 @@ class OpOverload:
 
     def _fitting(self, argument: Argument, value: Any, place: int) -> Any:
         if fits(argument, value):
-            return value
+            return list(value) if argument.list_depth and isinstance(value, tuple) else value
         if (
             argument.list_depth
             and fits_base(argument.base, value)

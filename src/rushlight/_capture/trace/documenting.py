@@ -366,7 +366,8 @@ class DocumentingTracer(Tracer):
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
         self.stands_in = True
         try:
-            made = None if HOOKS.fake is None else self.native(HOOKS.fake, operator, args, kwargs)
+            env = self.outside.varying.sizes.env if HOOKS.captures_sizes() else None
+            made = None if HOOKS.fake is None else self.native(HOOKS.fake, env, operator, args, kwargs)
         finally:
             self.stands_in = False
         if made is None:
@@ -387,7 +388,7 @@ class DocumentingTracer(Tracer):
         except GuardOnDataDependentSymNode as error:
             raise Break(f"{error}", kind="data") from None
         except Break as error:
-            made = unknown_result(self, function, args, kwargs)
+            made = unknown_result(self, function, args, kwargs) if error.kind == "data" else None
             if made is None:
                 raise error from None
             return made[0]

@@ -43,7 +43,7 @@ class Hooks:
 
     `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is
     None, or an operator that must not run on recorded tensors: it is called between two segments.
-    `fake(operator, args, kwargs)` makes tensors like its results.  `sized_by_elements(env, function, args, kwargs)` gives, in a
+    `fake(env, operator, args, kwargs)` makes tensors like its results.  `sized_by_elements(env, function, args, kwargs)` gives, in a
     tuple, fake tensors like the results of a function whose sizes elements tell, or None.
 
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ from rushlight._ops.bodies import slice_bounds, take_slice, wrap
 from rushlight._ops.table import view
 from rushlight._prims import build, prim
 from rushlight._types.layout import infer_size, numel, wrap_dim
+from rushlight._types.shape_env import require_between, require_equal
 from rushlight._types.symbols import truncated
 
 __all__: list[str] = []
@@ -331,11 +334,14 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}"
             )
-        if sum(sizes) != x.shape[dim]:
+        total = sum(sizes)
+        if not require_equal(total, x.shape[dim]) and total != x.shape[dim]:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input tensor's size at dimension {dim}), but got "
                 f"split_sizes={sizes}"
             )
+        for end in itertools.accumulate(sizes[:-1]):
+            require_between(x.shape[dim] - end, 0, math.inf)
         return sizes
     size = truncated(sections)
     if size < 0:

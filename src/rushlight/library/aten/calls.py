@@ -265,7 +265,9 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             if not state.dispatch_modes and not state.function_modes:
                 state.word = word & ~FUNCTION_MODE
             try:
-                made = mode.__torch_dispatch__(op, types, tuple(args), dict(kwargs))
+                rule = op.by_class.get(type(mode))
+                given = (op, types, tuple(args), dict(kwargs))
+                made = mode.__torch_dispatch__(*given) if rule is None else rule(mode, *given)
             finally:
                 state.dispatch_modes.append(mode)
                 state.word = word
@@ -273,7 +275,10 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
                 return made
             declined.append(f"mode object {mode!r}")
         for value in found:
-            made = type(value).__torch_dispatch__(op, types, tuple(args), dict(kwargs))
+            cls = type(value)
+            rule = op.by_class.get(cls)
+            given = (op, types, tuple(args), dict(kwargs))
+            made = cls.__torch_dispatch__(*given) if rule is None else rule(cls, *given)
             if made is not NotImplemented:
                 return made
             declined.append(f"tensor subclass {type(value)!r}")

@@ -7,7 +7,7 @@ function's own name take the call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import call_name
@@ -69,6 +69,7 @@ class Opaque:
     form = None
     tags: tuple[Any, ...] = ()
     is_view = False
+    by_class: ClassVar[dict[type, Any]] = {}
 
     def __init__(self, function: Any, name: str) -> None:
         self.kernel, self._opname, self._overloadname = function, name, "default"
