@@ -351,6 +351,13 @@ def test_memory_of_spread_tensors_is_not_changed_in_place(alone: dist.DeviceMesh
         assert x.shape == (2, 3)
 
 
+def test_constants_need_no_groups(alone: dist.DeviceMesh) -> None:
+    mesh = dist.DeviceMesh("cpu", [0, 1], _init_backend=False)
+    made = dist.tensor.full((2, 2), 3.0, device_mesh=mesh, placements=[Shard(0)])
+    assert made.to_local().tolist() == [[3.0, 3.0]]
+    assert dist.tensor.zeros(2, device_mesh=mesh).to_local().tolist() == [0.0, 0.0]
+
+
 def test_calls_on_a_mesh_do_not_keep_it(alone: dist.DeviceMesh) -> None:
     mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("mine",))
     x = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import rushlight
@@ -447,7 +448,7 @@ def _factory(
     """A tensor made whole on every process, of which each keeps its part: random numbers do not depend on the mesh."""
     mesh = mesh or _all_processes()
     options.pop("layout", None)
-    with stream_of_the_first(mesh):
+    with stream_of_the_first(mesh) if make in (rushlight.rand, rushlight.randn) else nullcontext():
         whole = make(size, **options)
     return distribute_tensor(whole, mesh, placements, src_data_rank=None).requires_grad_(requires_grad)
 
