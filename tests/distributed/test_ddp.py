@@ -53,3 +53,23 @@ def test_errors_without_a_group_or_parameters() -> None:
             torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1), device_ids=[0])
     finally:
         dist.destroy_process_group()
+
+
+def test_optimizers_step_inside_backward() -> None:
+    from rushlight.distributed.optim import _apply_optimizer_in_backward, _get_in_backward_optimizers
+
+    net = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.ones_(net.weight)
+    for rate in (0.25, 0.5):  # both use each gradient
+        _apply_optimizer_in_backward(torch.optim.SGD, net.parameters(), {"lr": rate})
+    net(torch.ones(1, 2)).sum().backward()
+    assert net.weight.tolist() == [[0.25, 0.25]] and net.weight.grad is None
+    assert [one.param_groups[0]["lr"] for one in _get_in_backward_optimizers(net)] == [0.25, 0.5]
+    with pytest.raises(RuntimeError, match="require gradients"):
+        _apply_optimizer_in_backward(torch.optim.SGD, [torch.nn.Parameter(torch.ones(1), False)], {"lr": 1.0})
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(NotImplementedError, match="optimizers in backward"):
+            torch.nn.parallel.DistributedDataParallel(net)
+    finally:
+        dist.destroy_process_group()

@@ -12,5 +12,7 @@ _HOMES = {
     "ZeroRedundancyOptimizer": "zero_redundancy_optimizer",
     "as_functional_optim": "functional",
     "functional_optim_map": "functional",
+    "_apply_optimizer_in_backward": "apply_optimizer_in_backward",
+    "_get_in_backward_optimizers": "apply_optimizer_in_backward",
 }
 __getattr__ = lazy_files(__name__, _HOMES, tuple(dict.fromkeys(_HOMES.values())))

@@ -87,6 +87,10 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient."
             )
+        if any(hasattr(p, "_in_backward_optimizers") for _, p in wanted):
+            raise NotImplementedError(
+                "DistributedDataParallel over optimizers in backward is not built: they would step before gradients are averaged"
+            )
         devices = {p.device for _, p in named}
         alone = len(device_ids or ()) == len(devices) == 1 and next(iter(devices)).index is not None
         if (device_ids or output_device is not None) and not alone:

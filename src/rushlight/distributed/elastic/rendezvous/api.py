@@ -145,10 +145,10 @@ class RendezvousParameters:
         if not backend:
             raise ValueError("The rendezvous backend name must be a non-empty string.")
         if min_nodes < 1:
-            raise ValueError(f"The minimum number of rendezvous nodes must be greater than zero (found {min_nodes}).")
+            raise ValueError(f"The minimum number of rendezvous nodes ({min_nodes}) must be greater than zero.")
         if max_nodes < min_nodes:
             raise ValueError(
-                f"The maximum number of rendezvous nodes ({max_nodes}) must be at least the minimum ({min_nodes})."
+                f"The maximum number of rendezvous nodes ({max_nodes}) must be greater than or equal to the minimum number of rendezvous nodes ({min_nodes})."
             )
         self.backend, self.endpoint, self.run_id, self.local_addr = backend, endpoint, run_id, local_addr
         self.min_nodes, self.max_nodes, self.config = min_nodes, max_nodes, kwargs
