@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rushlight.distributed import HashStore
+from rushlight.distributed import DistStoreError, HashStore
 from rushlight.distributed.elastic import timer
 from rushlight.distributed.elastic.agent.server import (
     LocalElasticAgent,
@@ -39,6 +39,9 @@ from rushlight.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
+from rushlight.distributed.elastic.utils import distributed as elastic_ports
+from rushlight.distributed.elastic.utils import get_env_variable_or_raise, macros
+from rushlight.distributed.elastic.utils import store as elastic_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -305,3 +308,31 @@ def test_hanging_processes_are_ended(tmp_path: Path) -> None:
     request = timer.FileTimerRequest(5, "x", 2.0, 9)
     assert request == timer.FileTimerRequest(5, "x", 2.0, 9) and '"pid": 5' in request.to_json()
     assert timer.TimerRequest(1, "a", 2.0) == timer.TimerRequest(1, "a", 2.0)
+
+
+# ***** small parts *****
+
+
+def test_members_hand_each_other_values_over_a_store() -> None:
+    store = HashStore()
+    found = together(*(lambda k=k: elastic_store.synchronize(store, b"%d" % k, k, 3, "key/") for k in range(3)))
+    assert found == [[b"0", b"1", b"2"]] * 3
+    together(*(lambda: elastic_store.barrier(store, 2, "all", 10) for _ in range(2)))
+    with pytest.raises(DistStoreError, match=r"missing_ranks=\[1, 2\], timeout=0.05"):
+        elastic_store.barrier(store, 3, "few", 0.05, rank=0)
+    with elastic_store.store_timeout(store, 7.0):
+        assert store.timeout.total_seconds() == 7.0
+    assert store.timeout.total_seconds() != 7.0
+
+
+def test_ports_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = elastic_ports.create_c10d_store(True, "localhost")
+    store.set("key", "value")
+    assert elastic_ports.create_c10d_store(False, "localhost", store.port).get("key") == b"value"
+    with pytest.raises(ValueError, match="server_port must be specified"):
+        elastic_ports.create_c10d_store(True, "localhost", world_size=2)
+    monkeypatch.setenv("HERE", "yes")
+    assert get_env_variable_or_raise("HERE") == "yes"
+    with pytest.raises(ValueError, match="ABSENT expected, but not set"):
+        get_env_variable_or_raise("ABSENT")
+    assert macros.substitute(["a", "n${local_rank}", 3], "2") == ["a", "n2", 3]

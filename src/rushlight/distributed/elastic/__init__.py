@@ -6,4 +6,6 @@ from rushlight._interface.base import lazy_files
 
 __all__: list[str] = []
 
-__getattr__ = lazy_files(__name__, {}, ("agent", "events", "metrics", "multiprocessing", "rendezvous", "timer"))
+__getattr__ = lazy_files(
+    __name__, {}, ("agent", "events", "metrics", "multiprocessing", "rendezvous", "timer", "utils")
+)
