@@ -7,3 +7,4 @@ from rushlight.distributed.elastic import metrics as metrics
 from rushlight.distributed.elastic import multiprocessing as multiprocessing
 from rushlight.distributed.elastic import rendezvous as rendezvous
 from rushlight.distributed.elastic import timer as timer
+from rushlight.distributed.elastic import utils as utils

@@ -160,8 +160,9 @@ def _become(func: Any, args: Any, kwargs: Any, dtensor: Any) -> Any:
     NotImplementedError where there is no such call, or it moves elements.
     """
     x, view = args[0], getattr(rushlight.ops.aten, func._opname.removesuffix("_"), None)
-    makes_view = view is not None and getattr(view, view.overloads()[0]).is_view
-    made = view(*args, **kwargs) if makes_view else None
+    made = None
+    if view is not None and getattr(view, view.overloads()[0]).is_view:
+        made = view(*args, **kwargs)
     if made is None or made._moved_view or not _shares(made._local_tensor, x._local_tensor):
         raise NotImplementedError(f"{func} of a DTensor that lies as {x.placements}: make a new tensor instead")
     x._local_tensor, x._placed, x._spec = made._local_tensor, made._placed, made._spec

@@ -1,0 +1,7 @@
+"""Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
+
+
+from rushlight.distributed.elastic.utils import api as api
+from rushlight.distributed.elastic.utils import distributed as distributed
+from rushlight.distributed.elastic.utils import logging as logging
+from rushlight.distributed.elastic.utils import store as store
