@@ -209,6 +209,8 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: F.gaussian_nll_loss(torch.ones(2), torch.ones(2), torch.tensor([1.0, -1.0])), ValueError, "negative entry"),
     (lambda: F.gaussian_nll_loss(torch.ones(2), torch.ones(2), -1.0), ValueError, "negative entry"),
     (lambda: F.gaussian_nll_loss(torch.ones(2, 3), torch.ones(2, 3), torch.ones(1)), ValueError, "incorrect size"),
+    (lambda: F.gaussian_nll_loss(torch.ones(2, 3), torch.ones(2, 3), torch.ones(1, 1)), ValueError, "incorrect size"),
+    (lambda: torch.batch_norm_update_stats(torch.ones(0, 1), torch.ones(1), torch.ones(1), 0.0), RuntimeError, "at least one element, but got input_sizes = .0, 1."),
     (lambda: F.linear(torch.ones(2, 3).double(), torch.ones(2, 3), torch.ones(2)), RuntimeError, "mat1 and mat2 must have the same dtype, but got Double and Float"),
     (lambda: F.linear(torch.ones(2, 3).long(), torch.ones(2, 3)), RuntimeError, "expected m1 and m2 to have the same dtype, but got: long int != float"),
     (lambda: F.conv1d(torch.ones(1, 1, 3).half(), torch.ones(1, 1, 2), torch.ones(1)), RuntimeError, r"Input type \(c10::Half\) and bias type \(float\)"),
@@ -404,6 +406,15 @@ def test_embedding_bag_with_sparse_gradients(mode: str, weighted: bool, last: bo
     np.testing.assert_allclose(table.grad.to_dense().numpy(), slopes, rtol=1e-5, atol=1e-6)
     if weighted:
         np.testing.assert_allclose(weights.grad.numpy(), each, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (4, 1), (4,), (4, 3)])
+def test_variances_of_a_gaussian_loss(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x, y, var = torch.randn(4, 3), torch.randn(4, 3), torch.rand(shape) + 0.5
+    each = var.unsqueeze(-1) if shape == (4,) else var
+    wanted = ((each.log() + (x - y) ** 2 / each) / 2).mean()
+    assert torch.allclose(F.gaussian_nll_loss(x, y, var), wanted)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -27,15 +27,15 @@ def gaussian_nll_loss(
     (input - target)^2 / v) / 2.
 
     v = max(var, eps), without a gradient of the bound; `full` adds log(2 pi) / 2. `var` has the shape of `input`, or
-    that with a last dim of one or none, or is a float. Raises `ValueError` for a variance below zero, and for a shape
+    that with one dim of size one or without the last, or is a float. Raises `ValueError` for a variance below zero, and for a shape
     that does not go with the input's, `RuntimeError` for a variance of whole numbers, which could not be bounded, and
     for bools, of which there is no difference.
 
     Example: `F.gaussian_nll_loss(torch.zeros(2), torch.ones(2), torch.ones(2))  # tensor(0.5000)`
     """
     if isinstance(var, Tensor) and var.shape != input.shape:
-        fits = input.shape[:-1] in (var.shape, var.shape[:-1]) if input.dim() else False
-        if not fits or (var.dim() == input.dim() and var.size(-1) != 1):
+        others = [v for i, v in zip(input.shape, var.shape, strict=False) if i != v]
+        if input.shape[:-1] != var.shape and (input.dim() != var.dim() or others != [1]):
             raise ValueError("var is of incorrect size")
     if not isinstance(var, (Tensor, float)):
         raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")

@@ -141,6 +141,8 @@ def batch_norm_update_stats(
     """Mean and (biased) variance of each channel (dim 1), which are mixed into the running ones in place, the variance
     unbiased.
     """
+    if not input.numel():
+        raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {list(input.shape)}")
     dims = [d for d in range(input.dim()) if d != 1]
     var, mean = rushlight.var_mean(input, dims, correction=0)
     if running_mean is not None:
