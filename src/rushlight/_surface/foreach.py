@@ -31,7 +31,6 @@ NAMES = frozenset((
 ))  # fmt: skip
 
 
-_NORM = (("ord", 2), ("dtype", None))
 _ARGUMENTS = (
     "self*", "first*", "second*", "third*", "other*", "others*", "exponent*", "src*", "weight*", "scalar*", "scalars*", "tensors1*", "value*", "alpha*",
 )  # fmt: skip
@@ -116,7 +115,8 @@ def function(full: str) -> Callable[..., Any]:
         if plain in ("addcmul", "addcdiv"):
             return _three(one, xs, args, kwargs)
         if plain == "norm":
-            order, dtype = (*args, *[kwargs.get(key, default) for key, default in _NORM[len(args) :]])
+            order = args[0] if args else kwargs.get("ord", 2)
+            dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
             return [one(x, order, dtype=dtype) for x in xs]
         others = [
             _for_each(value, len(xs), plain == "copy" or (plain == "lerp" and not i)) for i, value in enumerate(args)
