@@ -295,6 +295,7 @@ def test_wrappers_at_their_edges(alone: Any) -> None:
         ({"process_group": dist.group.WORLD, "device_mesh": alone}, ValueError),
         ({"mixed_precision": MixedPrecision(keep_low_precision_grads=True)}, NotImplementedError),
         ({"ignored_modules": [], "ignored_states": []}, ValueError),
+        ({"param_init_fn": 42}, ValueError),
         ({"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "device_mesh": alone}, ValueError),
     ):
         with pytest.raises(error):

@@ -104,7 +104,10 @@ class FullyShardedDataParallel(Module):
         self.sharding_strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
         self.mixed_precision = mixed_precision or MixedPrecision()
         self.cpu_offload, self.backward_prefetch = cpu_offload or CPUOffload(), backward_prefetch
+        self.forward_prefetch, self.limit_all_gathers = forward_prefetch, limit_all_gathers
         self._use_orig_params = use_orig_params
+        if param_init_fn is not None and not callable(param_init_fn):
+            raise ValueError(f"Expected {param_init_fn} to be callable, but got {type(param_init_fn)}")
         if self.mixed_precision.keep_low_precision_grads:
             raise NotImplementedError(
                 "MixedPrecision(keep_low_precision_grads=True) is not built: gradients have the parameters' dtype"
