@@ -156,6 +156,15 @@ def test_layouts_of_jagged_tensors() -> None:
         torch.arange(10).reshape(2, 5), 1, torch.tensor([0, 1]), torch.tensor([2, 3]), layout=torch.jagged
     )
     assert narrowed.offsets().tolist() == [0, 6, 9] and [t.tolist() for t in narrowed.unbind()] == [[0, 1], [6, 7, 8]]
+    joined = torch.nested.narrow(
+        torch.arange(10).reshape(2, 5), 1, torch.tensor([3, 0]), torch.tensor([2, 4]), layout=torch.jagged
+    )
+    assert (
+        joined.is_contiguous()
+        and joined.offsets().tolist() == [0, 2, 6]
+        and joined.values().tolist() == [3, 4, 5, 6, 7, 8]
+    )
+    assert not narrowed.is_contiguous()
 
 
 def test_plain_operands_beside_jagged_ones() -> None:

@@ -159,8 +159,9 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlig
     begins = rushlight.arange(batch, **indices) * width + starts
     offsets = rushlight.cat([begins, (begins + lengths)[-1:] if batch else begins.new_zeros(1)])
     values = tensor.reshape(batch * width, *tensor.shape[2:])
-    whole = bool((lengths == width).all())
-    return with_values(make_jagged(values, offsets, None if whole else lengths, 1), values)
+    if bool((offsets.diff() == lengths).all()):  # end to end
+        values, offsets, lengths = values[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], None
+    return with_values(make_jagged(values, offsets, lengths, 1), values)
 
 
 def masked_select(tensor: Any, mask: Any) -> Any:
