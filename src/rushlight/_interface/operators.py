@@ -11,7 +11,7 @@ from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.nn.gguf_blocks import BLOCK_TYPES
 from rushlight._ops.table import OPERATORS
-from rushlight._surface.composites.attention import ALLOWED, INSTEAD, attention_with_weights
+from rushlight._surface.composites.attention import ALLOWED, INSTEAD
 from rushlight._surface.registry import SPACES, asking, composite, function_of, inplace_of, row_of
 from rushlight._surface.result_types import result_type, result_types
 from rushlight._surface.settings import FP32_PRECISION, TypedTensor
@@ -31,7 +31,6 @@ __all__ = [
     "result_types",  # the names of all of them
     # Inside of composites.
     "casts",  # decorator: how a function follows autocast: "lower", "single", "widest", "keep"
-    "attention_with_weights",  # attention and its weights, from scores that are stored
     "only_tensors",  # TypeError for other arguments
     "alert",  # this function gives other results each time
     "MODE",  # deterministic mode and its settings

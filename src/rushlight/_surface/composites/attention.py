@@ -10,7 +10,7 @@ from rushlight._ops.nn.attention import check_attention
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL
 
-__all__: list[str] = ["ALLOWED", "INSTEAD", "attention_with_weights"]
+__all__: list[str] = ["ALLOWED", "INSTEAD"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
 ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
@@ -44,24 +44,14 @@ def scaled_dot_product_attention(
             "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math kernel and the fused kernels."
         )
     if dropout_p != 0.0:
-        return attention_with_weights(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)[0]
+        return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def attention_with_weights(
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> tuple[Any, Any]:
-    """The same from scores that are stored as a whole, and the weights of which they are made.
-
-    A row in which no key takes part has weights of zero. RuntimeError for operands that do not belong together, as without dropout.
-    """
+def _with_dropout(
+    query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> Tensor:
+    """The same from scores that are stored as a whole; a row in which no key takes part has weights of zero."""
     check_attention(query, key, value, mask, is_causal)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     if enable_gqa:
@@ -82,6 +72,4 @@ def attention_with_weights(
         alone = (scores == low).all(-1, True)
         # Filled before as well: the gradient of a softmax over -inf alone is NaN.
         weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)
-    if dropout_p != 0.0:
-        weights = SPACES["nn.functional"]["dropout"](weights, dropout_p, True)
-    return weights @ value, weights
+    return SPACES["nn.functional"]["dropout"](weights, p, True) @ value

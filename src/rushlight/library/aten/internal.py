@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._interface.operators import attention_with_weights
 from rushlight.library.aten.kernels import FUNCTIONS, kernel
 from rushlight.nn import functional as F
 from rushlight.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -73,11 +72,20 @@ def _attention_math(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """Attention, and its weights."""
-    if dropout_mask is None:
-        return attention_with_weights(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa)
-    weights = attention_with_weights(q, k, v, mask, 0.0, is_causal, scale, enable_gqa)[1]
-    weights = weights.masked_fill(~dropout_mask, 0) / (1 - dropout_p)
-    return weights @ (v.repeat_interleave(q.shape[-3] // v.shape[-3], -3) if enable_gqa else v), weights
+    if enable_gqa:
+        k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        mask = rushlight.ones(q.shape[-2], k.shape[-2], dtype=rushlight.bool, device=q.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -float("inf")) if mask.dtype is rushlight.bool else scores + mask
+    alone = (scores == -float("inf")).all(-1, keepdim=True)
+    weights = scores.masked_fill(alone, 0.0).softmax(-1).masked_fill(alone, 0.0)  # no key, no weight
+    if dropout_mask is not None:
+        weights = weights.masked_fill(~dropout_mask, 0) / (1 - dropout_p)
+    elif dropout_p:
+        weights = F.dropout(weights, dropout_p)
+    return weights @ v, weights
 
 
 def _multi_head(
