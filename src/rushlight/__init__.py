@@ -105,7 +105,7 @@ _FROM_PAGES = {
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
                      "sparse_compressed_tensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"), "sparse.construct"),
     **dict.fromkeys((
-        "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
+        "_assert", "_assert_async", "_assert_tensor_metadata", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_reshape_from_tensor", "_shape_as_tensor",
     ), "_surface.checks"),
     **dict.fromkeys(("dsmm", "smm", "spmm", "sspaddmm", "hspmm"), "sparse.matrix_products"),

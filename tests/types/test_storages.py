@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,12 @@ def test_a_storage_is_one_object_while_anybody_holds_it() -> None:
     assert y.untyped_storage() is s and torch.zeros(0).untyped_storage() != torch.zeros(0).untyped_storage()
     empty = copy.deepcopy([torch.zeros(0), torch.zeros(0)])
     assert empty[0].untyped_storage() is not empty[1].untyped_storage()
+
+
+def test_getsizeof_counts_the_memory() -> None:
+    for kind in ("untyped_storage", "_typed_storage"):
+        sizes = [sys.getsizeof(getattr(torch.zeros(n), kind)()) for n in (0, 10)]
+        assert sizes[1] - sizes[0] == 40
 
 
 def test_subclasses_of_storages_stay_what_they_are() -> None:

@@ -12,11 +12,12 @@ from rushlight._engine.core.convert import deferred
 from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
-from rushlight._types.dtype import BOOL
+from rushlight._types.device import as_device
+from rushlight._types.dtype import BOOL, DType
 from rushlight._types.shape_env import Undecided, require_between
 
 __all__ = [
-    "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
+    "_assert", "_assert_async", "_assert_tensor_metadata", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
     "_check_value", "_check_with", "_reshape_from_tensor", "_shape_as_tensor",
 ]  # fmt: skip
 
@@ -44,6 +45,31 @@ def _check_with(error_type: type[Exception], cond: Any, message: _Message) -> No
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not cond:
         raise error_type(_text(message))
+
+
+def _assert_tensor_metadata(
+    a: Tensor,
+    size: Any = None,
+    stride: Any = None,
+    dtype: DType | None = None,
+    *,
+    device: Any = None,
+    layout: Any = None,
+) -> None:
+    """RuntimeError unless sizes, strides, dtype, device and layout of a tensor are those given.
+
+    >>> torch._assert_tensor_metadata(torch.ones(2), [2], dtype=torch.float32)
+    """
+    facts = (
+        ("sizes", size, list, a.shape),
+        ("strides", stride, list, a.stride if stride is None else a.stride()),
+        ("dtype", dtype, lambda v: v, a.dtype),
+        ("device", device, as_device, a.device),
+        ("layout", layout, lambda v: v, a.layout),
+    )
+    for name, wanted, shown, got in facts:
+        if wanted is not None and shown(wanted) != shown(got):
+            raise RuntimeError(f"Tensor {name} mismatch! Expected: {shown(wanted)}, Got: {shown(got)}")
 
 
 def _check(cond: Any, message: _Message = None) -> None:

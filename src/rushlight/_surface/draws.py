@@ -11,6 +11,7 @@ from rushlight._engine.core.integers import as_flag, as_int
 from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.out import warn_of_resizing
 from rushlight._engine.dispatch.plans.bind import only_tensors
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, unwatched
 from rushlight._engine.random import random as streams
@@ -114,7 +115,8 @@ def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | N
     shape = first._spec.shape if other is None else _common_shape(first._spec.shape, other._spec.shape)
     node = f"NormalBackward{1 if other is None and first is mean else 3 if other is not None else 2}"
     made: Any = fresh(first._spec.dtype, first._spec.device, tuple(shape)) if out is None else out
-    if out is not None:
+    if out is not None and tuple(out._spec.shape) != tuple(shape):
+        warn_of_resizing(out, shape)
         fit(out, shape)
     before = STATE.word
     STATE.word = before & ~GRAD

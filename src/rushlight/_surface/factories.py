@@ -46,7 +46,7 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
     layout = kwargs.pop("layout", None)
     if layout is not None and getattr(layout, "name", "strided") != "strided":
         raise NotImplementedError(f"rushlight has no layout {layout!r} yet ({name})")
-    for ignored in ("pin_memory", "names", "generator"):
+    for ignored in ("pin_memory", "generator"):
         if kwargs.pop(ignored, None):
             raise NotImplementedError(f"rushlight has no argument '{ignored}' of {name} yet")
     if dtype is not None and not isinstance(dtype, DType):

@@ -250,13 +250,6 @@ Tensor.is_cpu = property(lambda self: self._spec.device.type == "cpu")  # type: 
 Tensor.layout = property(lambda self: STRIDED)  # type: ignore[attr-defined]
 Tensor.retains_grad = property(lambda self: self._autograd_meta is not None and self._autograd_meta.retains)  # type: ignore[attr-defined]
 Tensor.name = property(lambda self: self._autograd_meta.name if self._autograd_meta is not None else None)  # type: ignore[attr-defined]
-Tensor.names = property(lambda self: (None,) * self._spec.ndim)  # type: ignore[attr-defined]
-
-
-@method
-def has_names(self: Tensor) -> bool:
-    """False: named tensors are not supported."""
-    return False
 
 
 @method

@@ -165,6 +165,14 @@ class Node:
     def _sequence_nr(self) -> int:
         return self._seq
 
+    def _set_sequence_nr(self, number: int) -> None:
+        self._seq = number
+
+    @property
+    def requires_grad(self) -> bool:
+        """True: only what wants gradients has a node."""
+        return True
+
     def __call__(self, *grads: Any) -> Any:
         if len(grads) != self._n_outputs:
             raise TypeError(f"expected {self._n_outputs} arguments, got {len(grads)} instead")
@@ -183,8 +191,8 @@ class Node:
         return specs
 
     @property
-    def _input_metadata(self) -> list[InputMetadata | None]:
-        return [None if s is None else InputMetadata(s.shape, s.dtype, s.device) for s in self._result_specs()]
+    def _input_metadata(self) -> tuple[InputMetadata | None, ...]:
+        return tuple([None if s is None else InputMetadata(s.shape, s.dtype, s.device) for s in self._result_specs()])
 
     def register_hook(self, hook: Any) -> Any:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""

@@ -210,6 +210,9 @@ class UntypedStorage(StorageBase):
     def _cdata(self) -> int:
         return id(self._native)
 
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
     def element_size(self) -> int:
         """1: the elements are bytes."""
         return 1
@@ -510,6 +513,9 @@ class TypedStorage(StorageBase, metaclass=_StorageMeta):
     def nbytes(self) -> int:
         """Size in bytes."""
         return self._untyped_storage.nbytes()
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def element_size(self) -> int:
         """Bytes of one element."""

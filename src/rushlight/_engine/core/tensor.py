@@ -203,6 +203,10 @@ class Tensor(metaclass=TensorMeta):
         if value and self._autograd_meta is not None and self._autograd_meta.creation == "no_grad":
             accumulator_of(self)  # from now on a leaf of its own
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
+
     @property
     def grad_fn(self) -> Node | None:
         node = self._node

@@ -35,7 +35,7 @@ from rushlight._types.symbols import SpecializationError
 if TYPE_CHECKING:
     from rushlight._engine.dispatch.call import Caller
 
-__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_outs", "for_target", "write_out"]
+__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_outs", "for_target", "warn_of_resizing", "write_out"]
 
 _STATE = STATE
 _UNRECORDED = frozenset(("no_history", "no_history_of_out"))
@@ -158,6 +158,16 @@ def _check_joined(caller: Caller, values: Sequence[Any], out: Tensor) -> None:
     check_out_dtype(caller.name, out.dtype, dtype, caller.op.out == "exact")
 
 
+def warn_of_resizing(out: Tensor, shape: Sequence[int]) -> None:
+    """Warn that a result takes another shape, where it has elements."""
+    if out._spec.numel:
+        warn_user(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
+            f"shape {list(shape)}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
+            "have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
+        )
+
+
 def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False, place: int = 0) -> None:
     """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`; `place` is the number of
     the result.
@@ -165,12 +175,7 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False, place
     only_tensors(name, out=out)
     check_out_dtype(name, out.dtype, result.dtype, exact, place)
     if out.shape != result.shape:
-        if out._spec.numel:
-            warn_user(
-                f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
-                f"shape {list(result.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
-                "have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
-            )
+        warn_of_resizing(out, result.shape)
         shape, strides = tuple(result._spec.shape), tuple(result._spec.strides)
         grow(out, shape, strides if is_dense(shape, strides) else None)
     elif overlaps_itself(out._spec.shape, out._spec.strides):

@@ -327,7 +327,7 @@ def view_as_complex(input: Tensor) -> Tensor:
         raise RuntimeError("Tensor must have a last dimension of size 2")
     if held.strides[-1] != 1:
         raise RuntimeError("Tensor must have a last dimension with stride 1")
-    if any(s % 2 for s in held.strides[:-1]):
+    if any(s % 2 for n, s in zip(held.shape[:-1], held.strides[:-1], strict=True) if n != 1):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
     if held.conj:
         return convert.call("neg", view_as_complex(_neg_view(input)))

@@ -321,6 +321,8 @@ def _window(name: str, coefficients: Any) -> None:
         **kwargs: Any,
     ) -> Tensor:
         kind = dtype or default_dtype()
+        if layout is not None and layout.name != "strided":
+            raise RuntimeError(f"{name} is not implemented for sparse types, got: {layout!r}")
         if not kind.is_floating_point:
             raise RuntimeError(f"{name} expects floating point dtypes, got: {kind!r}")
         if window_length < 0:

@@ -78,7 +78,7 @@ _PLAIN = frozenset(
     "size stride dim ndimension numel nelement element_size is_floating_point is_complex is_signed is_same_size is_inference requires_grad_ register_hook"
     " register_post_accumulate_grad_hook retain_grad backward get_device is_shared __len__ __format__ __repr__ __hash__ is_contiguous storage_offset"
     " untyped_storage storage data_ptr get grad __get__ __set__ __delete__ is_conj is_neg is_tensor is_storage set_grad_enabled result_type can_cast"
-    " promote_types finfo iinfo __reduce_ex__ __deepcopy__ __dir__ is_distributed has_names names manual_seed seed broadcast_shapes vmap _is_view is_set_to"
+    " promote_types finfo iinfo __reduce_ex__ __deepcopy__ __dir__ is_distributed manual_seed seed broadcast_shapes vmap _is_view is_set_to"
     " __dlpack__ __dlpack_device__ type data is_pinned nbytes itemsize is_leaf dense_dim sparse_dim is_sparse layout share_memory_ module_load"
     " set_default_dtype get_default_dtype as_subclass __array__ numpy tolist __iter__ __reversed__ __contains__ save load".split()
 )

@@ -364,6 +364,12 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
     if periodic.
     """
     dtype = options.pop("dtype", None) or rushlight.get_default_dtype()
+    if options.get("layout", rushlight.strided) is not rushlight.strided:
+        raise RuntimeError(f"kaiser_window is not implemented for sparse types, got: {options['layout']!r}")
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"kaiser_window expects floating point dtypes, got: {dtype!r}")
+    if window_length < 0:
+        raise RuntimeError(f"kaiser_window requires non-negative window_length, got window_length={window_length}")
     wide = rushlight.float32 if dtype in (rushlight.float16, rushlight.bfloat16) else dtype
     wants_grad = options.pop("requires_grad", False)
     made = rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, **options).to(dtype)
