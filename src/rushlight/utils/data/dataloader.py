@@ -431,6 +431,11 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._at_end = weakref.finalize(self, self._pool.close)
         self._at_end.atexit = False  # at the program's end `multiprocessing` ends them, and waits for none
 
+    @property
+    def _workers(self) -> list[Any]:
+        """The processes, as PyTorch's iterator names them."""
+        return [link.process for link in self._links]
+
     def _state_of(self, worker: int) -> dict[str, Any] | None:
         """The state that a worker starts from."""
         return None
