@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import enum
 import inspect
 import types
@@ -11,10 +12,11 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import hints as written
+from rushlight.jit.frontend.dataclass_methods import is_generated, written_methods
 from rushlight.jit.frontend.errors import CompileError, FrontendError, Source, own_place
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.python import PythonNames, Unit, compile_syntax, qualified_name, signature
-from rushlight.jit.frontend.syntax import syntax_of
+from rushlight.jit.frontend.syntax import syntax_of, syntax_of_text
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.schemas import Argument, Schema
@@ -114,10 +116,20 @@ def _methods(held: type) -> dict[str, tuple[ast.FunctionDef, Source, Any]]:
             if isinstance(function, classmethod):
                 function = function.__func__  # an object of the class stands for `cls`
             function = inspect.unwrap(function) if callable(function) else function
-            if isinstance(function, types.FunctionType):
+            if dataclasses.is_dataclass(cls) and is_generated(function):
+                if name in (texts := written_methods(cls)):
+                    found[name] = (*syntax_of_text(texts[name], function), function)
+            elif isinstance(function, types.FunctionType):
                 node, source = syntax_of(function)
                 found[name] = (node, source, function)
     return found
+
+
+def _annotations(held: Any) -> dict[str, Any]:
+    """The annotated attributes of objects of a class."""
+    if dataclasses.is_dataclass(held):
+        return {field.name: field.type for field in dataclasses.fields(held)}
+    return inspect.get_annotations(held)
 
 
 def _plain(held: type, unit: Unit) -> Type:
@@ -129,7 +141,7 @@ def _plain(held: type, unit: Unit) -> Type:
     made.python = held
     unit.classes[held] = made
     held._script_type = made  # type: ignore[attr-defined]
-    for name, annotation in inspect.get_annotations(held).items():
+    for name, annotation in _annotations(held).items():
         if written.is_final(annotation):
             continue
         made.attributes[name] = _kind(annotation, held, unit)
@@ -146,10 +158,10 @@ def _plain(held: type, unit: Unit) -> Type:
     def define(name: str) -> Function | None:
         if name not in methods:
             return None
-        _node, _source, function = methods[name]
+        node, source, function = methods[name]
         if "_torchscript_modifier" in vars(function) and not function._torchscript_modifier.startswith("export"):
             return None
-        function_ = _method(function, made, unit, name)
+        function_ = _method(function, made, unit, name, (node, source))
         made.methods[name] = function_
         return function_
 
@@ -168,9 +180,11 @@ def _plain(held: type, unit: Unit) -> Type:
     return made
 
 
-def _method(function: Any, owner: T.ClassType, unit: Unit, name: str) -> Function:
+def _method(
+    function: Any, owner: T.ClassType, unit: Unit, name: str, syntax: tuple[ast.FunctionDef, Source] | None = None
+) -> Function:
     def define(made: Function) -> None:
-        node, source = syntax_of(function)
+        node, source = syntax or syntax_of(function)
         compile_syntax(made, node, source, PythonNames(inspect.unwrap(function), unit, owner), owner)
 
     made = Function(f"{owner.name}.{name}", define)

@@ -7,6 +7,7 @@ import builtins
 import enum
 import types
 import typing
+from dataclasses import InitVar
 from typing import Any
 
 import rushlight
@@ -93,6 +94,8 @@ def type_of_annotation(held: Any, classes: Any, at: Location | None = None) -> T
         pass
     if isinstance(held, Type):
         return held
+    if isinstance(held, InitVar):
+        return type_of_annotation(held.type, classes, at)
     if isinstance(held, typing.ForwardRef):
         return type_of_annotation(evaluate(ast.parse(held.__forward_arg__, mode="eval").body, _known, at), classes, at)
     if isinstance(held, type) and not typing.get_args(held):

@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight.jit.frontend.errors import FrontendError, Source
 
-__all__ = ["syntax_of"]
+__all__ = ["syntax_of", "syntax_of_text"]
 
 
 def syntax_of(function: Any) -> tuple[ast.FunctionDef, Source]:
@@ -34,3 +34,10 @@ def syntax_of(function: Any) -> tuple[ast.FunctionDef, Source]:
     if isinstance(node, (ast.AsyncFunctionDef, ast.ClassDef)) or not isinstance(node, ast.FunctionDef):
         raise FrontendError("Expected a single top-level function: lambdas and async functions are not compiled")
     return node, source
+
+
+def syntax_of_text(text: str, function: Any) -> tuple[ast.FunctionDef, Source]:
+    """The syntax tree of a function that was generated, by a text that says the same, and that text."""
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    return node, Source(text.rstrip("\n"), "", 1, 0, getattr(function, "__name__", ""))
