@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import io
-from typing import Any
+from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035
 
 import pytest
 
@@ -346,3 +346,19 @@ def comprehensions(n: int):  # type: ignore[no-untyped-def]
 
 def test_variables_of_comprehensions_stay_inside() -> None:
     assert torch.jit.script(comprehensions)(2) == comprehensions(2)
+
+
+@pytest.mark.parametrize("kind", [List, Dict, Tuple, Optional, list, dict, tuple], ids=str)  # noqa: UP006
+def test_questions_for_containers_without_types_are_refused(kind: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"Attempted to use .* without .*contained type"):
+        torch.jit.isinstance([1], kind)
+
+
+def test_questions_for_containers() -> None:
+    with pytest.raises(RuntimeError, match="must be a type or a tuple of types"):
+        torch.jit.isinstance([1], [int, str])
+    for empty, kind in (([], list[int]), ({}, dict[str, int]), ([], list[list[int]])):
+        with pytest.warns(UserWarning, match="inner type of a container is lost"):
+            assert torch.jit.isinstance(empty, kind)
+    assert torch.jit.isinstance((1, "a"), (list[int], tuple[int, str])) and torch.jit.isinstance(None, Optional[int])  # noqa: UP045
+    assert not torch.jit.isinstance([1, "a"], list[int])

@@ -139,15 +139,37 @@ def annotate(the_type: Any, the_value: Any) -> Any:
     return the_value
 
 
+_WITHOUT_TYPES: dict[Any, str] = {
+    held: f"Attempted to use {name} without {'contained types' if 'ict' in name else 'a contained type'}. Please add "
+    f"{'contained type' if 'ict' in name else 'a contained type'}, e.g. {name}[{'int, int' if 'ict' in name else 'int'}]"
+    for name, held in (
+        ("List", typing.List), ("Tuple", typing.Tuple), ("Dict", typing.Dict), ("Optional", typing.Optional),  # noqa: UP006
+        ("list", list), ("tuple", tuple), ("dict", dict),
+    )
+}  # fmt: skip
+
+
 def isinstance(obj: Any, target_type: Any) -> bool:
     """`isinstance` that also looks into containers: lists, dicts, tuples and optionals of a type.
+
+    RuntimeError for a container without the types of what it holds.  An empty one is of every such type, and warned of.
 
     >>> torch.jit.isinstance([1, 2], list[int]), torch.jit.isinstance([1, "a"], list[int])
     (True, False)
     """
     if _is_instance(target_type, tuple):
         return any(isinstance(obj, each) for each in target_type)
+    if _is_instance(target_type, (list, set, dict)):
+        raise RuntimeError("The second argument to `torch.jit.isinstance` must be a type or a tuple of types")
     origin, inner = typing.get_origin(target_type), typing.get_args(target_type)
+    if not inner and target_type in _WITHOUT_TYPES:
+        raise RuntimeError(_WITHOUT_TYPES[target_type])
+    if origin in (list, tuple, dict) and _is_instance(obj, (list, tuple, dict)) and not obj:
+        warnings.warn(
+            "The inner type of a container is lost when calling torch.jit.isinstance in eager mode. For example, List[int] would become list "
+            "and therefore falsely return True for List[float] or List[str].",
+            stacklevel=2,
+        )
     if origin is None:
         return _is_instance(obj, type(None) if target_type is None else target_type)
     if type(None) in inner or origin is typing.Union:

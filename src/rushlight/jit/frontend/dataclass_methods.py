@@ -40,7 +40,9 @@ def written_methods(held: Any) -> dict[str, str]:
 
 def _constructor(held: Any) -> str:
     """Fields of the constructor have the words of its own annotations, whose meaning its function tells."""
-    made, handed, keywords = [], [], []
+    made: list[str] = []
+    keywords: list[str] = []
+    handed: list[tuple[str, bool]] = []
     for field in held.__dataclass_fields__.values():
         if field._field_type is dataclasses._FIELD_CLASSVAR or not field.init:  # type: ignore[attr-defined]
             continue
