@@ -362,3 +362,38 @@ def test_questions_for_containers() -> None:
             assert torch.jit.isinstance(empty, kind)
     assert torch.jit.isinstance((1, "a"), (list[int], tuple[int, str])) and torch.jit.isinstance(None, Optional[int])  # noqa: UP045
     assert not torch.jit.isinstance([1, "a"], list[int])
+
+
+class Named(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleDict({"one": torch.nn.Tanh(), "three": torch.nn.Sigmoid()})
+
+    def forward(self, x: torch.Tensor, name: str):
+        lengths = [len(key) for key in self.parts]
+        for place, key in enumerate(self.parts):
+            x = x + place * len(key)
+        return self.parts["one"](x), lengths, "one" in self.parts, "two" in self.parts, name in self.parts
+
+
+class Holding(torch.nn.ModuleDict):
+    def __contains__(self, key: str) -> bool:
+        return key == "all"
+
+
+class Overridden(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = Holding({"one": torch.nn.Tanh()})
+
+    def forward(self):
+        return "all" in self.parts, "one" in self.parts
+
+
+def test_dicts_of_modules_are_asked_by_their_keys() -> None:
+    net, x = Named(), torch.ones(2)
+    scripted = torch.jit.script(net)
+    for name in ("three", "four"):
+        (found, *rest), (want, *others) = scripted(x, name), net(x, name)
+        assert torch.equal(found, want) and rest == others
+    assert torch.jit.script(Overridden())() == (True, False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError
+from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, own_place
 from rushlight.jit.frontend.expressions import Expressions
 from rushlight.jit.frontend.iterables import Iterable, Range, Static, Tree, counter, elements
 from rushlight.jit.frontend.matching import match_schemas
 from rushlight.jit.frontend.sugared import (
     Given,
     Items,
+    KnownKeys,
     Methods,
     New,
     NoneValue,
@@ -378,10 +379,12 @@ class Calls(Expressions):
         return args
 
     def module_items(self, owner: Value, kind: T.ClassType, at: Location) -> list[Sugared] | None:
-        """The modules of a list of modules."""
+        """The modules of a list of modules, the keys of a dict of them."""
         words = self.resolver.container(kind)
-        if words is None or words[0] not in ("list", "sequential"):
+        if words is None:
             return None
+        if words[0] == "dict":
+            return [Simple(self.graph.constant(name, T.STR)) for name in words[1]]
         return [self.module_attribute(owner, kind, name, at) for name in words[1]]
 
     def container_method(self, owner: Value, kind: T.ClassType, name: str, at: Location) -> Sugared | None:
@@ -394,8 +397,10 @@ class Calls(Expressions):
         names = words[1]
         if name == "__len__":
             return Given(Simple(self.graph.constant(len(names), T.INT)))
-        if words[0] != "dict" or name == "__contains__":
+        if words[0] != "dict":
             return None
+        if name == "__contains__":
+            return KnownKeys(names) if own_place(kind.python.__contains__) else None
         keys: list[Sugared] = [Simple(self.graph.constant(n, T.STR)) for n in names]
         if name == "keys":
             return Given(Items(keys))

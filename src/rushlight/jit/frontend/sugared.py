@@ -216,6 +216,22 @@ class Given(Sugared):
         return self.result
 
 
+class KnownKeys(Sugared):
+    """`in` of a dict whose keys are known."""
+
+    kind = "method"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    def call(self, e: Any, at: Location, args: list[Value], kwargs: dict[str, Value]) -> Sugared:
+        """Whether the key is one of them."""
+        if len(args) == 1 and is_constant(args[0]):
+            return Simple(e.graph.constant(constant_of(args[0]) in self.names, T.BOOL))
+        listed = e.graph.op("prim::ListConstruct", [e.graph.constant(n, T.STR) for n in self.names], T.list_of(T.STR))
+        return Simple(builtin_call(e, at, "aten::__contains__", [listed, *args], kwargs))
+
+
 class Builtin(Sugared):
     """An operator, perhaps with its first argument."""
 
