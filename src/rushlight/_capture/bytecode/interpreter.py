@@ -133,6 +133,8 @@ class Interpreter:
             frame.names = answer.names
         if drop or answer.then is not None or answer.caught is not None:
             frame.link = EnterLink(answer, drop)
+        elif answer.link is not None:
+            frame.link = answer.link
 
     def deliver(self, value: Any, drop: bool = False) -> None:
         """Give a value to the top frame: push it, or enter the call that it stands for; without frames it is the

@@ -63,12 +63,13 @@ class Interrupt(BaseException):
 class Enter:
     """An answer of an operation: interpret this call in a frame of its own.
 
-    `then`, if given, makes the result of what the call returns, `caught` of what it raises (or raises itself); both may
-    give an `Enter` again.  `names` is the namespace of a class body.  `resume` is called with (interpreter, this)
-    instead of a call's frame being pushed: generators go on so.
+    `link`, if set, is that of the frame, where there is nothing else to be done with the result.  `then`, if given, makes
+    the result of what the call returns, `caught` of what it raises (or raises itself); both may give an `Enter` again.
+    `names` is the namespace of a class body.  `resume` is called with (interpreter, this) instead of a call's frame being
+    pushed: generators go on so.
     """
 
-    __slots__ = ("args", "caught", "function", "kwargs", "names", "resume", "then")
+    __slots__ = ("args", "caught", "function", "kwargs", "link", "names", "resume", "then")
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Enter:
     ) -> None:
         self.function, self.args, self.kwargs, self.then = function, args, kwargs, then
         self.caught, self.names, self.resume = caught, names, resume
+        self.link: Any = None
 
 
 class Operations:

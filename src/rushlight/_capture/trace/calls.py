@@ -127,10 +127,12 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if tracer.follows_numpy and str(getattr(function, "__module__", "")).startswith("numpy"):
         found = numpy_calls().call(tracer, function, args, kwargs)
         if found is not ABSENT:
+            tracer.spoil()
             return found
     if kind is types.FunctionType:
         return _function(tracer, function, args, kwargs)
     if kind is Append:
+        tracer.spoil()
         lazy = function.lazy  # which somebody may have looked at since
         (lazy.appended if lazy.value is ABSENT else lazy.value).append(*args)
         return None
@@ -141,6 +143,7 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if kind is functools.partial:
         return _partial(tracer, function, args, kwargs)
     if kind.__name__ == "_lru_cache_wrapper":
+        tracer.spoil()
         found = library.memoized(tracer, function, args, kwargs)
         if found is not ABSENT:
             return found
@@ -189,6 +192,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((own_module(function.__globals__.get("__name__")), function.__name__))
+    if name is not None:
+        tracer.spoil()
     if name in _CHECKS and tracer.settings.backend is not None:
         found = element_checks.noted(tracer, function, *_real(tracer, args, kwargs))
         if found is not ABSENT:
@@ -200,6 +205,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
         raise Break("calls the step of an optimizer, which no node of an fx graph is")
     if HOOKS.communicating and process_groups.communicates(function):
+        tracer.spoil()
         args, kwargs = _real(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
@@ -219,8 +225,10 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         return _run(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
+        tracer.spoil()
         return found
     if function.__code__ is library.DISPATCH:
+        tracer.spoil()
         return library.dispatched(tracer, function, *args)
     module = own_module(function.__globals__.get("__name__")).partition(".")[0]
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
@@ -298,7 +306,7 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     if isinstance(found, types.FunctionType):
         attributes.guard_class(tracer, type(function), "__call__", found)
         attributes.adopt(tracer, found)
-        return call(tracer, found, (function, *args), kwargs)
+        return _object(tracer, found, function, args, kwargs)
     if found is ABSENT:
         raise TypeError(f"'{type(function).__name__}' object is not callable")
     if type(function) is weakref.ref and not args and not kwargs:
@@ -310,6 +318,19 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         if is_plain(made) and made is not None:
             return made
     raise Break(f"calls a native {type(function).__name__} object")
+
+
+def _object(tracer: Tracer, found: Any, obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of an object by the method `found` of its class: followed, where it repeats no earlier one."""
+    if tracer.repeats is None:
+        return call(tracer, found, (obj, *args), kwargs)
+    made, link = tracer.repeats.called(obj, args, kwargs)
+    if made is not ABSENT:
+        return made
+    entered = call(tracer, found, (obj, *args), kwargs)
+    if type(entered) is Enter and entered.then is None and entered.caught is None:
+        entered.link = link
+    return entered
 
 
 def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
@@ -634,6 +655,7 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         if handler is None:
             found = library.instead(tracer, function, args, kwargs)
             if found is not ABSENT:
+                tracer.spoil()
                 return found
             return _native_function(tracer, function, args, kwargs)
         args, kwargs = _real(tracer, args, kwargs)

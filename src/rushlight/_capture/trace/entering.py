@@ -18,6 +18,8 @@ __all__ = ["enter", "guard_defaults", "note_closure", "with_defaults"]
 
 def enter(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **how: Any) -> Enter:
     """The call of a function that is followed; `how` are further arguments of `Enter`."""
+    if tracer.repeats is not None:
+        tracer.repeats.entered(function)
     if isinstance(function, types.FunctionType) and id(function) not in tracer.made_functions:
         note_closure(tracer, function)
         if own_module(function.__globals__.get("__name__")).partition(".")[0] != PACKAGE:

@@ -245,9 +245,12 @@ class Outside:
         # Of objects that do something when they are let go of: `dropped` is called when the trace does.
         self.ending: weakref.WeakValueDictionary[int, Lazy] = weakref.WeakValueDictionary()
         self.dropped: Callable[[Any], None] | None = None
+        self.repeats: Any = None  # hears of what comes in (see `repeats`)
+        self.seen: dict[int, Source] = {}  # of objects whose conditions are there, though nobody wrapped them
 
     def release(self) -> None:
         """Forget all that came in."""
+        self.repeats = None
         self.host_number, self.dropped, self.array = float, None, lambda value, source: None
         self.spread, self.followed = lambda: None, lambda function: function
         self.behind = lambda real: []
@@ -258,7 +261,7 @@ class Outside:
             lazy.dropped = None
         for held in (
             self.sources, self.values, self.shadows, self.tensors,
-            self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread,
+            self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread, self.seen,
         ):  # fmt: skip
             held.clear()
 
@@ -270,6 +273,8 @@ class Outside:
             return self.wrap(value, source)
         if isinstance(value, _PLAIN):
             return Lazy(self, value, source)
+        if self.repeats is not None:
+            self.repeats.bar(source)
         ends = has_end(value)
         known = (self.ending if ends else self.lazies).get(id(value))
         if known is None:
@@ -298,17 +303,31 @@ class Outside:
             known = waiting.realise()  # it may have been appended to
         if known is not ABSENT:
             first = self.sources[id(value)]
+            if self.repeats is not None:
+                self.repeats.came_in(value, source, known)
             if first is not source and not source.is_constant:
                 self.reads.load(first)
-                self.reads.check(source, f"{{}} is {first.variable}")
+                self.reads.require(source, f"{{}} is {first.variable}")
             return known
+        if (first := self.seen.get(id(value), source)) is not source and not source.is_constant:
+            self.reads.load(first)
+            self.reads.require(source, f"{{}} is {first.variable}")
+        start = 0 if self.repeats is None else len(self.repeats.heard)
         wrapped = self._wrap_new(value, source)
         self.kept.append(value)
         self.values[id(value)], self.sources[id(value)] = wrapped, source
+        if self.repeats is not None:
+            self.repeats.came_in(value, source, wrapped, start)
         return wrapped
+
+    def first_source(self, value: Any) -> Source | None:
+        """Where an object came in first; None for one that did not."""
+        return self.sources.get(id(value)) or self.seen.get(id(value))
 
     def adopt(self, value: Any, source: Source) -> None:
         """Note where an object comes from that needs no other condition than its source's."""
+        if self.repeats is not None:
+            self.repeats.bar(source)
         if id(value) not in self.sources:
             self.kept.append(value)
             self.values[id(value)], self.sources[id(value)] = value, source
@@ -413,6 +432,8 @@ class Outside:
             return symbol
         if place not in self.changing:
             self.numbers[place] = value
+            if self.repeats is not None:
+                self.repeats.number(source)
             self.guard_plain(value, source)
             return value
         self.reads.check(source, f"type({{}}) is {type(value).__name__}")

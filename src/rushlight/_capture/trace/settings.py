@@ -30,6 +30,8 @@ class CompileSettings:
     """How many instructions a trace has at most."""
     numbers: bool = True
     """Whether graphs may hold numbers that a program reads of its tensors: a backend that raises for one gets none."""
+    repeats: bool = True
+    """Whether calls of objects that are alike, as layers of a model, are followed once."""
     source_names: dict[str, str] = field(default_factory=dict)
     """Other names of sources in fx graphs: a module's call has those of its `forward`."""
 

@@ -43,6 +43,7 @@ from rushlight._capture.trace.outside import (
     type_attribute,
 )
 from rushlight._capture.trace.package_code import PACKAGE
+from rushlight._capture.trace.repeats import Repeats
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.failures import TracerError, is_own
 from rushlight._capture.trace.reports.warned import Listening
@@ -130,10 +131,21 @@ class Tracer(Undocumented, Operations):
         self.generators: list[weakref.ref[Generator]] = []
         self.listening = Listening(self)
         self.effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # calls that wait for the end of the trace
+        self.repeats: Repeats | None = None
 
     def begin(self, start: Any) -> None:
         """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
         self.resumed = not isinstance(start.args[0], types.FunctionType)
+
+    def repeat_calls(self, regions: Callable[[], Any]) -> None:
+        """Follow calls that are alike once, from now on; `regions()` tells what is open in the thread's state."""
+        self.repeats = self.outside.repeats = Repeats(self, regions)
+        self.reads.heard = self.repeats.check
+
+    def spoil(self) -> None:
+        """What happens now is no part of a call that is repeated."""
+        if self.repeats is not None:
+            self.repeats.spoil()
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into: it runs between two segments."""
@@ -163,6 +175,8 @@ class Tracer(Undocumented, Operations):
         self.interrupted = found if isinstance(found, Break) else self.interrupted
 
     def append(self, items: Any, value: Any) -> None:
+        if type(items) is Lazy:
+            self.spoil()
         if type(items) is Lazy and items.value is ABSENT and type(items.real) is list:  # as `items.append`
             self.reads.check(items.source, f"type({{}}) is {self.constants.name(list)}")
             items.appended.append(value)
@@ -188,12 +202,18 @@ class Tracer(Undocumented, Operations):
             self.calls,
         ):
             held.clear()
+        self.repeats, self.reads.heard = None, None
         self.outside.release()
 
     # ***** helpers *****
 
     def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code; what it asks of elements, and of objects that cannot be guarded, ends the trace."""
+        if self.repeats is None:
+            return self._native(function, *args, **kwargs)
+        return self.repeats.native(self._native, function, args, kwargs)
+
+    def _native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if self.stale and any(id(value) in self.stale for value in args):
             raise Break("uses what a scheduler has changed in the same trace")
         if self.outside.opaque or self.outside.unread:
@@ -305,6 +325,7 @@ class Tracer(Undocumented, Operations):
 
     def outside_of_trace(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code for what it keeps: nothing that it does to tensors is recorded."""
+        self.spoil()
         self.rec.__exit__()
         try:
             return function(*args, **kwargs)
@@ -481,7 +502,9 @@ class Tracer(Undocumented, Operations):
         """Let an object have an attribute, at once if the trace made it, else when the trace ends."""
         if self.outside.is_outside(obj):
             self.outside.attributes.setdefault(id(obj), {})[name] = value
-        elif value is DELETED:
+            return
+        self.spoil()
+        if value is DELETED:
             object.__delattr__(obj, name)
         else:
             object.__setattr__(obj, name, value)
@@ -497,12 +520,14 @@ class Tracer(Undocumented, Operations):
             return attributes.store_tensor_attribute(self, obj, name, value)
         if isinstance(obj, (types.ModuleType, type)):
             if id(obj) in self.made_functions:
+                self.spoil()
                 setattr(obj, name, self.real(value))
                 return None
             raise Break(f"writes the attribute '{name}' of {obj!r}")
         if not self.is_user_object(obj):
             if self.outside.is_outside(obj):
                 raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} from outside")
+            self.spoil()
             setattr(obj, name, self.real(value))
             return None
         setter = type_attribute(type(obj), "__setattr__")
@@ -517,6 +542,7 @@ class Tracer(Undocumented, Operations):
         if isinstance(obj, (types.ModuleType, type, Tensor)) and id(obj) not in self.made_functions:
             raise Break(f"deletes the attribute '{name}' of {type(obj).__name__}")
         if not self.is_user_object(obj):
+            self.spoil()
             delattr(obj, name)
             return
         deleter = type_attribute(type(obj), "__delattr__")
@@ -546,6 +572,8 @@ class Tracer(Undocumented, Operations):
                 value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
             )
         self.check_methods(index, printing=False)
+        if self.repeats is not None:
+            self.repeats.by_identity(index)
         return self.native(operator.getitem, obj, index)
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
@@ -556,6 +584,8 @@ class Tracer(Undocumented, Operations):
         if method is not None:
             return self.call(method, (index, value), {})
         self.check_writable(obj)
+        if self.repeats is not None:
+            self.repeats.changes(obj)
         self.check_methods(index, printing=False)
         self.native(self._put, obj, index, value)
         return None
@@ -580,6 +610,8 @@ class Tracer(Undocumented, Operations):
             self.nested(method, (index,))
             return
         self.check_writable(obj)
+        if self.repeats is not None:
+            self.repeats.changes(obj)
         del obj[index]
 
     # ***** operators *****
@@ -623,6 +655,8 @@ class Tracer(Undocumented, Operations):
                 return found
         if self.is_user_object(a) or self.is_user_object(b):
             return self.binary(op[:-1], a, b)
+        if self.repeats is not None:
+            self.repeats.changes(a)
         return self.native(super().inplace, op, a, b)
 
     def unary(self, op: str, a: Any) -> Any:
@@ -656,6 +690,8 @@ class Tracer(Undocumented, Operations):
         if left is None and right is None:
             self.check_methods(a, b)
             return self.native(super().compare, op, a, b)
+        if self.repeats is not None:
+            self.repeats.by_identity(a, b)
         for method, other in ((left, b), (right, a)):
             found = NotImplemented if method is None else self.nested(method, (other,))
             if found is not NotImplemented:
@@ -666,6 +702,8 @@ class Tracer(Undocumented, Operations):
 
     def contains(self, item: Any, container: Any) -> bool:
         item, container = self.real(item), self.real(container)
+        if self.repeats is not None:
+            self.repeats.by_identity(item)
         method = self.method_of(container, "__contains__")
         if method is not None:
             return self.truth(self.nested(method, (item,)))
@@ -690,7 +728,10 @@ class Tracer(Undocumented, Operations):
         return False
 
     def same(self, a: Any, b: Any) -> bool:
-        return self.real(a) is self.real(b)
+        a, b = self.real(a), self.real(b)
+        if self.repeats is not None:
+            self.repeats.by_identity(a, b)
+        return a is b
 
     def negate(self, value: Any) -> Any:
         return not self.truth(value)
@@ -702,6 +743,7 @@ class Tracer(Undocumented, Operations):
         return super().unpack_mapping(calls.as_dict(self, self.real(obj)))
 
     def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
+        self.spoil()
         if function in _EAGER_LOOKS:
             raise Break(f"{function.__name__}() looks at frames")
         return function is not warnings.warn
@@ -728,6 +770,8 @@ class Tracer(Undocumented, Operations):
         if type(value) is bool or value is None:
             return value is True
         value = self.real(value)
+        if isinstance(value, Tensor):
+            self.spoil()
         if isinstance(value, Tensor) and self.rec.is_recorded(value):
             taken = checks.taken(self, value)
             if taken is not None:
@@ -881,6 +925,8 @@ class Tracer(Undocumented, Operations):
 
     def make_function(self, function: types.FunctionType) -> Any:
         self.made_functions[id(function)] = function
+        if self.repeats is not None:
+            self.repeats.made_function(function)
         return function
 
     def build_class(self, frame: Any, body: Any, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Constants", "Reads", "Source", "parts"]
+__all__ = ["Constants", "Reads", "Source", "VARIABLE", "parts"]
 
-_VARIABLE = re.compile(r"\bv\d+\b")
+VARIABLE = re.compile(r"\bv\d+\b")
 
 
 class Constants:
@@ -68,6 +68,7 @@ class Reads:
         self.needed: dict[str, Source] = {}  # by their variables: what a segment uses besides conditions
         # Whether all is written: what runs once more, as a checkpointed part whose backward is made later, read it before.
         self.closed = False
+        self.heard: Callable[[Source, str], None] | None = None  # told of every condition, whether it is new or not
 
     def source(self, pattern: str, base: Source | None = None) -> Source:
         """The source with this pattern; equal ones are one."""
@@ -83,6 +84,12 @@ class Reads:
 
     def check(self, source: Source, condition: str) -> None:
         """Require a condition of what a source gives."""
+        if self.heard is not None:
+            self.heard(source, condition)
+        self.require(source, condition)
+
+    def require(self, source: Source, condition: str) -> None:
+        """As `check`; nobody is told."""
         if source.is_constant and condition.startswith(("type({}) is", "{} is")):
             return
         key = (id(source), condition)
@@ -119,14 +126,14 @@ class Reads:
         wanted, variables = set(numbers), set(given)
         for _, source, condition in [self.entries[number] for number in wanted]:
             variables.add(source.variable)
-            variables.update(_VARIABLE.findall(condition))
+            variables.update(VARIABLE.findall(condition))
         for number in reversed(range(len(self.entries))):
             kind, source, _ = self.entries[number]
             if kind == "load" and source.variable in variables:
                 wanted.add(number)
                 if source.base is not None:
                     variables.add(source.base.variable)
-                variables.update(_VARIABLE.findall(source.pattern))
+                variables.update(VARIABLE.findall(source.pattern))
         return self.lines(miss, [self.entries[number] for number in sorted(wanted)])
 
     def over(self, entries: list[tuple[str, Source, str]]) -> Reads:

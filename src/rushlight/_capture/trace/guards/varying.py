@@ -114,6 +114,10 @@ class Varying:
         self.named = False  # whether a backend gets a graph with the symbols
         self.names: Sequence[str] = ()  # of the locals that a state begins with, for errors
 
+    def nothing(self) -> bool:
+        """Whether numbers and sizes are what they are, so far."""
+        return not (self.numbers or self.dims or self.ints or self.all)
+
     def tracing(self, named: bool = False) -> Tracing:
         """What one trace knows of it; with `named` symbols have PyTorch's names."""
         return Tracing(self, named or self.named)

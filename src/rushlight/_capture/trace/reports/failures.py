@@ -24,7 +24,7 @@ __all__ = ["TracerError", "is_own", "reproduction"]
 _OURS = ("rushlight._capture.trace.", "rushlight._capture.recording.")
 # Functions that do for the program what CPython would: their errors are the program's.
 _ACTING = frozenset((
-    "native", "outside_of_trace", "_put", "delete_item", "store_attr", "delete_attr", "write_attribute", "load_attr", "plain_attribute",
+    "native", "_native", "outside_of_trace", "_put", "delete_item", "store_attr", "delete_attr", "write_attribute", "load_attr", "plain_attribute",
     "module_attribute", "class_attribute", "super_attribute", "function_attribute", "slot_attribute", "descriptor_attribute", "load_item", "load_cell", "delete_cell",
     "by_methods", "build_string", "build_set", "build_map", "contained", "generic_attribute", "_class", "_native_class", "_converted", "_construct",
     "_builtin", "_native_function", "_native_method", "_outside_method", "_slot_call", "_isinstance", "_issubclass", "as_length", "instead",

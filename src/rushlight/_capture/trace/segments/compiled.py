@@ -27,6 +27,7 @@ from rushlight._capture.trace.guards.varying import SizesNow, Varying
 from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly, told
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.package_code import PACKAGE
+from rushlight._capture.trace.repeats import DIFFERS
 from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, silent, tell
 from rushlight._capture.trace.reports.failures import TracerError, reproduction
 from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes
@@ -462,6 +463,9 @@ class CompiledFunction:
                 try:
                     made = self._traced_once(position, state, start, stop_at, reason, plain)
                 except (Retry, Unbuildable) as found:
+                    if isinstance(found, Retry) and found.kind == DIFFERS:
+                        self.settings.repeats, stop_at, reason = False, None, ""
+                        continue
                     known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
                     if position.changing and not known:  # perhaps the program asks for the value of such a number
                         position.fix_numbers()

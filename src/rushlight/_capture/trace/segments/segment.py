@@ -31,6 +31,7 @@ from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesNow, SizesRead, Varying
 from rushlight._capture.trace.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
+from rushlight._capture.trace.repeats import Following
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.reports.failures import TracerError
 from rushlight._capture.trace.segments.fronts import calls_methods_alone
@@ -188,13 +189,15 @@ def trace(
                 tracer.begin(start)
                 tracer.begun_word, tracer.begun_regions = word, _regions()
                 _let_vary(tracer, varying, passed.hosting(rec))
+                if settings.repeats and settings.backend is None and not rec.captures_elements and varying.nothing():
+                    tracer.repeat_calls(_regions)
                 _guard_state(tracer, outer)
                 interpreter = tracer.interpreter()
                 tracer.interpreters.append(interpreter)
                 start(interpreter, _wrapped(tracer, state))
                 steps = _follow(interpreter, tracer, stop_at)
                 after = STATE.word
-                tracer.closed = True
+                tracer.closed, tracer.repeats, tracer.outside.repeats = True, None, None
                 try:
                     written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
                 except (Unbuildable, RecordingError) as error:
@@ -574,7 +577,7 @@ def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
 
 
 def _link(rebuild: Rebuild, link: Any) -> str:
-    if link is None:
+    if link is None or type(link) is Following:
         return "None"
     kept = instead_of(link)
     if kept is None:
