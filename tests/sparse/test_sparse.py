@@ -378,3 +378,22 @@ def test_new_takes_sizes_or_indices_and_values() -> None:
         assert made.shape == shape and made._nnz() == count and made.dtype is torch.float64 and made.is_sparse
     with pytest.raises(TypeError, match="invalid combination of arguments"):
         x.new(x)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("int8", "uint8"), ("int16", "uint8"), ("uint8", "int64"), ("float32", "uint8")], ids="-".join
+)
+@pytest.mark.parametrize(
+    "layouts",
+    [("strided", "coo"), ("strided", "csr"), ("coo", "coo"), ("csr", "csr"), ("csr", "strided")],
+    ids="-".join,
+)
+def test_differences_are_taken_in_the_dtype_of_the_result(kinds: tuple[str, str], layouts: tuple[str, str]) -> None:
+    """A uint8 term times -1 must not wrap before it is widened."""
+    values = [np.array([[3, 0, 7], [0, 120, 5]], kinds[0]), np.array([[0, 2, 100], [9, 0, 5]], kinds[1])]
+    as_layout = {"strided": lambda x: x, "coo": torch.Tensor.to_sparse, "csr": torch.Tensor.to_sparse_csr}
+    a, b = (as_layout[layout](torch.tensor(value)) for layout, value in zip(layouts, values, strict=True))
+    found = torch.add(a, b, alpha=-2)
+    dense = found if found.layout is torch.strided else found.to_dense()
+    assert dense.dtype is torch.result_type(*map(torch.tensor, values))
+    assert dense.tolist() == (values[0].astype(float) - 2 * values[1].astype(float)).tolist()

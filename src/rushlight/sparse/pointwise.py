@@ -250,9 +250,9 @@ def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tens
         addend: Any = record("ToDenseBackward0", [sparse], to_dense(bare(sparse)), lambda grad: (grad,))
         return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)
     if type(sparse) is CompressedTensor or not sparse._where.size(0):
-        addend = _scaled(to_dense(bare(sparse)), alpha)
-        return dense.add_(addend) if inplace else dense + addend
-    values = _scaled(sparse._held, alpha)
+        addend = to_dense(bare(sparse))
+        return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)
+    values = _scaled(sparse._held.to(rushlight.result_type(dense, sparse._held)), alpha)
     dtype = dense.dtype if inplace else rushlight.result_type(dense, values)
     where = tuple(sparse._where)
     if inplace:
@@ -275,7 +275,7 @@ def add(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = Non
     if is_sparse(a):
         if type(a) is SparseTensor:
             raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
-        return _add_to_dense(_scaled(b, alpha), a, 1, False)
+        return _add_to_dense(_scaled(b.to(rushlight.result_type(a._held, b)), alpha), a, 1, False)
     if not isinstance(input, Tensor):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     made = _add_to_dense(a, b, alpha, False)
