@@ -68,7 +68,7 @@ class FunctionCtx:
 
 def _detached(tensor: Tensor) -> Tensor:
     """The same elements outside of any graph; classes with a dispatch say what that is."""
-    return tensor.detach() if type(tensor) in dispatch_classes else alias(tensor)  # type: ignore[no-any-return]
+    return tensor.detach() if type(tensor) in dispatch_classes else alias(tensor)
 
 
 class FunctionBase(FunctionCtx, Node):
