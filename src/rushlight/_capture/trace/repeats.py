@@ -402,6 +402,7 @@ class _Repeatable:
         self._steps: list[tuple[str, int, Any]] = []
         self._lines: list[str] = []
         self._homes: list[tuple[int, int | None, Any]] = []  # objects: path, path where they came in first, themselves
+        self._elsewhere: set[int] = set()  # sources by which objects came in first that are no parts of the object
         self._others: list[tuple[Any, ...]] = []  # what came in that is no part of the object
         self._fixed: list[tuple[Tensor, Any]] = []  # tensors that are the same for every object, with descriptions
         self._calls: list[_Call] = []
@@ -475,8 +476,9 @@ class _Repeatable:
             self._others.append(("wrap", source, value, made, description))
             return
         first: Source = self._tracer.outside.first_source(value) or source
-        home = self._place(first)
+        home = None if id(first) in self._elsewhere else self._place(first)
         if home is None:
+            self._elsewhere.add(id(first))
             self._places[id(first)] = place  # conditions on what came in from elsewhere are on a part of the object
         self._homes.append((place, home, value))
         self._steps.append(("tensor" if description else "same" if home is None else "object", place, description))
