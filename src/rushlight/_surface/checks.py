@@ -60,7 +60,7 @@ def _assert_tensor_metadata(
 
     >>> torch._assert_tensor_metadata(torch.ones(2), [2], dtype=torch.float32)
     """
-    facts = (
+    facts: tuple[tuple[str, Any, Callable[[Any], Any], Any], ...] = (
         ("sizes", size, list, a.shape),
         ("strides", stride, list, a.stride if stride is None else a.stride()),
         ("dtype", dtype, lambda v: v, a.dtype),

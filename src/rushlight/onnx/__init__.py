@@ -42,7 +42,7 @@ __getattr__ = lazy_files(
         "InputObserver": "exporting.observer",
         "load": "importing.module",
     },
-    ("backend", "errors", "ops", "symbolic_helper", *[f"symbolic_opset{n}" for n in range(9, 19)]),
+    ("backend", "errors", "operators", "ops", "symbolic_helper", *[f"symbolic_opset{n}" for n in range(9, 19)]),
 )
 
 

@@ -75,6 +75,7 @@ _PAGES = (
     "backend_config",
     "exported",
     "fx",
+    "kv_cache",
     "quantize_fx",
     "utils",
     "weight_only",
