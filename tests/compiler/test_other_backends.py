@@ -322,3 +322,38 @@ def test_decomposed_and_partitioned() -> None:
         (call(x) ** 3).sum().backward()
         grads.append([p.grad.clone() for p in model.parameters()])
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*grads, strict=True))
+
+
+def _layers(pre: bool) -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(2)])
+    for layer in layers:
+        if pre:
+            layer.register_full_backward_pre_hook(lambda layer, grads: (grads[0] * 3,))
+        else:
+            layer.register_full_backward_hook(lambda layer, inside, outside: (inside[0] * 2,))
+    return layers
+
+
+def _node_hook(x: torch.Tensor, layers: torch.nn.Module) -> torch.Tensor:
+    y = layers(x)
+    first, second = torch.split(y * 2, 4, 1)
+    second.grad_fn.register_hook(lambda inside, outside: (inside[0] * 5,))
+    return first + second * 3
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
+@pytest.mark.parametrize("form", ["hook", "prehook", "node"])
+def test_hooks_of_modules_and_nodes_run_behind_the_program(form: str, backend: str) -> None:
+    """A node inside of a program is none that backward visits: the program ends before it is made."""
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8)) if form == "node" else _layers(form == "prehook")
+    function = (lambda x: _node_hook(x, layers)) if form == "node" else (lambda x: layers(x).relu())
+    wanted = None
+    for call in (function, torch.compile(function, backend=backend)):
+        for _ in range(2):
+            x = torch.linspace(-1, 1, 32).reshape(4, 8).requires_grad_()
+            layers.zero_grad()
+            call(x).sum().backward()
+            grads = [x.grad, *[p.grad for p in layers.parameters()]]
+            wanted = wanted or grads
+            assert all(torch.equal(a, b) for a, b in zip(grads, wanted, strict=True))

@@ -8,6 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight._base.handles import RemovableHandle
+from rushlight.autograd import Function
 
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 
@@ -30,27 +31,19 @@ def warn_if_has_hooks(tensor: Any) -> None:
             )
 
 
-def _boundary(*tensors: Any) -> tuple[Any, ...]:
-    """Pass tensors through one autograd node and return them: the place where a module's gradients are seen."""
-    global _boundary_class
-    if _boundary_class is None:
+class BackwardHookFunction(Function):
+    """Passes tensors through one node: the place where a module's gradients are seen."""
 
-        class BackwardHookFunction(rushlight.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
-                ctx.mark_non_differentiable(*[arg for arg in args if not arg.requires_grad])
-                return args
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
+        """The tensors themselves."""
+        ctx.mark_non_differentiable(*[arg for arg in args if not arg.requires_grad])
+        return args
 
-            @staticmethod
-            def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-                return grads
-
-        _boundary_class = BackwardHookFunction
-    result: tuple[Any, ...] = _boundary_class.apply(*tensors)
-    return result
-
-
-_boundary_class: Any = None
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        """Their gradients."""
+        return grads
 
 
 class BackwardHook:
@@ -100,7 +93,7 @@ class BackwardHook:
         tensors = [args[i] for i in places]
         if not (rushlight.is_grad_enabled() and any(t.requires_grad for t in tensors)):
             return args, None
-        routed = _boundary(*tensors)
+        routed = BackwardHookFunction.apply(*tensors)
         grad_fns = [
             t.grad_fn for t in routed if t.grad_fn is not None and t.grad_fn.name() == "BackwardHookFunctionBackward"
         ]

@@ -214,7 +214,11 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
             raise Break(f"{function.__name__}() of a storage reads or changes memory that a trace does not follow")
         if function.__name__ in _HOOKING and len(args) == 2 and is_own(tracer, args[0]):
-            tracer.hooked_at = tracer.hooked_at or tracer.place
+            # Behind a program its own node stands for all nodes in it: whoever wants one gets it made as it is.
+            before = tracer.node_at.get(id(args[0]), tracer.place)
+            if tracer.settings.backend is not None:
+                raise Break(f"calls {function.__name__}() of a node in a graph for another backend", at=before)
+            tracer.hooked_at = min(before, tracer.hooked_at or before, key=operator.itemgetter(0))
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
         if function is RemovableHandle.remove and tracer.outside.is_outside(args[0]):
             raise Break("takes a hook away that was put there outside of the trace")

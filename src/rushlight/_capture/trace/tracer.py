@@ -107,7 +107,8 @@ class Tracer(Undocumented, Operations):
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
         self.even_at: Any = (0, None)  # the last `place` where the same regions were open as when the trace began
-        self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own
+        self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own, or made the node of one
+        self.node_at: dict[int, Any] = {}  # where the nodes of results were made, by their ids
         self.closed = False  # whether the followed functions may run no longer
         self.made_functions: dict[int, Any] = {}
         self.made_classes: dict[int, type] = {}
@@ -277,6 +278,8 @@ class Tracer(Undocumented, Operations):
     def noted(self, made: Any) -> Any:
         """What native code gave, with the place noted where that may be a reason to end the trace before it."""
         if isinstance(made, Tensor):
+            if made._node is not None:
+                self.node_at.setdefault(id(made._node), self.place)
             if made._rg and made._node is None and id(made) not in self.outside.tensors:
                 self.made_at.setdefault(id(made), self.place)
             elif self.outside.is_changed(made) and (
