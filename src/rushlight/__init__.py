@@ -179,6 +179,8 @@ def __getattr__(name: str) -> Any:
                 if error.name != f"rushlight.{name}":
                     raise
                 raise no_name(__name__, name) from None
+        elif name.startswith("_") and not name.startswith("__"):
+            value = _aten(name)
         else:
             raise no_name(__name__, name)
         globals()[name] = value
@@ -186,6 +188,14 @@ def __getattr__(name: str) -> Any:
     except BaseException as error:
         shorten(error)
         raise
+
+
+def _aten(name: str) -> Any:
+    """A private operator, as `torch.ops.aten` has it: PyTorch shows those as functions too."""
+    try:
+        return getattr(import_whole("rushlight.ops").aten, name)
+    except AttributeError:
+        raise no_name(__name__, name) from None
 
 
 def __dir__() -> list[str]:

@@ -593,3 +593,12 @@ def test_sizes_that_depend_on_data_in_fake_implementations() -> None:
         with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=captured):
             compiled = torch.compile(lambda x: places(x.clone()).clone(), backend="eager", fullgraph=captured)
             assert compiled(torch.tensor([1.0, 0.0, 2.0])).tolist() == [[0], [2]]
+
+
+def test_private_operators_are_functions_of_the_package_too() -> None:
+    assert torch._unique2 is torch.ops.aten._unique2
+    assert torch._is_all_true(torch.tensor([True, False])).item() is False
+    low, high = torch._aminmax(torch.tensor([3.0, -1.0], requires_grad=True))
+    assert (low.item(), high.item()) == (-1.0, 3.0) and low.requires_grad
+    with pytest.raises(AttributeError, match="rushlight has no '_such_operator'"):
+        torch._such_operator

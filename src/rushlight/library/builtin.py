@@ -221,7 +221,9 @@ def _function(name: str) -> Callable[..., Any] | None:
     if name in SPACES["torch"]:
         return SPACES["torch"][name]
     # The package's own function takes a reduction as a number, that of `nn.functional` as a word.
-    found = getattr(rushlight, name, None) if not name.startswith("__") else None
+    # Its other private names are those that are found here.
+    own = not name.startswith("_") or name.startswith("_foreach_") or name in dir(rushlight)
+    found = getattr(rushlight, name, None) if own and not name.startswith("__") else None
     if callable(found) and not isinstance(found, (type, ModuleType)):
         return found
     if name in SPACES["nn.functional"]:
