@@ -223,7 +223,7 @@ def test_dtypes_that_pytorch_refuses_are_refused(key: str, kind: str) -> None:
     op, dtype = OPERATORS[key], BY_NAME[DTYPES_OF_KIND[kind]]
     bound = bound_call(op, samples_of(op)[0])
     specs = [Spec.of(dtype if s.dtype.is_floating_point else s.dtype, s.device, s.shape) for s in bound.specs]
-    with pytest.raises(NotImplementedError, match=rf"\"{op.public}\" not implemented for"):
+    with pytest.raises(NotImplementedError, match=r"\"\w+\" not implemented for '"):
         trace_operator(op, tuple(bound.template), specs)
 
 
