@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.cuda.access import device_of, gpu
+from rushlight.storage import TypedStorage
 
 __all__ = [
     "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage", "ComplexFloatStorage", "DoubleStorage", "FloatStorage",
@@ -30,7 +31,9 @@ def _storage_class(name: str) -> Any:
         place = device_of(device)
         if args and not isinstance(args[0], int):
             return plain(*args).cuda(place)
-        return plain(*args, wrap_storage=wrap_storage) if wrap_storage is not None else plain(*args, device=place)
+        if wrap_storage is not None:
+            return plain(*args, wrap_storage=wrap_storage)
+        return TypedStorage(*args, dtype=plain.__dict__["dtype"], device=place)
 
     def from_buffer(*args: Any, **kwargs: Any) -> NoReturn:
         """RuntimeError: a GPU shows no buffer of the host."""

@@ -45,7 +45,7 @@ def native_name(function: Any) -> str:
     else:
         module = str(getattr(function, "__module__", "") or "")
         page = module.rpartition(".")[2] if module.startswith(("rushlight.", "torch.")) else ""
-        page = page if page in ("linalg", "special", "fft") else ""
+        page = page if page in ("linalg", "special", "fft", "init") else ""  # `init.uniform_` is no operator
     name = _RENAMED.get(name, name)
     if (
         name in ("unfold", "fold")

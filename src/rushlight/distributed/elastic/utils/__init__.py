@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rushlight._interface.base import lazy_files
 
-__all__: list[str] = []
+__all__ = ["get_env_variable_or_raise", "get_socket_with_port", "macros"]
 
-_NAMES = ("get_env_variable_or_raise", "get_socket_with_port", "macros")
-__getattr__ = lazy_files(__name__, dict.fromkeys(_NAMES, "api"), ("api", "distributed", "logging", "store"))
+__getattr__ = lazy_files(__name__, dict.fromkeys(__all__, "api"), ("api", "distributed", "logging", "store"))
