@@ -77,7 +77,8 @@ class UninitializedTensorMixin:
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _ALLOWED:
             made = rushlight._C._disabled_torch_function_impl(func, types, args, kwargs)
-            return _still_without_shape(made, args[0], cls) if type(made) is Tensor else made
+            keeps = type(made) is Tensor and not issubclass(cls, Parameter)  # of a parameter they are plain tensors
+            return _still_without_shape(made, args[0], cls) if keeps else made
         raise ValueError(
             f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a `LazyModule` or explicitly "
             f"manipulating `torch.nn.parameter.{cls.__name__}` objects. When using LazyModules Call `forward` with a dummy batch to "
@@ -86,7 +87,7 @@ class UninitializedTensorMixin:
 
 
 def _still_without_shape(made: Any, source: Any, cls: Any) -> Any:
-    """What became of a tensor without a shape in another dtype or on another device: one of its class again."""
+    """What became of a buffer without a shape in another dtype or on another device: one of its class again."""
     made = made.as_subclass(cls)
     made.__dict__.update(source.__dict__)
     return made
