@@ -146,3 +146,30 @@ def test_factors_between_tensors() -> None:
     assert [part.tolist() for part in x.split(split_size=1)] == [[1.0], [2.0]]
     named = torch.split(tensor=x, split_size_or_sections=1, dim=0)  # the function's own word
     assert [part.tolist() for part in named] == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["add", "sub", "add_", "sub_", "mul", "mul_", "div_", "lerp", "lerp_", "addcmul", "addcdiv_", "pow", "clamp_min"],
+)
+def test_numbers_in_tensors_are_read_at_each_call(name: str) -> None:
+    """A plan that was kept for one value of `alpha` must not serve another."""
+    xs, others = [torch.tensor([1.0, 2.0, 3.0])], [torch.tensor([4.0, 5.0, 6.0])]
+    plain = name.rstrip("_")
+    for value in (1.0, -0.5, 0.25, 3.0):
+        number = torch.tensor(value)
+        if plain in ("add", "sub"):
+            args, named, wanted = (others,), {"alpha": number}, getattr(xs[0], plain)(others[0], alpha=value)
+        elif plain in ("addcmul", "addcdiv"):
+            args, named, wanted = (
+                (others, others, number.reshape(1)),
+                {},
+                getattr(xs[0], plain)(others[0], others[0], value=value),
+            )
+        elif plain == "lerp":
+            args, named, wanted = (others, number), {}, xs[0].lerp(others[0], value)
+        else:
+            args, named, wanted = (number,), {}, getattr(xs[0], plain)(value)
+        given = [x.clone() for x in xs]
+        made = getattr(torch, f"_foreach_{name}")(given, *args, **named)
+        assert torch.equal((given if name.endswith("_") else made)[0], wanted), value

@@ -297,7 +297,19 @@ def run_recorded(
         made = plan(*inputs)
     finally:
         RUNS.now, STATE.word = outer, word
+    if _reads_elements(args, kwargs, inputs):
+        not_cacheable()
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
+
+
+def _reads_elements(args: Sequence[Any], kwargs: dict[str, Any], inputs: Sequence[Any]) -> bool:
+    """Whether a tensor stood for a number or a size (`alpha=`, `dim=`), whose value is in the plan or its inputs now."""
+    taken = {id(x) for x in inputs}
+    for value in (*args, *kwargs.values()):
+        for x in value if type(value) in (list, tuple) else (value,):
+            if isinstance(x, Tensor) and id(x) not in taken:
+                return True
+    return False
 
 
 def make_cached(
