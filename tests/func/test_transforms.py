@@ -1101,3 +1101,13 @@ def test_associative_scan_is_a_running_result(size: int, reverse: bool) -> None:
     torch.testing.assert_close(made["b"], wanted)
     if size > 1:
         torch.testing.assert_close(torch.autograd.grad(made["b"].sum(), a), torch.autograd.grad(wanted.sum(), a))
+
+
+@pytest.mark.parametrize("wanted", [torch.int64, "torch.DoubleTensor", torch.DoubleTensor])
+def test_type_casts_under_transforms(wanted: Any) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    cast = torch.func.vmap(lambda t: t.type(wanted))(x)
+    assert cast.dtype is x.type(wanted).dtype and torch.equal(cast, x.type(wanted))
+    value, tangent = torch.func.jvp(lambda t: t.type(wanted).double() * 2, (x,), (x,))
+    assert torch.equal(value, x.double() * 2)
+    assert torch.equal(tangent, x.double() * (0 if wanted is torch.int64 else 2))

@@ -538,6 +538,15 @@ def test_gradient_of_ctc_loss_where_a_target_does_not_fit(weight: float) -> None
         assert grad[:, 1].isfinite().all() and (grad[:, 1] != 0).any()
 
 
+def test_ctc_loss_of_targets_that_hold_the_blank() -> None:
+    """A label that is the blank is a label: the blank between it and the one before may be skipped. Values of PyTorch 2.13."""
+    log_probs = ((torch.arange(24.0).reshape(2, 4, 3) - 12) / 100).transpose(0, 1).log_softmax(-1)
+    targets, lengths = torch.tensor([[1, 2, 1, 0], [1, 2, 0, 2]]), torch.tensor([4, 4])
+    for blank in range(3):
+        losses = F.ctc_loss(log_probs, targets, lengths, lengths, blank=blank, reduction="none")
+        assert torch.allclose(losses, torch.tensor([4.3946, 4.3846]), atol=1e-4)
+
+
 def test_ctc_loss_of_a_target_that_does_not_fit() -> None:
     logs = torch.zeros(2, 1, 4).log_softmax(2).requires_grad_()
     assert F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,)).item() == math.inf

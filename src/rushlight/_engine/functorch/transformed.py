@@ -402,6 +402,11 @@ def _type_as(level: int, function: Any, x: Any, other: Any) -> Any:
     return x.to(other.dtype)
 
 
+@Transformed.implements("_type", "type")
+def _type(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(x, *args, **kwargs)  # a name, or calls of `to`
+
+
 @Transformed.implements("conj")
 def _conj(level: int, function: Any, x: Any) -> Any:
     return table_function("conj_physical")(x) if x.dtype.is_complex else x

@@ -99,7 +99,7 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     paths = [[blank] * width for _ in targets]
     for path, target in zip(paths, targets, strict=True):
         path[1 : 2 * len(target) : 2] = target
-    skips = [[s > 1 and path[s] != blank and path[s] != path[s - 2] for s in range(width)] for path in paths]
+    skips = [[s > 1 and s % 2 == 1 and path[s] != path[s - 2] for s in range(width)] for path in paths]
     device = log_probs.device
     scores = (
         log_probs.gather(2, rushlight.tensor(paths, device=device).unsqueeze(0).expand(log_probs.size(0), -1, -1))
