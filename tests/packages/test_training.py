@@ -262,3 +262,36 @@ def test_optimizers_of_others(same) -> None:
             net(torch.arange(8.0).reshape(2, 4)).pow(2).mean().backward()
             optimizer.step()
         same(name, net.weight)
+
+
+@needs("keras")
+def test_keras(same, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    import keras
+    import numpy as np
+
+    assert keras.backend.backend() == "torch"
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 8, 8, 1)).astype("float32")
+    y = (x.mean((1, 2, 3)) > 0).astype("int64")
+    for optimizer in (
+        keras.optimizers.Adadelta(1.0),
+        keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+        keras.optimizers.Adam(0.01),
+    ):
+        keras.utils.set_random_seed(0)
+        picture = keras.Input((8, 8, 1))
+        rows = keras.layers.Conv2D(4, 3, padding="same", activation="gelu")(picture)
+        rows = keras.layers.BatchNormalization()(keras.layers.MaxPooling2D()(rows))
+        rows = keras.layers.Dropout(0.2)(keras.layers.LSTM(8)(keras.layers.Reshape((4, 16))(rows)))
+        model = keras.Model(picture, keras.layers.Dense(2)(rows))
+        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        history = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0)
+        same(
+            f"history of {optimizer.name}", {key: [float(v) for v in values] for key, values in history.history.items()}
+        )
+        same(f"predictions of {optimizer.name}", model.predict(x[:4], verbose=0))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert np.array_equal(again.predict(x[:4], verbose=0), model.predict(x[:4], verbose=0))
