@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -361,6 +362,7 @@ int main(void) {
     if (lengths_run(sizes, inputs, outputs, text, 99) != LENGTHS_OK) return 1;
     printf("%ld %g\n", (long)lengths_output(sizes, 1)->shape[1], sums[14]);
     printf("%d %s\n", lengths_run(wrong, inputs, outputs, text, 99), text);
+    printf("%d %s\n", lengths_run(NULL, inputs, outputs, text, 99), text);
     return 0;
 }
 """)
@@ -371,7 +373,8 @@ int main(void) {
     )
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
     out = subprocess.run([tmp_path / "main"], check=True, env=environment, capture_output=True, text=True).stdout
-    assert out.splitlines() == ["15 10", "9 a size is out of its range"]
+    names = re.findall(r"size \d: (\w+), from", (folder / "lengths.h").read_text())
+    assert out.splitlines() == ["15 10", f"9 the size {names[1]} is from 2 to 5, not 6", "9 no sizes were given"]
 
 
 def test_sizes_without_an_end_are_refused(lengths):

@@ -13,7 +13,7 @@ from rushlight._base.digest import digest
 from rushlight._native import objectcode, shipped
 from rushlight._native.cache import ObjectCache, key_of
 from rushlight._native.shipped import Pack, fingerprint_of, write_pack
-from rushlight._native.target import LEVELS, TARGET, TargetDescription, host_target, level_of
+from rushlight._native.target import LEVELS, TARGET, VECTOR_BYTES, TargetDescription, aim_at, host_target, level_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVEL = LEVELS[0]
@@ -147,3 +147,18 @@ def test_the_tool_ships_what_a_program_needs(tmp_path):
     assert results("other") == [*own[:-1], "False"]
     assert results("", RUSHLIGHT_CACHE_DIR="")[:-1] == own[:-1], "without a cache too"
     assert shipped.FOLDER.endswith("packs")
+
+
+def test_a_process_is_told_what_to_make_code_for():
+    """What is loaded already stays that of this machine; code made from then on is for the generic one."""
+    own = host_target()
+    level = next((each for each in LEVELS if each.arch == own.arch and each.flags <= own.flags), None)
+    if level is None:
+        pytest.skip("no generic machine stands for this one")
+    try:
+        aim_at(level.name)
+        assert host_target().level is level and host_target().vector_bytes == level.vector_bytes
+    finally:
+        TARGET.reset()
+        VECTOR_BYTES.reset()
+        host_target.__globals__["_HOST"][:] = [own]

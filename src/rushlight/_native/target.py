@@ -10,7 +10,17 @@ import sys
 
 from rushlight._base.knobs import Knob
 
-__all__ = ["LEVELS", "TARGET", "VECTOR_BYTES", "Level", "TargetDescription", "host_target", "level_of", "usable_cores"]
+__all__ = [
+    "LEVELS",
+    "TARGET",
+    "VECTOR_BYTES",
+    "Level",
+    "TargetDescription",
+    "aim_at",
+    "host_target",
+    "level_of",
+    "usable_cores",
+]
 
 
 class Level:
@@ -218,3 +228,10 @@ def host_target() -> TargetDescription:
     if not _HOST:
         _HOST.append(TargetDescription())
     return _HOST[0]
+
+
+def aim_at(level: str) -> None:
+    """Make code for a generic machine with its full vectors from here on.  Code that is loaded already stays."""
+    TARGET.set(level)
+    VECTOR_BYTES.set(0)
+    _HOST.clear()

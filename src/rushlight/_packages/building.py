@@ -106,9 +106,9 @@ def build(
 ) -> Built:
     """The program of `function(*args, **kwargs)` without gradients, compiled for some kinds of processors.
 
-    It runs once as it is, then it is recorded.  Tensors among the arguments are its inputs, everything else stays as it
-    is here; tensors that it reads otherwise are weights.  With `sizes` it is compiled for each choice of
-    sizes within their ranges.  PackageError where that is not possible, with the reason.
+    It is recorded.  Tensors among the arguments are its inputs, everything else stays as it is here; tensors that it
+    reads otherwise are weights.  With `sizes` it is compiled for each choice of sizes within their ranges.  PackageError
+    where that is not possible, with the reason.
     """
     if not name.isidentifier() or not name.isascii():
         raise PackageError(f"{name!r} is no name in C")
@@ -127,7 +127,6 @@ def build(
     names, store = Names(_names(function, in_trees, len(tensors)), named or {}), WeightStore()
     requests, calls = [], []
     with no_grad():
-        function(*args, **(kwargs or {}))  # what modules keep from their first call is made of tensors then
         for given in [tensors] if sizes is None else _each(tensors, sizes):
             request, call = captured(flat, given, names, store, options)
             requests.append(request)

@@ -65,6 +65,7 @@ __all__ = [
     "MODEL",
     "PIN",
     "PLAIN",
+    "RANGE",
     "SHARED",
     "SIZED",
     "SOURCE",
@@ -85,7 +86,7 @@ MODEL = Record(
     ("n_inputs", i64, "tensors of a call"),
     ("n_outputs", i64, "tensors that a call fills"),
     ("n_sizes", i64, "sizes that a call chooses"),
-    ("ranges", ptr, "for each: the least and the greatest"),
+    ("ranges", ptr, "for each: RANGE"),
     ("calls", ptr, "for each choice of sizes, the last one fastest: the address of its CALL"),
     ("turn", i64, "calls that run, and ENDED where one has ended; PINNING; PINS: weights stay packed"),
 )
@@ -113,6 +114,7 @@ PIN = Record(
     ("offset", i64, "bytes from where weights begin"),
     ("nbytes", i64, "bytes that it takes packed"),
 )
+RANGE = Record("range", ("least", i64, "the least size"), ("most", i64, "the greatest"), ("name", ptr, "text"))
 SOURCE = Record("source", ("input", i64, "the number of a tensor; -1: a weight"), ("offset", i64, "bytes from there"))
 TENSOR = Record(
     "tensor",
@@ -124,6 +126,7 @@ TENSOR = Record(
 )
 FRESH, BUSY, READY, REFUSED = 0, 1, 2, 3
 VARIANT_BYTES, PIN_BYTES, SOURCE_BYTES, TENSOR_BYTES = 8 * len(VARIANT), 8 * len(PIN), 8 * len(SOURCE), 8 * len(TENSOR)
+RANGE_BYTES = 8 * len(RANGE)
 
 # What a call returns, and what it says.
 CODES = {
@@ -153,6 +156,7 @@ FEW = 16  # digits of a number that is read from the environment, at most
 PAGE, HUGE_PAGES = 4096, 14  # bytes of a page; MADV_HUGEPAGE
 LONGEST_NS, SPIN_NS = int(1e9 * QUANTUM_SECONDS), int(1e9 * SPIN_SECONDS)
 STATE, PROCESS, TURN = MODEL.state.place, MODEL.process.place, MODEL.turn.place
+TOO_FAR = "the size %s is from %lld to %lld, not %lld"
 ENDED, PINNING, PINS = 1 << 32, -1, -2
 
 
@@ -281,8 +285,6 @@ def told(code, message, size):
             snprintf(message, size, "%s", "this library has no code for the processor: it needs AVX2 and FMA at least")
         elif code == WEIGHTS:
             snprintf(message, size, "%s", "the weights were not given yet")
-        elif code == SIZES:
-            snprintf(message, size, "%s", "a size is out of its range")
         elif code == MEMORY:
             snprintf(message, size, "%s", "out of memory")
         else:
@@ -352,11 +354,30 @@ def choice(sizes):
     found: i64 = 0
     bounds = TABLE[MODEL.ranges]
     for k in range(TABLE[MODEL.n_sizes]):
-        least, most = bounds.i64[2 * k], bounds.i64[2 * k + 1]
+        least, most = bounds[RANGE.least], bounds[RANGE.most]
         if sizes is None or sizes.i64[k] < least or sizes.i64[k] > most:
             return -1
         found = found * (most - least + 1) + sizes.i64[k] - least
+        bounds += RANGE_BYTES
     return found
+
+
+@native("i32(ptr, ptr, i64)")
+def out_of_range(sizes, message, size):
+    """SIZES, with the first size that is out of its range."""
+    bounds = TABLE[MODEL.ranges]
+    if message is None:
+        return SIZES
+    if sizes is None:
+        snprintf(message, size, "%s", "no sizes were given")
+        return SIZES
+    for k in range(TABLE[MODEL.n_sizes]):
+        least, most = bounds[RANGE.least], bounds[RANGE.most]
+        if sizes.i64[k] < least or sizes.i64[k] > most:
+            snprintf(message, size, TOO_FAR, bounds[RANGE.name], least, most, sizes.i64[k])
+            return SIZES
+        bounds += RANGE_BYTES
+    return SIZES
 
 
 # ***** calls *****
@@ -437,7 +458,7 @@ def run_sized(sizes, inputs, outputs, message, size):
         return told(code, message, size)
     number = choice(sizes)
     if number < 0:
-        return told(SIZES, message, size)
+        return out_of_range(sizes, message, size)
     call = TABLE[MODEL.calls].ptr[number]
     code = refused(call, inputs, outputs, message, size)
     if code != 0:

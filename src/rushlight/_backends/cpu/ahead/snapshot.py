@@ -1,7 +1,7 @@
 """Reads the tables of an executable: a word that is the address of a table or of code becomes a reference.
 
-`main` runs in a process of its own, which is told what to compile for by its environment (see `variant`).  It makes the
-program callable as `torch.compile` does.
+`main` runs in a process of its own (see `variant`).  It makes the program callable as `torch.compile` does.  Its own runtime is
+that of this machine, which is compiled already, and never leaves it: what kernels call of a runtime is part of the front.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from rushlight._backends.cpu.pinned_native import PINNED
 from rushlight._backends.cpu.program.linked import LinkedExecutable
 from rushlight._backends.cpu.program.linking import linked_program
 from rushlight._backends.cpu.program.wiring import wired
+from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._base.errors import PackageError
 from rushlight._graph.packing import unpacked_graph
 from rushlight._native import jit
 from rushlight._native.elf import UNDEFINED, ObjectFile
+from rushlight._native.target import aim_at
 
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Answer one request from standard input on standard output."""
+def main(level: str) -> None:
+    """Answer one request from standard input on standard output, with code for a generic machine."""
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is no answer
     requests = pickle.loads(sys.stdin.buffer.read())
     try:
-        answer: tuple[str, Any] = "made", _made(requests)
+        answer: tuple[str, Any] = "made", _made(requests, level)
     except PackageError as error:
         answer = "refused", str(error)
     sink.write(pickle.dumps(answer))
@@ -56,6 +58,7 @@ class _Origins:
     def __init__(self) -> None:
         self.objects: list[tuple[Any, bytes, Mapping[str, int]]] = []
         self.code: dict[int, Code] = {}
+        self.own = 0  # the first objects, which are the runtime of this process
 
     def __call__(self, image: Any, data: bytes, names: Iterable[str], imports: Mapping[str, int]) -> None:
         number = len(self.objects)
@@ -64,10 +67,13 @@ class _Origins:
             self.code[address] = Code(number, name)
 
 
-def _made(requests: Sequence[Request]) -> Variant:
+def _made(requests: Sequence[Request], level: str) -> Variant:
     """The variant that this process is for."""
     origins = _Origins()
     jit.RECORD.append(origins)
+    runtime()
+    origins.own = len(origins.objects)
+    aim_at(level)
     snapshot = _Snapshot(origins)
     for request in requests:
         graph = unpacked_graph(request.graph)
@@ -195,6 +201,8 @@ class _Snapshot:
     def _object(self, origin: int) -> int:
         number = self.used.get(origin)
         if number is None:
+            if origin < self.origins.own:
+                raise PackageError("code needs a function of this process, which a package does not have")
             number = self.used[origin] = len(self.objects)
             _, data, imports = self.origins.objects[origin]
             self.objects.append((data, {}))

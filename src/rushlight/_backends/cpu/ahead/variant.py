@@ -1,7 +1,7 @@
 """The code and the tables of a program for one kind of processor, made in a process of its own.
 
-That process compiles for a generic machine (`RUSHLIGHT_TARGET`), without BLAS and without measuring which kernels are
-faster, so what it makes depends on the program and the level alone (see `snapshot`).
+That process compiles for a generic machine, without BLAS and without measuring which kernels are faster, so what it makes
+depends on the program and the level alone (see `snapshot`).
 """
 
 from __future__ import annotations
@@ -65,12 +65,7 @@ def make_variants(requests: Sequence[Request], levels: Sequence[str]) -> list[Va
 
     PackageError where a process cannot make one, with its reason.
     """
-    environment = {
-        **os.environ,
-        "RUSHLIGHT_GEMM": "fixed",
-        "RUSHLIGHT_BLAS_LIBRARY": "none",
-        "RUSHLIGHT_VECTOR_BYTES": "0",
-    }
+    environment = {**os.environ, "RUSHLIGHT_GEMM": "fixed", "RUSHLIGHT_BLAS_LIBRARY": "none"}
     path = os.path.dirname(os.path.dirname(PACKAGE))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
     data = pickle.dumps(list(requests))
@@ -78,8 +73,8 @@ def make_variants(requests: Sequence[Request], levels: Sequence[str]) -> list[Va
     try:
         for level in levels:
             process = subprocess.Popen(
-                [sys.executable, "-c", "from rushlight._backends.cpu.ahead.snapshot import main; main()"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**environment, "RUSHLIGHT_TARGET": level},
+                [sys.executable, "-c", f"from rushlight._backends.cpu.ahead.snapshot import main; main({level!r})"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
             )  # fmt: skip
             running.append(process)
         answers = _answers(running, data)
