@@ -247,7 +247,7 @@ class ElementwiseOptimizer(Optimizer):
         """Change parameters by their gradients, each with the state that is kept for it."""
         differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
         keeps = bool(cls._counters or cls._states(group))
-        if triples:
+        if triples and cls._counters:
             check_captured(cls.__name__, triples[0][0], group)
         held = [*zip(*triples, strict=True)][2] if keeps and triples else ()
         if not all(held):

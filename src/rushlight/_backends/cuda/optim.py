@@ -1,8 +1,8 @@
-"""Optimizers' steps over many parameters in one launch.
+"""Optimizers' steps over many parameters in few launches.
 
 The host's part gives a table with a row for each parameter: the addresses of its arrays, the bits of its numbers, and
-its size (see `rushlight._engine.dispatch.multi_tensor`).  A program takes some elements of one parameter; which, says a
-map that depends on the sizes alone and stays on the device.
+its size (see `rushlight._engine.dispatch.multi_tensor`).  The rows reach the device as parameters of a launch, by value
+(see `_codegen.blocks.joined`), so a captured graph holds them, too.
 """
 
 from __future__ import annotations
@@ -10,111 +10,106 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.api import slots
-from rushlight._backends.cuda.kernels import DeviceKernel
-from rushlight._backends.cuda.target import CUDA_TARGET
-from rushlight._codegen.blocks import Kernel, Pointer, Tile, Value
-from rushlight._codegen.grid.signature import Signature
-from rushlight._codegen.grid.tiles import GridBuilder, ceil_div
-from rushlight._codegen.nest import Nest
-from rushlight._schedule.expressions import Buffer
-from rushlight._schedule.groups import Group, Stage
-from rushlight._schedule.scheduling import schedule_graph
+from rushlight._backends.cuda.kernels import word_of
+from rushlight._backends.cuda.program.assemble import compile_graph
+from rushlight._backends.cuda.program.joining import most_rows, rows_from
+from rushlight._backends.cuda.program.steps import Launch, Memory, Word
+from rushlight._codegen.blocks import Kernel
+from rushlight._codegen.blocks.joined import joined_kernel
 from rushlight._types.device import Device
-from rushlight._types.dtype import FLOAT64, INT64, DType
 
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
     from rushlight._graph.core import Graph
 
-__all__ = ["MultiTensor", "rows_update_kernel"]
+__all__ = ["MultiTensor", "RowForm"]
 
-_TILE, _TILES = 1024, 4  # elements of a tile, and tiles of a program
 _SIZE_AT = 8  # words of a row's constants before its size
 _PIECES_AT = 8  # words of a call before its pieces of work
-_SIZE = 1 << 20  # for which the rule is scheduled; the kernel takes any
+_ALIGNED = 16  # bytes of an address, and elements of a size
+# Sizes of whole tiles and some elements, of which kernels know whether 16 divides them and whether 32 bits count them.
+_SMALL, _LARGE = 1 << 20, 1 << 32
 
 
-class _RowSignature(Signature):
-    """Memory and numbers of a row of the table, in the place of parameters."""
+class RowForm:
+    """The kernel of a rule for rows of some kind: its parameters that are numbers of a row, and those that are not."""
 
-    def __init__(self, g: GridBuilder, buffers: Mapping[Buffer, int], first: int) -> None:
-        super().__init__(g.b, INT64)
-        self.places, self.first = buffers, first
-        self.row: Value | None = None  # where the row begins in the table, once it is known
-        self._held: dict[int, Value] = {}
+    def __init__(self, graph: Graph, layouts: Sequence[Any], aliases: Mapping[int, int], size: int, tiled: int) -> None:
+        program = compile_graph(graph, layouts, aliases=aliases)
+        (launch,) = program.steps
+        assert isinstance(launch, Launch), "a rule must change each element by itself"
+        self.kernel: Kernel = launch.kernel
+        self.tile = tiled // (launch.grid[0] - 1)
+        arrays, self.arguments = len(program.inputs), list[Any]()  # the place in a row of the table, or (number,)
+        for argument in launch.arguments:
+            if isinstance(argument, Memory):
+                self.arguments.append(program.inputs.index(argument))
+            elif isinstance(argument, Word):
+                self.arguments.append(argument.place)
+            else:
+                self.arguments.append(len(layouts) if argument == size else (argument,))
+        self.arrays, self.buffers = arrays, len(layouts)
+        self._joined: dict[tuple[int, bool], Kernel] = {}
 
-    def word(self, place: int) -> Value:
-        """A word of the row."""
-        assert self.row is not None
-        found = self._held.get(place)
+    def varying(self, numbers: bool) -> list[int]:
+        """The parameters that differ from row to row; the numbers of a rule among them, where they do."""
+        return [
+            k
+            for k, at in enumerate(self.arguments)
+            if isinstance(at, int) and (numbers or not self.arrays <= at < self.buffers)
+        ]
+
+    def joined(self, rows: int, numbers: bool) -> Kernel:
+        """The kernel for a table of rows."""
+        found = self._joined.get((rows, numbers))
         if found is None:
-            at = self.b.offset(self.row, self.constant(place, INT64))
-            found = self._held[place] = self.b.load(at)
+            found = self._joined[rows, numbers] = joined_kernel(self.kernel, self.varying(numbers), rows)
         return found
 
-    def pointer(self, buffer: Buffer) -> Value:
-        return self.b.value("pointer_cast", self.word(self.places[buffer]), to=buffer.dtype)
-
-    def argument(self, word: int, dtype: DType) -> Value:
-        number = self.b.pointwise("bitcast", self.word(word), dtype=FLOAT64)
-        return self.b.convert(number, dtype)
-
-
-def rows_update_kernel(graph: Graph, layouts: Sequence[Any], aliases: Mapping[int, int]) -> Kernel:
-    """The kernel of a rule on arrays of one dim, each written in place, with the table and the map as parameters."""
-    schedule = schedule_graph(graph, layouts, None, dict(aliases), {}, CUDA_TARGET)
-    (group,) = schedule.groups
-    assert isinstance(group, Group) and len(group.stages) == 1, "a rule must change each element by itself"
-    nest = Nest(group, CUDA_TARGET)
-    nest.merge_dims()
-    (stage,) = nest.stages
-    arrays = len(schedule.inputs)
-    g = GridBuilder("update", INT64, range(arrays, len(layouts)), 1)
-    signature = _RowSignature(g, {b: k for k, b in enumerate(schedule.inputs)}, arrays)
-    g.signature = g.elements.signature = signature
-    _body(g, signature, stage, len(layouts))
-    return g.b.finish(warps=4)
+    def words(self, row: Sequence[int], parameters: Sequence[int]) -> list[int]:
+        """The words of some parameters for a row of the table."""
+        made = []
+        for k in parameters:
+            at, element = self.arguments[k], self.kernel.params[k].type.element
+            if isinstance(at, tuple):
+                made.append(word_of(at[0], element))
+            elif self.arrays <= at < self.buffers:
+                made.append(word_of(_float(row[at]), element))
+            else:
+                made.append(row[at])
+        return made
 
 
-def _body(g: GridBuilder, signature: _RowSignature, stage: Stage, buffers: int) -> None:
-    b = g.b
-    table, chunks = (_parameter(g, name) for name in ("table", "map"))
-    place = b.offset(chunks, g.elements.apply("mul", g.program(), signature.constant(2, INT64)))
-    row = b.load(place)
-    part = b.load(b.offset(place, signature.constant(1, INT64)))
-    signature.row = b.offset(table, g.elements.apply("mul", row, signature.constant(buffers + 1, INT64)))
-    for word in range(buffers + 1):
-        signature.word(word)
-    size = signature.word(buffers)
-    begin = g.elements.apply("mul", part, signature.constant(_TILE * _TILES, INT64))
-
-    def turn(tile: Value) -> list[Value]:
-        at = g.places(g.elements.apply("add", begin, tile), _TILE, 0)
-        inside = g.elements.inner({stage.loops[0]: at}, [g.elements.apply("lt", at, size)])
-        for store in stage.stores:
-            inside.x(store.value)  # all is read before anything is written
-        for store in stage.stores:
-            inside.store(store)
-        return []
-
-    end = signature.constant(_TILE * _TILES, INT64)
-    b.for_(signature.constant(0, INT64), end, signature.constant(_TILE, INT64), [], turn)
+def _float(bits: int) -> float:
+    return ctypes.c_double.from_buffer(ctypes.c_int64(bits)).value
 
 
-def _parameter(g: GridBuilder, name: str) -> Value:
-    value = Value(Tile(Pointer(INT64)), None, name)
-    g.b.params.append(value)
-    return value
+class _Rule:
+    """The forms of a rule's kernel."""
+
+    def __init__(self, trace: Callable[[int], Graph], layouts: Sequence[Any], aliases: Mapping[int, int]) -> None:
+        self.trace, self.layouts, self.aliases = trace, layouts, aliases
+        self.forms: dict[tuple[int, bool], RowForm] = {}
+
+    def form(self, rows: Sequence[Sequence[int]], arrays: int) -> RowForm:
+        """The form for rows of these addresses and sizes."""
+        aligned = all(word % _ALIGNED == 0 for row in rows for word in (*row[:arrays], row[-1]))
+        tiled = _SMALL if all(row[-1] < _SMALL << 9 for row in rows) else _LARGE
+        found = self.forms.get((tiled, aligned))
+        if found is None:
+            size = tiled + (_ALIGNED if aligned else 1)
+            found = RowForm(self.trace(size), self.layouts, self.aliases, size, tiled)
+            if not aligned:
+                found.kernel = _for_any_address(found.kernel)
+            self.forms[tiled, aligned] = found
+        return found
 
 
-class _Chunks(NamedTuple):
-    """The map of some sizes on the device, and how many programs there are."""
-
-    storage: Any
-    programs: int
+def _for_any_address(kernel: Kernel) -> Kernel:
+    return Kernel(kernel.name, kernel.body, warps=kernel.warps, stages=kernel.stages)
 
 
 class MultiTensor:
@@ -124,48 +119,38 @@ class MultiTensor:
 
     def __init__(self, backend: CudaBackend) -> None:
         self.backend = backend
-        self.kernels: list[Kernel] = []
-        self._ready: dict[tuple[int, int], DeviceKernel] = {}
-        self._chunks: dict[tuple[int, tuple[int, ...]], _Chunks] = {}
+        self.rules: list[_Rule] = []
 
     def element_kernel(self, trace: Callable[[int], Graph], layouts: Sequence[Any], aliases: Mapping[int, int]) -> int:
         """The number of the kernel of a rule."""
-        self.kernels.append(rows_update_kernel(trace(_SIZE), layouts, aliases))
-        return len(self.kernels) - 1
+        self.rules.append(_Rule(trace, layouts, aliases))
+        return len(self.rules) - 1
 
     def update_rows(self, work: int, table: int, kernel: int, buffers: int) -> None:
         """Run a kernel over all rows of a table of the host."""
-        backend = self.backend
         pieces = ctypes.c_int64.from_address(work).value
-        rows = ctypes.c_int64.from_address(work + 8 * (_PIECES_AT + 3 * (pieces - 1) + 1)).value
-        words = array("q", (ctypes.c_int64 * (rows * (buffers + 1))).from_address(table))
-        for row in range(rows):
-            at = row * (buffers + 1) + buffers
-            words[at] = ctypes.c_int64.from_address(words[at] + 8 * _SIZE_AT).value
-        sizes = tuple(words[buffers :: buffers + 1])
-        device = Device("cuda", backend.memory.device_at(words[0]))
-        stream = backend.enter(device)
-        chunks = self._map(sizes, device)
-        on_device = backend.allocate(8 * len(words), device)
-        backend.copy_in(on_device.ptr, words.buffer_info()[0], 8 * len(words), wait=False)
-        key = kernel, device.index or 0
-        ready = self._ready.get(key)
-        if ready is None:
-            ready = self._ready[key] = backend.kernels(device).get(self.kernels[kernel])
-        ready.launch(stream, (chunks.programs, 1, 1), slots(on_device.ptr, chunks.storage.ptr))
+        count = ctypes.c_int64.from_address(work + 8 * (_PIECES_AT + 3 * (pieces - 1) + 1)).value
+        words = array("q", (ctypes.c_int64 * (count * (buffers + 1))).from_address(table))
+        rows = [words[at : at + buffers + 1] for at in range(0, len(words), buffers + 1)]
+        for row in rows:
+            row[-1] = ctypes.c_int64.from_address(row[-1] + 8 * _SIZE_AT).value
+        rule = self.rules[kernel]
+        arrays = sum(layout is not None for layout in rule.layouts)
+        differ = any(row[arrays:-1] != rows[0][arrays:-1] for row in rows)
+        form = rule.form(rows, arrays)
+        most = most_rows(len(form.arguments), len(form.varying(differ)))
+        for first in range(0, len(rows), most):
+            self._launch(form, rows[first : first + most], differ)
 
-    def _map(self, sizes: tuple[int, ...], device: Device) -> _Chunks:
-        key = device.index or 0, sizes
-        found = self._chunks.get(key)
-        if found is None:
-            each = _TILE * _TILES
-            words = array("q")
-            for row, size in enumerate(sizes):
-                for part in range(ceil_div(size, each)):
-                    words.extend((row, part))
-            storage = self.backend.allocate(8 * len(words), device)
-            self.backend.copy_in(storage.ptr, words.buffer_info()[0], 8 * len(words))
-            if len(self._chunks) > 64:
-                self._chunks.clear()
-            found = self._chunks[key] = _Chunks(storage, len(words) // 2)
-        return found
+    def _launch(self, form: RowForm, rows: Sequence[Sequence[int]], differ: bool) -> None:
+        device = Device("cuda", self.backend.memory.device_at(rows[0][0]))
+        room, varying, programs = rows_from(len(rows)), form.varying(differ), 0
+        given = form.words(rows[0], [k for k in range(len(form.arguments)) if k not in varying])
+        for row in rows:
+            given += [programs, *form.words(row, varying)]
+            programs += -(-row[-1] // form.tile)
+        given += [programs, *[0] * len(varying)] * (room - len(rows))
+        if programs:
+            stream = self.backend.enter(device)
+            made = self.backend.kernels(device).get(form.joined(room, differ))
+            made.launch(stream, (programs, 1, 1), slots(*given))

@@ -328,7 +328,7 @@ _RULES: dict[str, Rule] = {
     "constant": _constant, "arange": _arange, "splat": _splat, "expand_dims": _expand_dims, "broadcast": _broadcast,
     "permute": _permute, "reshape": _reshape, "pointwise": _pointwise, "offset": _offset, "hint": _hint, "load": _load,
     "pointer_cast": lambda an, op, xs: _recast(op, xs[0]), "address": lambda an, op, xs: _recast(op, xs[0]),
-    "program_id": lambda an, op, xs: _scalar(1), "num_programs": lambda an, op, xs: _scalar(1),
+    "choose": lambda an, op, xs: _scalar(gcd(*(x.divisor for x in xs[1:]))), "program_id": lambda an, op, xs: _scalar(1), "num_programs": lambda an, op, xs: _scalar(1),
 }  # fmt: skip
 
 

@@ -104,6 +104,10 @@ class BlockBuilder:
     def num_programs(self, axis: int = 0) -> Value:
         return self.value("num_programs", axis=axis)
 
+    def choose(self, index: Value, xs: Sequence[Value]) -> Value:
+        """One of some scalars."""
+        return self.value("choose", index, *xs)
+
     def arange(self, start: int, end: int) -> Value:
         return self.value("arange", start=start, end=end)
 

@@ -112,6 +112,9 @@ class Program:
     def do_num_programs(self, op: Op) -> list[Any]:
         return [np.asarray(self.sizes[op.attributes["axis"]], np.int32)]
 
+    def do_choose(self, op: Op, index: Any, *xs: Any) -> list[Any]:
+        return [xs[int(index)]]
+
     def do_arange(self, op: Op) -> list[Any]:
         return [np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)]
 

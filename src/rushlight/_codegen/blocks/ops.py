@@ -91,6 +91,16 @@ def _num_programs(types: Types, attributes: Attributes, regions: Sequence[Region
     return [Tile(INT32)]
 
 
+@operation(
+    "choose", "(index, xs...): the scalar of this index among scalars of one type; an index out of range is undefined."
+)
+def _choose(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
+    index, *xs = types
+    need(is_integer(index) and not index.shape, "choose", f"the index is a scalar integer, not {index!r}")
+    need(bool(xs) and not xs[0].shape and all(x == xs[0] for x in xs), "choose", f"scalars of one type, not {xs}")
+    return [xs[0]]
+
+
 @operation("arange", "The integers from `start` to before `end`: int32 of one dim.")
 def _arange(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
     start, end = attributes["start"], attributes["end"]

@@ -18,7 +18,7 @@ from .ops import OPS
 from .tiles import expand_tiles
 from .types import Pointer, Tile
 
-__all__ = ["copied", "simplified", "without_unused"]
+__all__ = ["copied", "copied_ops", "simplified", "without_unused"]
 
 
 def simplified(kernel: Kernel) -> Kernel:
@@ -46,16 +46,27 @@ def copied(kernel: Kernel) -> Kernel:
     )
 
 
-def _copy(region: Region, new: dict[Value, Value]) -> Region:
-    made = Region([Value(p.type, None, p.name) for p in region.params])
-    new.update(zip(region.params, made.params, strict=True))
+def copied_ops(region: Region, new: dict[Value, Value]) -> list[Op]:
+    """Copies of a region's operations on other values: `new` says what stands for each.  Operations are left out whose
+    results something stands for already.
+    """
+    made: list[Op] = []
     for op in region.ops:
+        if op.results and all(v in new for v in op.results):
+            continue
         inner = [_copy(r, new) for r in op.regions]
         copy = Op(op.kind, [new[v] for v in op.operands], [v.type for v in op.results], op.attributes, inner, op.line)
         for old, fresh in zip(op.results, copy.results, strict=True):
             fresh.name = old.name
             new[old] = fresh
-        made.ops.append(copy)
+        made.append(copy)
+    return made
+
+
+def _copy(region: Region, new: dict[Value, Value]) -> Region:
+    made = Region([Value(p.type, None, p.name) for p in region.params])
+    new.update(zip(region.params, made.params, strict=True))
+    made.ops = copied_ops(region, new)
     return made
 
 

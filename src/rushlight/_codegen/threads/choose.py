@@ -34,7 +34,7 @@ __all__ = ["PURE", "RENUMBERED", "SAME_SHAPE", "Layouts", "commutes", "moved", "
 
 # operations whose result has at each place what one place of each operand gives
 SAME_SHAPE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "hint"})
-PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "arange", "splat", "expand_dims", "reshape", "permute", "broadcast"} | {"join", "cat"}  # fmt: skip
+PURE = SAME_SHAPE | {"constant", "program_id", "num_programs", "choose", "arange", "splat", "expand_dims", "reshape", "permute", "broadcast"} | {"join", "cat"}  # fmt: skip
 _RESHAPED = frozenset({"expand_dims", "reshape"})
 RENUMBERED = _RESHAPED | {"permute", "broadcast"}
 _MEMORY = frozenset({"load", "store", "atomic", "atomic_cas"})

@@ -9,6 +9,7 @@ from this one form.
 | --- | --- |
 | number | -> uniform; `value` |
 | program_id, num_programs | -> uniform int32; `axis` |
+| argument | number -> uniform; `first`, `step`: the parameter `first` + number * `step`, of the result's dtype |
 | index | -> int32; `registers`, `lanes`, `warps`: the exclusive or of the entries of the set bits, `registers` by the register's number |
 | pointwise | registers of one count or uniform; `prim`, `params` |
 | multiply_high | the upper half of a product of integers |
@@ -187,6 +188,12 @@ class ThreadKernel:
     @property
     def params(self) -> list[Value]:
         return self.body.params
+
+    @property
+    def table(self) -> int:
+        """The first of the last parameters that are asked for by their number: one array of words of 8 bytes."""
+        found = [i.attributes["first"] for i in self.body.walk() if i.kind == "argument"]
+        return min(found, default=len(self.params))
 
 
 class ThreadBuilder:

@@ -243,8 +243,20 @@ class Lowering:
             return b.emit(kind, [], [Registers(INT32, 1, True)], axis=op.attributes["axis"]).result
         if kind == "arange":
             return b.number(op.attributes["start"], INT32)
+        if kind == "choose":
+            return self._chosen(op)
         operands = [self.uniform(v) for v in op.operands]
         return self._same(op, operands) if kind in SAME_SHAPE else operands[0]
+
+    def _chosen(self, op: Op) -> Value:
+        """One of parameters that stand at equal distances."""
+        params = {p: i for i, p in enumerate(self.source.params)}
+        places = [params.get(x, -1) for x in op.operands[1:]]
+        step = places[1] - places[0] if len(places) > 1 else 1
+        if places != [places[0] + k * step for k in range(len(places))] or places[0] < 0 or step < 1:
+            raise self.refused(op, "choose is for parameters at equal distances")
+        kind = Registers(thread_dtype(op.result.type), 1, True)
+        return self.b.emit("argument", [self.uniform(op.operands[0])], [kind], first=places[0], step=step).result
 
     def _same(self, op: Op, operands: list[Value]) -> Value:
         """What SAME_SHAPE operations are on registers."""

@@ -20,7 +20,7 @@ from .tile_maps import MAP_BYTES
 __all__ = ["NvptxPrinter", "nvptx_text"]
 
 # instructions before which a matrix load may wait: they change no shared memory, and are one block
-_PASSED = frozenset({"number", "index", "pointwise", "multiply_high", "pick", "mma", "shuffle", "shuffle_index", "uniform", "shared_load", "matrix_load"})  # fmt: skip
+_PASSED = frozenset({"number", "argument", "index", "pointwise", "multiply_high", "pick", "mma", "shuffle", "shuffle_index", "uniform", "shared_load", "matrix_load"})  # fmt: skip
 
 Parts = Any  # a Val, or a pair of them for complex numbers
 
@@ -46,11 +46,14 @@ class NvptxPrinter:
         self.ptx = 0  # the version of PTX that it needs, times ten, where it is newer than the architecture's first
 
     def text(self) -> str:
-        params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params)]
+        table = self.kernel.table
+        params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params[:table])]
+        if table < len(self.kernel.params):  # a launch tells the address of its first word
+            params.append(f'ptr byval([{len(self.kernel.params) - table} x i64]) align 8 "nvvm.grid_constant" %table')
         params += [
             f'ptr byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{k}' for k in range(len(self.kernel.maps))
         ]
-        for i, param in enumerate(self.kernel.params):
+        for i, param in enumerate(self.kernel.params[:table]):
             self.values[param] = [self._argument(i, param.dtype)]
         self.body(self.kernel.body)
         self.em.lines.append("  ret void")
@@ -206,6 +209,17 @@ def _number(p: NvptxPrinter, i: Instruction) -> None:
     p.results(i, [p.em.number(i.attributes["value"], i.result.dtype)])
 
 
+def _argument(p: NvptxPrinter, i: Instruction) -> None:
+    (number,), dtype = p.values[i.operands[0]], i.result.dtype
+    wide = p.em.emit(f"sext {number.type} {number} to i64", "i64")
+    scaled = p.em.emit(f"mul nsw i64 {wide}, {8 * i.attributes['step']}", "i64")
+    first = 8 * (i.attributes["first"] - p.kernel.table)
+    at = p.em.emit(f"getelementptr inbounds i8, ptr %table, i64 {scaled}", "ptr")
+    at = p.em.emit(f"getelementptr inbounds i8, ptr {at}, i64 {first}", "ptr")
+    raw = p.em.emit(f"load {mem_type(dtype)}, ptr {at}, align {dtype.itemsize}", mem_type(dtype))
+    p.results(i, [p.em.from_memory(raw, dtype)])
+
+
 def _special(name: str) -> Callable[[NvptxPrinter, Instruction], None]:
     def print_it(p: NvptxPrinter, i: Instruction) -> None:
         function = p.declare(f"llvm.nvvm.read.ptx.sreg.{name}.{'xyz'[i.attributes['axis']]}", "i32()")
@@ -333,7 +347,7 @@ def _if(p: NvptxPrinter, i: Instruction) -> None:
 
 
 HANDLERS: dict[str, Callable[[NvptxPrinter, Instruction], None]] = {
-    "number": _number, "program_id": _special("ctaid"), "num_programs": _special("nctaid"), "index": _index, "pointwise": _pointwise,
+    "number": _number, "argument": _argument, "program_id": _special("ctaid"), "num_programs": _special("nctaid"), "index": _index, "pointwise": _pointwise,
     "multiply_high": _multiply_high, "pick": _pick, "uniform": _same, "for": _for, "while": _while, "if": _if,
     **nvptx_memory.HANDLERS, **nvptx_warp.HANDLERS, **nvptx_group.HANDLERS,
 }  # fmt: skip

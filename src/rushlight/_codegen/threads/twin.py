@@ -91,12 +91,14 @@ class TwinPrinter:
         return "\n".join([RUNTIME, _functions(self.module), text])
 
     def _arguments(self) -> None:
-        for i, param in enumerate(self.kernel.params):
-            dtype = param.dtype
-            at = self.effect(f"getelementptr i8, ptr %params, i64 {8 * i}")
-            vt = self.one.mem_vt(dtype)
-            raw = self.effect(f"load {vt}, ptr {at}, align 4")
-            self.scalars[param] = self.one.from_memory(raw.name, dtype)
+        for i, param in enumerate(self.kernel.params[: self.kernel.table]):
+            self.scalars[param] = self.argument(str(8 * i), param.dtype)
+
+    def argument(self, offset: str, dtype: DType) -> Parts:
+        """The parameter at an offset in bytes."""
+        at = self.effect(f"getelementptr i8, ptr %params, i64 {offset}")
+        raw = self.effect(f"load {self.one.mem_vt(dtype)}, ptr {at}, align 4")
+        return self.one.from_memory(raw.name, dtype)
 
     # ***** text *****
 
@@ -323,6 +325,13 @@ def _number(p: TwinPrinter, i: Instruction) -> None:
     p.scalars[i.result] = p.one.number(i.attributes["value"], i.result.dtype)
 
 
+def _argument(p: TwinPrinter, i: Instruction) -> None:
+    number, first, step = p.scalars[i.operands[0]], i.attributes["first"], i.attributes["step"]
+    wide = p.effect(f"sext {number.type} {number} to i64")
+    scaled = p.effect(f"mul i64 {wide}, {8 * step}")
+    p.scalars[i.result] = p.argument(str(p.effect(f"add i64 {scaled}, {8 * first}")), i.result.dtype)
+
+
 def _program(p: TwinPrinter, i: Instruction) -> None:
     prefix = "%id" if i.kind == "program_id" else "%grid"
     p.scalars[i.result] = Val(p.one, f"{prefix}.{i.attributes['axis']}", "i32")
@@ -453,7 +462,7 @@ def _nothing(p: TwinPrinter, i: Instruction) -> None:
 
 
 _BLOCK = {
-    "number": _number, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
+    "number": _number, "argument": _argument, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
     "load": _load, "pick": _pick, "mma": _mma, "uniform": _uniform, "assert": _assert, "barrier": _barrier, "warp_barrier": _nothing,
     "copy_commit": _copy_commit, "copy_wait": _copy_wait, "matrix_load": twin_loops.print_matrix_load, **twin_group.GROUP_BLOCK,
 }  # fmt: skip

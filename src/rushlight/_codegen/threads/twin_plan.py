@@ -32,7 +32,7 @@ _EFFECTS = {
     "load": "load", "store": "store", "atomic": "store", "atomic_cas": "store", "shared_load": "shared load", "shared_store": "shared store",
     "shared_add": "shared store", "copy_async": "shared store",
 }  # fmt: skip
-_ANYWHERE = frozenset({"number", "program_id", "num_programs", "pointwise", "multiply_high"})
+_ANYWHERE = frozenset({"number", "argument", "program_id", "num_programs", "pointwise", "multiply_high"})
 
 
 class Step:

@@ -24,7 +24,7 @@ __all__ = ["MOST_WAITING", "fill_addresses", "fill_maps", "fill_numbers", "may_w
 
 MOST_WAITING = 512  # launches that a driver takes without waiting for one to end: a queue has room for more
 ASKED_EVERY = 64  # launches between two questions whether the device has nothing left to do
-MOST_COPIED, MAP_WORDS = 96, 16  # words of parameters
+MOST_COPIED, MAP_WORDS = 512, 16  # words of parameters
 SWIZZLE_128, L2_256 = (
     3,
     3,

@@ -18,6 +18,7 @@ from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
 from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
+from rushlight._backends.cuda.program.joining import joined
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step, Word
 from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
@@ -70,7 +71,11 @@ def compile_graph(
     """
     graph = apart(prepared(graph, CUDA_TARGET), layouts, CUDA_TARGET.policy)
     schedule = schedule_graph(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), CUDA_TARGET)
-    return Assembler(schedule).program()
+    program = Assembler(schedule).program()
+    if not overlaps:  # else memories may be parts of each other
+        program.steps, notes = joined(program.steps)
+        program.notes += notes
+    return program
 
 
 class Assembler:
