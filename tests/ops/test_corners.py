@@ -54,3 +54,9 @@ def test_nanmedian_of_everything() -> None:
     assert rl.nanmedian(rl.tensor([[3.0, _NAN], [1.0, 2.0]])).item() == 2.0
     assert rl.nanmedian(rl.tensor([4, 1, 3, 2])).item() == 2
     assert rl.nanmedian(rl.tensor([_NAN])).isnan() and rl.nanmedian(rl.tensor([])).isnan()
+
+
+def test_broadcast_to_takes_sizes_or_a_shape():
+    x = torch.arange(2.0)
+    for made in (x.broadcast_to(3, 2), x.broadcast_to((3, 2)), torch.broadcast_to(x, size=(3, 2))):
+        assert made.tolist() == [[0.0, 1.0]] * 3 and made.stride() == (0, 1)

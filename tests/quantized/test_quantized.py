@@ -312,3 +312,48 @@ def test_the_engine_may_change_after_flags_are_frozen(monkeypatch: pytest.Monkey
     torch.backends.quantized.engine = before
     with pytest.raises(RuntimeError, match="not a valid value for quantized engine"):
         torch.backends.quantized.engine = "other"
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "layer, sizes, strides",
+    [
+        (lambda q: q.Conv1d(4, 6, 3), (9,), (42, 1, 6)),
+        (lambda q: q.Conv2d(4, 6, 3), (9, 8), (252, 1, 36, 6)),
+        (lambda q: q.Conv2d(4, 4, 3, groups=4), (9, 8), (168, 1, 24, 4)),
+        (lambda q: q.Conv2d(4, 1, 3), (9, 8), (42, 1, 6, 1)),
+        (lambda q: q.Conv3d(4, 6, 3), (5, 6, 7), (360, 1, 120, 30, 6)),
+        (lambda q: q.ConvTranspose2d(4, 6, 3), (5, 6), (336, 1, 48, 6)),
+        (lambda q: q.BatchNorm2d(4), (3, 5), (60, 1, 20, 4)),
+        (lambda q: q.BatchNorm3d(4), (3, 5, 2), (120, 1, 40, 8, 4)),
+    ],
+)
+def test_images_of_quantized_layers_are_channels_last(layer, sizes, strides, last):
+    """PyTorch's strides, whatever the input's; views and copies of such images keep the numbers."""
+    numbers = torch.rand(2, 4, *sizes)
+    if last and len(sizes) > 1:
+        numbers = numbers.contiguous(memory_format=(torch.channels_last, torch.channels_last_3d)[len(sizes) - 2])
+    made = layer(torch.ao.nn.quantized)(torch.quantize_per_tensor(numbers, 0.01, 3, torch.quint8))
+    assert made.stride() == strides
+    flat = torch.flatten(made, 1)
+    assert np.array_equal(flat.int_repr().numpy(), made.int_repr().numpy().reshape(2, -1))
+
+
+def test_operators_that_move_or_fill_quantized_numbers():
+    numbers = torch.randn(2, 4, 3, 5)
+    made = torch.quantize_per_tensor(numbers, 0.05, 100, torch.quint8)
+    ints = made.int_repr().numpy()
+    moved = {
+        "tile": (made.tile(2), np.tile(ints, 2)),
+        "channel_shuffle": (torch.channel_shuffle(made, 2), ints[:, [0, 2, 1, 3]]),
+        "pixel_unshuffle": (torch.nn.functional.pixel_unshuffle(made, 1), ints),
+        "as_strided": (made.as_strided((2, 2), (1, 2)), ints.reshape(-1)[[[0, 2], [1, 3]]]),
+        "full_like": (torch.full_like(made, 1.0), np.full_like(ints, 120)),
+        "ones_like": (torch.ones_like(made), np.full_like(ints, 120)),
+    }
+    for name, (found, wanted) in moved.items():
+        assert found.is_quantized and found.q_scale() == 0.05 and np.array_equal(found.int_repr(), wanted), name
+    shown = made.data
+    assert shown.data_ptr() == made.data_ptr() and not shown.requires_grad
+    made.masked_fill_(numbers > 0, 0.5)
+    assert np.array_equal(made.int_repr(), np.where(numbers.numpy() > 0, 110, ints))

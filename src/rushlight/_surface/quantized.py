@@ -442,7 +442,10 @@ def _(function: Any, self: Any) -> Any:
     return getattr(dequantize(self), function.__name__)()
 
 
-@QuantTensor.implements("index", "index_select", "flip", "gather", "masked_select", "take", "repeat", "roll")
+@QuantTensor.implements(
+    "index", "index_select", "flip", "gather", "masked_select", "take", "repeat", "roll", "reshape_copy", "tile", "as_strided",
+    "channel_shuffle", "pixel_unshuffle",
+)  # fmt: skip
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     return seen_through(function, self, *args, **kwargs)
 
@@ -507,6 +510,21 @@ def _(function: Any, self: Any, source: Any, non_blocking: bool = False) -> Any:
 @QuantTensor.implements("fill_")
 def _(function: Any, self: Any, value: Any) -> Any:
     return self.copy_(value)
+
+
+@QuantTensor.implements("masked_fill_")
+def _(function: Any, self: Any, mask: Any, value: Any) -> Any:
+    return self.copy_(self.masked_fill(mask, value))
+
+
+@QuantTensor.implements("full_like", "ones_like")
+def _(function: Any, self: Any, fill_value: Any = 1, **kwargs: Any) -> Any:
+    return T["empty_like"](self).fill_(fill_value)
+
+
+@QuantTensor.implements("data")
+def _(function: Any, self: Any) -> Any:
+    return self.detach()
 
 
 @QuantTensor.implements("__setitem__")

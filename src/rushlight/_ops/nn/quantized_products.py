@@ -18,7 +18,7 @@ from rushlight._ops.bodies import number_value
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, UINT8, DType
-from rushlight._types.layout import broadcast_shapes
+from rushlight._types.layout import broadcast_shapes, dense_strides
 
 __all__ = ["SMALL_SCALE", "rows_together"]
 
@@ -249,9 +249,14 @@ def _conv_sums(x: Any, weight: Any, geometry: tuple[Ints, Ints, int]) -> tuple[A
     return build.dot(rows, build.transpose(taps, (0, 2, 1)), INT32), rows, positions
 
 
+def _channels_last(shape: Ints, specs: Any) -> Ints:
+    """The result is channels last, whatever the input: its rows are products of windows."""
+    return dense_strides(shape, [0, *range(2, len(shape)), 1])
+
+
 @operator("quantized_conv(Tensor input, Tensor weight, Tensor offset, Tensor scale, Tensor? bias, Tensor? weight_zero, Scalar input_zero, Scalar zero_point, "
           "int[] stride, int[] padding, int[] dilation, int groups, *, str result='uint8', bool relu=False) -> Tensor", tags=("any_number",), spaces=(), method=False,
-          like="image", underivable="integers have no derivative")  # fmt: skip
+          like=_channels_last, underivable="integers have no derivative")  # fmt: skip
 def quantized_conv(
     x: Any, weight: Any, offset: Any, scale: Any, bias: Any, weight_zero: Any, input_zero: Any, zero_point: Any,
     stride: Ints, padding: Ints, dilation: Ints, groups: int, *, result: str, relu: bool,

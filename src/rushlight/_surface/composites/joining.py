@@ -40,9 +40,10 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 
 @composite("broadcast_to", method=True, cached=True)
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
+@forms("(input: Tensor, *size: int) -> Tensor", "(input: Tensor, size: Sequence[int]) -> Tensor")
+def broadcast_to(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """`expand` under its NumPy name."""
-    return input.expand(as_shape((size,)))
+    return input.expand(as_shape(sizes if size is None else (size,)))
 
 
 @composite("meshgrid", cached=True)

@@ -238,23 +238,28 @@ def batch_norm(
     qx: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float, output_scale: float, output_zero_point: int
 ) -> Any:
     """Normalised by running statistics, quantized by the given scale."""
-    return _through(
-        qx,
-        "batch_norm",
-        lambda x: functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps),
-        output_scale,
-        output_zero_point,
-    )
+    return _normalised(qx, (weight, bias, mean, var, eps), output_scale, output_zero_point)
 
 
 def batch_norm_relu(
     qx: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float, output_scale: float, output_zero_point: int
 ) -> Any:
     """relu of `batch_norm`."""
-    return _through(
-        qx, "batch_norm", lambda x: torch.relu(functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)), output_scale,
-        output_zero_point,
-    )  # fmt: skip
+    return _normalised(qx, (weight, bias, mean, var, eps), output_scale, output_zero_point, torch.relu)
+
+
+def _normalised(qx: Any, by: tuple[Any, ...], scale: float, zero_point: int, then: Any = lambda x: x) -> Any:
+    """A batch norm and what follows it; images are channels last, whatever the input."""
+    weight, bias, mean, var, eps = by
+    made = _through(
+        qx,
+        "batch_norm",
+        lambda x: then(functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)),
+        scale,
+        zero_point,
+    )
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return made.contiguous(memory_format=formats[made.dim()]) if made.dim() in formats else made
 
 
 def max_pool1d(qx: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
