@@ -57,6 +57,6 @@ def test_nanmedian_of_everything() -> None:
 
 
 def test_broadcast_to_takes_sizes_or_a_shape():
-    x = torch.arange(2.0)
-    for made in (x.broadcast_to(3, 2), x.broadcast_to((3, 2)), torch.broadcast_to(x, size=(3, 2))):
+    x = rl.arange(2.0)
+    for made in (x.broadcast_to(3, 2), x.broadcast_to((3, 2)), rl.broadcast_to(x, size=(3, 2))):
         assert made.tolist() == [[0.0, 1.0]] * 3 and made.stride() == (0, 1)
