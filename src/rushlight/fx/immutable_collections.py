@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rushlight.utils._pytree import register_pytree_node
+from rushlight.utils._pytree import (
+    _dict_flatten,
+    _dict_flatten_with_keys,
+    _list_flatten,
+    _list_flatten_with_keys,
+    register_pytree_node,
+)
 
 __all__ = ["immutable_dict", "immutable_list"]
 
@@ -51,9 +57,17 @@ class immutable_dict(dict):
         return immutable_dict, (tuple(self.items()),)
 
 
-register_pytree_node(immutable_list, lambda values: (list(values), None), lambda values, _: immutable_list(values))
+register_pytree_node(
+    immutable_list,
+    _list_flatten,
+    lambda values, _: immutable_list(values),
+    serialized_type_name="torch.fx.immutable_collections.immutable_list",
+    flatten_with_keys_fn=_list_flatten_with_keys,
+)
 register_pytree_node(
     immutable_dict,
-    lambda d: (list(d.values()), list(d)),
+    _dict_flatten,
     lambda values, keys: immutable_dict(zip(keys, values, strict=True)),
+    serialized_type_name="torch.fx.immutable_collections.immutable_dict",
+    flatten_with_keys_fn=_dict_flatten_with_keys,
 )

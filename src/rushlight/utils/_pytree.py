@@ -16,25 +16,53 @@ import functools
 import importlib
 import json
 import types
+import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
 from rushlight._interface.base import NODES
 
 __all__ = [
-    "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_instance",
+    "Context", "DumpableContext", "FlattenFunc", "FlattenWithKeysFunc", "FromDumpableContextFn", "GetAttrKey", "KeyEntry", "KeyPath", "LeafSpec", "MappingKey",
+    "PyTree", "PyTreeSpec", "SequenceKey", "ToDumpableContextFn", "TreeSpec", "UnflattenFunc", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_class", "is_namedtuple_instance",
+    "is_structseq", "is_structseq_class", "is_structseq_instance",
     "key_get", "keystr", "register_constant", "register_dataclass", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
     "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
-    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_leaf", "treespec_loads",
+    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dict", "treespec_dumps", "treespec_leaf", "treespec_loads", "treespec_pprint", "treespec_tuple",
 ]  # fmt: skip
 
 PyTree = Any
 Context = Any
+DumpableContext = Any
+FlattenFunc = Callable[[PyTree], tuple[list[Any], Context]]
+UnflattenFunc = Callable[[Iterable[Any], Context], PyTree]
+FlattenWithKeysFunc = Callable[[PyTree], tuple[list[tuple[Any, Any]], Context]]
+ToDumpableContextFn = Callable[[Context], DumpableContext]
+FromDumpableContextFn = Callable[[DumpableContext], Context]
+ToStrFunc = Callable[["TreeSpec", list[str]], str]
+MaybeFromStrFunc = Callable[[str], Any]
 _IsLeaf = Callable[[Any], bool] | None
 
 
 # ***** keys: how a leaf is reached *****
+
+
+class KeyEntry(Protocol):
+    """One step to a leaf: hashable, comparable, printed as Python writes it."""
+
+    def __hash__(self) -> int: ...
+
+    def __eq__(self, other: object) -> bool: ...
+
+    def __str__(self) -> str: ...
+
+    def get(self, parent: Any) -> Any:
+        """What the step leads to."""
+
+
+KeyPath = tuple[KeyEntry, ...]
 
 
 class SequenceKey(NamedTuple):
@@ -93,20 +121,41 @@ class NodeDef(NamedTuple):
     """How a class is taken apart into (children, context) and put together again."""
 
     type: Any
-    flatten_fn: Callable[[Any], tuple[list[Any], Any]]
-    unflatten_fn: Callable[[Iterable[Any], Any], Any]
-    keys_fn: Callable[[Any], list[Any]]
+    flatten_fn: FlattenFunc
+    unflatten_fn: UnflattenFunc
+    flatten_with_keys_fn: FlattenWithKeysFunc | None
 
 
-class _Written(NamedTuple):
+class _SerializeNodeDef(NamedTuple):
     """How a class stands in the text of a structure: its name, and its context as what JSON can hold, there and back
     (None: as it is).
     """
 
-    type: Any
-    name: str
-    dumpable: Callable[[Any], Any] | None = None
-    loaded: Callable[[Any], Any] | None = None
+    typ: Any
+    serialized_type_name: str
+    to_dumpable_context: ToDumpableContextFn | None = None
+    from_dumpable_context: FromDumpableContextFn | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantNode:
+    """The context of a constant: the object itself."""
+
+    value: Any
+
+
+def _with_keys(flatten: FlattenFunc, keys: Callable[[Any], Iterable[Any]]) -> FlattenWithKeysFunc:
+    """The flattening function that gives each child with its key."""
+
+    def flatten_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        children, context = flatten(tree)
+        return list(zip(keys(tree), children, strict=True)), context
+
+    return flatten_with_keys
+
+
+def _numbered(tree: Any) -> Iterator[Any]:
+    return map(SequenceKey, range(len(tree)))
 
 
 def _dict_flatten(d: Any) -> tuple[list[Any], Any]:
@@ -117,51 +166,76 @@ def _dict_unflatten(values: Iterable[Any], context: Any) -> Any:
     return dict(zip(context, values, strict=True))
 
 
-def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    return [(MappingKey(key), value) for key, value in d.items()], list(d)
+def _ordereddict_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return OrderedDict(zip(context, values, strict=True))
+
+
+def _defaultdict_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d.values()), [d.default_factory, list(d)]
+
+
+def _defaultdict_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return defaultdict(context[0], zip(context[1], values, strict=True))
 
 
 def _list_flatten(d: Any) -> tuple[list[Any], Any]:
     return list(d), None
 
 
-def _numbered(d: Any) -> list[Any]:
-    return [SequenceKey(i) for i in range(len(d))]
-
-
 def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
     return list(values)
 
 
-def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    return [(SequenceKey(i), value) for i, value in enumerate(d)], None
+def _tuple_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return tuple(values)
 
 
-def _mapping_keys(d: Any) -> list[Any]:
-    return [MappingKey(key) for key in d]
+def _deque_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), d.maxlen
 
+
+def _deque_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return deque(values, maxlen=context)
+
+
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return context(*values)
+
+
+def _mapping_keys(d: Any) -> Iterator[Any]:
+    return map(MappingKey, d)
+
+
+_tuple_flatten = _list_flatten
+_ordereddict_flatten = _dict_flatten
+_list_flatten_with_keys = _tuple_flatten_with_keys = _with_keys(_list_flatten, _numbered)
+_dict_flatten_with_keys = _ordereddict_flatten_with_keys = _with_keys(_dict_flatten, _mapping_keys)
+_defaultdict_flatten_with_keys = _with_keys(_defaultdict_flatten, _mapping_keys)
+_deque_flatten_with_keys = _with_keys(_deque_flatten, _numbered)
+_namedtuple_flatten_with_keys = _with_keys(_namedtuple_flatten, lambda d: map(GetAttrKey, d._fields))
 
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     node.type: node
     for node in (
-        NodeDef(list, _list_flatten, _list_unflatten, _numbered),
-        NodeDef(tuple, _list_flatten, lambda values, _: tuple(values), _numbered),
-        NodeDef(dict, _dict_flatten, _dict_unflatten, _mapping_keys),
-        NodeDef(OrderedDict, _dict_flatten, lambda values, keys: OrderedDict(zip(keys, values, strict=True)), _mapping_keys),
-        NodeDef(
-            defaultdict, lambda d: (list(d.values()), [d.default_factory, list(d)]),
-            lambda values, context: defaultdict(context[0], zip(context[1], values, strict=True)), _mapping_keys,
-        ),
-        NodeDef(deque, lambda d: (list(d), d.maxlen), lambda values, longest: deque(values, maxlen=longest), _numbered),
-        NodeDef(
-            namedtuple, lambda d: (list(d), type(d)), lambda values, kind: kind(*values), lambda d: [GetAttrKey(name) for name in d._fields]
-        ),
+        NodeDef(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),
+        NodeDef(list, _list_flatten, _list_unflatten, _list_flatten_with_keys),
+        NodeDef(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
+        NodeDef(namedtuple, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_flatten_with_keys),
+        NodeDef(OrderedDict, _ordereddict_flatten, _ordereddict_unflatten, _ordereddict_flatten_with_keys),
+        NodeDef(defaultdict, _defaultdict_flatten, _defaultdict_unflatten, _defaultdict_flatten_with_keys),
+        NodeDef(deque, _deque_flatten, _deque_unflatten, _deque_flatten_with_keys),
     )
-}  # fmt: skip
+}
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
+STANDARD_DICT_TYPES = frozenset({dict, OrderedDict, defaultdict})
+CONSTANT_NODES: set[type] = set()
 
 
-def _factory_dumpable(context: Any) -> dict[str, Any]:
+def _defaultdict_serialize(context: Any) -> dict[str, Any]:
     factory, keys = context
     return {
         "default_factory_module": factory.__module__,
@@ -170,62 +244,87 @@ def _factory_dumpable(context: Any) -> dict[str, Any]:
     }
 
 
-def _factory_loaded(context: dict[str, Any]) -> list[Any]:
+def _defaultdict_deserialize(context: dict[str, Any]) -> list[Any]:
     module = importlib.import_module(context["default_factory_module"])
     return [getattr(module, context["default_factory_name"]), context["dict_context"]]
 
 
-def _namedtuple_dumpable(context: Any) -> str:
-    if context not in WRITTEN:
+def _namedtuple_serialize(context: Any) -> str:
+    if context not in SUPPORTED_SERIALIZED_TYPES:
         raise NotImplementedError(
             f"Can't serialize TreeSpec of namedtuple class {context} because we didn't register a serializated_type_name. Please register using "
             "`_register_namedtuple`."
         )
-    return WRITTEN[context].name
+    return SUPPORTED_SERIALIZED_TYPES[context].serialized_type_name
 
 
-WRITTEN: dict[Any, _Written] = {
-    each.type: each
-    for each in (
-        _Written(list, "builtins.list"),
-        _Written(tuple, "builtins.tuple"),
-        _Written(dict, "builtins.dict"),
-        _Written(OrderedDict, "collections.OrderedDict"),
-        _Written(defaultdict, "collections.defaultdict", _factory_dumpable, _factory_loaded),
-        _Written(deque, "collections.deque"),
-        _Written(namedtuple, "collections.namedtuple", _namedtuple_dumpable, lambda name: _written_as(name).type),
+def _namedtuple_deserialize(name: str) -> Any:
+    return _type_of_name(name)
+
+
+SUPPORTED_SERIALIZED_TYPES: dict[Any, _SerializeNodeDef] = {}
+SERIALIZED_TYPE_TO_PYTHON_TYPE: dict[str, Any] = {}
+NO_SERIALIZED_TYPE_NAME_FOUND = "NO_SERIALIZED_TYPE_NAME_FOUND"
+
+
+def _name_in_text(
+    cls: Any, name: str, dumpable: ToDumpableContextFn | None = None, loaded: FromDumpableContextFn | None = None
+) -> None:
+    SUPPORTED_SERIALIZED_TYPES[cls] = _SerializeNodeDef(cls, name, dumpable, loaded)
+    SERIALIZED_TYPE_TO_PYTHON_TYPE[name] = cls
+
+
+for _kind in (list, tuple, dict, OrderedDict, deque):
+    _name_in_text(_kind, f"{_kind.__module__}.{_kind.__name__}")
+_name_in_text(defaultdict, "collections.defaultdict", _defaultdict_serialize, _defaultdict_deserialize)
+_name_in_text(namedtuple, "collections.namedtuple", _namedtuple_serialize, _namedtuple_deserialize)
+
+
+def _type_of_name(name: str) -> Any:
+    if name not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise NotImplementedError(f"Deserializing `{name}` in tree_spec_loads is not supported yet.")
+    return SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
+
+
+def is_namedtuple_class(cls: Any) -> bool:
+    """Whether it is a class of named tuples."""
+    fields = getattr(cls, "_fields", None)
+    return (
+        isinstance(cls, type)
+        and issubclass(cls, tuple)
+        and isinstance(fields, tuple)
+        and all(type(name) is str for name in fields)
+        and callable(getattr(cls, "_make", None))
+        and callable(getattr(cls, "_asdict", None))
     )
-}
-
-
-def _written_as(name: str) -> _Written:
-    for each in WRITTEN.values():
-        if each.name == name:
-            return each
-    raise NotImplementedError(f"Deserializing `{name}` in tree_spec_loads is not supported yet.")
 
 
 def is_namedtuple_instance(obj: Any) -> bool:
     """Whether an object is of a named tuple's class."""
-    return isinstance(obj, tuple) and isinstance(getattr(obj, "_fields", None), tuple)
+    return is_namedtuple_class(type(obj))
 
 
 def is_namedtuple(obj: Any) -> bool:
     """Whether an object is a named tuple, or a class of them."""
-    return (
-        is_namedtuple_instance(obj)
-        or isinstance(obj, type)
-        and issubclass(obj, tuple)
-        and isinstance(getattr(obj, "_fields", None), tuple)
-    )
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
 
 
 _is_namedtuple_instance = is_namedtuple_instance
 
 
+def is_structseq_class(cls: Any) -> bool:
+    """Whether it is the class of an operator's named results, such as `torch.return_types.max`."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and cls.__module__.endswith("return_types")
+
+
+def is_structseq(obj: Any) -> bool:
+    """Whether an object holds named results of an operator, or is a class of them."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
+
+
 def is_structseq_instance(obj: Any) -> bool:
     """Whether an object is one of the named results of operators, such as `torch.return_types.max`."""
-    return isinstance(obj, tuple) and type(obj).__module__.endswith("return_types")
+    return is_structseq_class(type(obj))
 
 
 def register_pytree_node(
@@ -243,18 +342,10 @@ def register_pytree_node(
         raise ValueError(f"{cls} is already registered as pytree node.")
     if (to_dumpable_context is None) is not (from_dumpable_context is None):
         raise ValueError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
-
-    def keys(obj: Any) -> list[Any]:
-        if flatten_with_keys_fn is None:
-            raise ValueError(
-                f"Did not find a flatten_with_keys_fn for type: {cls}. Please pass a flatten_with_keys_fn argument to register_pytree_node."
-            )
-        return [key for key, _ in flatten_with_keys_fn(obj)[0]]
-
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, keys)
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
     NODES[cls] = (flatten_fn, unflatten_fn)  # for transforms, which have a form of their own
     if serialized_type_name is not None:
-        WRITTEN[cls] = _Written(cls, serialized_type_name, to_dumpable_context, from_dumpable_context)
+        _name_in_text(cls, serialized_type_name, to_dumpable_context, from_dumpable_context)
 
 
 def register_dataclass(
@@ -319,28 +410,71 @@ def _fields_of(cls: type, field_names: Iterable[str] | None, dropped: set[str]) 
 
 
 def register_constant(cls: type) -> None:
-    """A type whose objects hold no values that change: they are the structure itself, compared by `==`."""
-    register_pytree_node(cls, lambda x: ([], x), lambda values, context: context)
+    """A type whose objects hold no values that change: they are part of the structure.
+
+    TypeError where the type compares or hashes by identity: structures are compared by `==` and are keys.
+    """
+    for method, inherited in (("__eq__", object.__eq__), ("__hash__", object.__hash__)):
+        if getattr(cls, method) in (inherited, None):
+            raise TypeError(f"register_constant(cls) expects `cls` to have a non-default `{method}` implementation.")
+    register_pytree_node(cls, _constant_flatten, _retrieve_constant, flatten_with_keys_fn=_constant_flatten)
+    CONSTANT_NODES.add(cls)
+
+
+def _constant_flatten(value: Any) -> tuple[list[Any], ConstantNode]:
+    return [], ConstantNode(value)
+
+
+def _retrieve_constant(values: Iterable[Any], context: Any) -> Any:
+    return context.value
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether `register_constant` knows the class."""
+    return isinstance(cls, type) and cls in CONSTANT_NODES
+
+
+def _is_constant_holder(spec: TreeSpec) -> bool:
+    """Whether a structure is that of a constant."""
+    return isinstance(spec.context, ConstantNode)
 
 
 def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
     """Give a class of named tuples the name by which it stands in the text of a structure."""
-    WRITTEN[cls] = _Written(cls, serialized_type_name)
+    _name_in_text(cls, serialized_type_name)
+
+
+def _warn_deprecated(what: str) -> None:
+    warnings.warn(what, FutureWarning, stacklevel=3)
 
 
 def _register_pytree_node(
     cls: type, flatten_fn: Any, unflatten_fn: Any, to_str_fn: Any = None, maybe_from_str_fn: Any = None, **kwargs: Any
 ) -> None:
-    if cls not in SUPPORTED_NODES:
-        register_pytree_node(cls, flatten_fn, unflatten_fn, **kwargs)
+    """The older name of `register_pytree_node`; a class that is registered is registered anew."""
+    _warn_deprecated(
+        "`torch.utils._pytree._register_pytree_node` is deprecated. Please use `torch.utils._pytree.register_pytree_node` instead."
+    )
+    if to_str_fn is not None or maybe_from_str_fn is not None:
+        _warn_deprecated(
+            "`to_str_fn` and `maybe_from_str_fn` is deprecated. Please use `to_dumpable_context` and `from_dumpable_context` instead."
+        )
+    if cls in SUPPORTED_NODES:
+        warnings.warn(
+            f"{cls} is already registered as pytree node. Overwriting the previous registration.", stacklevel=2
+        )
+        _deregister_pytree_node(cls)
+    register_pytree_node(cls, flatten_fn, unflatten_fn, **kwargs)
 
 
-_private_register_pytree_node = _register_pytree_node
+_private_register_pytree_node = register_pytree_node
 
 
 def _deregister_pytree_node(cls: type) -> None:
     del SUPPORTED_NODES[cls], NODES[cls]
-    WRITTEN.pop(cls, None)
+    CONSTANT_NODES.discard(cls)
+    if (written := SUPPORTED_SERIALIZED_TYPES.pop(cls, None)) is not None:
+        SERIALIZED_TYPE_TO_PYTHON_TYPE.pop(written.serialized_type_name, None)
 
 
 def _get_node_type(tree: Any) -> Any:
@@ -349,7 +483,13 @@ def _get_node_type(tree: Any) -> Any:
         return namedtuple
     if kind not in SUPPORTED_NODES and is_structseq_instance(tree):
         name = f"torch.return_types.{kind.__name__}"
-        register_pytree_node(kind, lambda t: (list(t), None), lambda values, _: kind(values), serialized_type_name=name)
+        register_pytree_node(
+            kind,
+            _list_flatten,
+            lambda values, _: kind(values),
+            serialized_type_name=name,
+            flatten_with_keys_fn=_list_flatten_with_keys,
+        )
     return kind
 
 
@@ -457,6 +597,7 @@ class LeafSpec(TreeSpec):
         super().__init__(None, None)
 
 
+PyTreeSpec = TreeSpec
 _LEAF_SPEC = LeafSpec()
 
 
@@ -469,18 +610,54 @@ def treespec_leaf() -> LeafSpec:
     return _LEAF_SPEC
 
 
-_DICTS = (dict, OrderedDict, defaultdict)
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The structure of a tuple of parts with these structures.
+
+    >>> treespec_pprint(treespec_tuple([treespec_leaf(), treespec_dict(a=treespec_leaf())]))
+    "(*, {'a': *})"
+    """
+    return TreeSpec(tuple, None, _structures(iterable, "treespec_tuple"))
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The structure of a dict whose values have these structures."""
+    parts = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(parts), _structures(parts.values(), "treespec_dict"))
+
+
+def _structures(parts: Iterable[Any], name: str) -> list[TreeSpec]:
+    parts = list(parts)
+    for part in parts:
+        if not isinstance(part, TreeSpec):
+            raise ValueError(f"{name}() expects values of type TreeSpec, got {part!r}.")
+    return parts
+
+
+class _Asterisk:
+    """What stands for a leaf in a printed structure."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The containers as they print, with `*` for each leaf.
+
+    >>> treespec_pprint(tree_structure([1, {"a": 2}]))
+    "[*, {'a': *}]"
+    """
+    return repr(tree_unflatten([_Asterisk()] * treespec.num_leaves, treespec))
 
 
 def _matching(spec: TreeSpec, tree: Any) -> list[Any]:
     """The children of a tree whose root must be as `spec` says, in that order."""
     kind = _get_node_type(tree)
-    if kind is not spec.type and not (kind in _DICTS and spec.type in _DICTS):
+    if kind is not spec.type and not (kind in STANDARD_DICT_TYPES and spec.type in STANDARD_DICT_TYPES):
         raise ValueError(f"Node type mismatch; expected {spec.type!r}, but got {type(tree)!r}.")
     children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
     if len(children) != spec.num_children:
         raise ValueError(f"Node arity mismatch; expected {spec.num_children}, but got {len(children)}.")
-    if kind in _DICTS:
+    if kind in STANDARD_DICT_TYPES:
         wanted = spec.context[1] if spec.type is defaultdict else spec.context
         lacking, more = set(wanted) - set(tree), set(tree) - set(wanted)
         if lacking or more:
@@ -494,7 +671,36 @@ def _matching(spec: TreeSpec, tree: Any) -> list[Any]:
 
 # ***** structures as text *****
 
-_PROTOCOL = 1
+DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL = _PROTOCOL = 1
+
+
+class EnumEncoder(json.JSONEncoder):
+    """JSON with members of enumerations, as the module, the class and the name of each."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(_enums_named(o))
+
+
+def _enums_named(value: Any) -> Any:
+    if isinstance(value, Enum):
+        kind = type(value)
+        return {"__enum__": True, "fqn": f"{kind.__module__}:{kind.__qualname__}", "name": value.name}
+    if isinstance(value, (list, tuple)):
+        return [_enums_named(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _enums_named(part) for key, part in value.items()}
+    return value
+
+
+def enum_object_hook(obj: dict[str, Any]) -> Any:
+    """The member of an enumeration that `EnumEncoder` wrote; another dict as it is."""
+    if obj.get("__enum__") is not True:
+        return obj
+    module, _, path = obj["fqn"].partition(":")
+    found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    if not (isinstance(found, type) and issubclass(found, Enum)):
+        raise TypeError(f"{obj['fqn']} is no enumeration.")
+    return found[obj["name"]]
 
 
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
@@ -511,14 +717,14 @@ def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
     if not isinstance(treespec, TreeSpec):
         raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}.")
     _check_protocol(_PROTOCOL if protocol is None else protocol)
-    return json.dumps([_PROTOCOL, _dumped(treespec)])
+    return json.dumps([_PROTOCOL, _dumped(treespec)], cls=EnumEncoder)
 
 
 def treespec_loads(serialized: str) -> TreeSpec:
     """The structure that `treespec_dumps` wrote.  ValueError for another protocol, NotImplementedError for a name that
     no class has.
     """
-    protocol, structure = json.loads(serialized)
+    protocol, structure = json.loads(serialized, object_hook=enum_object_hook)
     _check_protocol(protocol)
     return _loaded(structure)
 
@@ -531,19 +737,22 @@ def _check_protocol(protocol: Any) -> None:
 def _dumped(spec: TreeSpec) -> dict[str, Any]:
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
-    written = WRITTEN.get(spec.type)
+    written = SUPPORTED_SERIALIZED_TYPES.get(spec.type)
     if written is None:
         raise NotImplementedError(
             f"No registered serialization name for {spec.type} found. Please update your _register_pytree_node call with a `serialized_type_name` kwarg."
         )
     try:
-        context = json.dumps(spec.context) if written.dumpable is None else written.dumpable(spec.context)
+        if written.to_dumpable_context is None:
+            context = json.dumps(spec.context, cls=EnumEncoder)
+        else:
+            context = written.to_dumpable_context(spec.context)
     except TypeError as error:
         raise TypeError(
             "Unable to serialize context. Please make the context json dump-able, or register a custom serializer using _register_pytree_node."
         ) from error
     return {
-        "type": written.name,
+        "type": written.serialized_type_name,
         "context": context,
         "children_spec": [_dumped(child) for child in spec.children_specs],
     }
@@ -552,9 +761,22 @@ def _dumped(spec: TreeSpec) -> dict[str, Any]:
 def _loaded(structure: dict[str, Any]) -> TreeSpec:
     if structure["type"] is None:
         return _LEAF_SPEC
-    written, context = _written_as(structure["type"]), structure["context"]
-    context = json.loads(context) if written.loaded is None else written.loaded(context)
-    return TreeSpec(written.type, context, [_loaded(child) for child in structure["children_spec"]])
+    kind, context = _type_of_name(structure["type"]), structure["context"]
+    loaded = SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context
+    context = json.loads(context, object_hook=enum_object_hook) if loaded is None else loaded(context)
+    return TreeSpec(kind, context, [_loaded(child) for child in structure["children_spec"]])
+
+
+def pytree_to_str(treespec: TreeSpec) -> str:
+    """The older name of `treespec_dumps`."""
+    _warn_deprecated("`pytree_to_str` is deprecated. Please use `treespec_dumps` instead.")
+    return treespec_dumps(treespec)
+
+
+def str_to_pytree(json: str) -> TreeSpec:
+    """The older name of `treespec_loads`."""
+    _warn_deprecated("`str_to_pytree` is deprecated. Please use `treespec_loads` instead.")
+    return treespec_loads(json)
 
 
 # ***** taking apart, putting together, mapping *****
@@ -663,8 +885,13 @@ def _paths(tree: Any, is_leaf: _IsLeaf, before: tuple[Any, ...]) -> Iterator[tup
     if tree_is_leaf(tree, is_leaf):
         yield before, tree
         return
-    node = SUPPORTED_NODES[_get_node_type(tree)]
-    for key, child in zip(node.keys_fn(tree), node.flatten_fn(tree)[0], strict=True):
+    kind = _get_node_type(tree)
+    flatten_with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
+    if flatten_with_keys is None:
+        raise ValueError(
+            f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a flatten_with_keys_fn argument to register_pytree_node."
+        )
+    for key, child in flatten_with_keys(tree)[0]:
         yield from _paths(child, is_leaf, (*before, key))
 
 
