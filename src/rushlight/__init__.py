@@ -120,6 +120,8 @@ _SPARSE_METHODS = (
     "is_coalesced", "_coalesced_", "coalesce", "to_dense", "to_sparse", "_to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc",
     "to_sparse_bsr", "to_sparse_bsc", "sparse_mask", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_", "smm", "sspaddmm",
 )  # fmt: skip
+# Methods of tensors that are operators of `torch.ops.aten`.
+_ATEN_METHODS = ("_conj", "_is_all_true", "_is_any_true")
 
 __all__ = [
     "FORMATS", "SPARSE_LAYOUTS", "STRIDED", "Size", "Tensor", "can_cast", "device", "dtype", "e", "enable_grad", "get_default_dtype", "inf",
@@ -145,6 +147,16 @@ def _sparse_method(name: str) -> Any:
     return import_whole("rushlight.sparse.members").METHODS[name]
 
 
+def _aten_method(name: str) -> Any:
+    operator = _aten(name)
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return operator(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
 def _sparse_factory(name: str) -> Any:
     return getattr(import_whole("rushlight.sparse.construct"), name)
 
@@ -157,6 +169,8 @@ for _name in ("to_padded_tensor",):
     setattr(Tensor, _name, _surface.LazyMethod(_name, _nested_method, _name))
 for _name in _SPARSE_METHODS:
     setattr(Tensor, _name, _surface.LazyMethod(_name, _sparse_method, _name))
+for _name in _ATEN_METHODS:
+    setattr(Tensor, _name, _surface.LazyMethod(_name, _aten_method, _name))
 _below: Any = LazyModule("rushlight.library.aten.calls")
 HOOKS.below = lambda function, args, kwargs: _below.below(function, args, kwargs)
 HOOKS.own_below = lambda leaf, gradient: _below.own_below(leaf, gradient)

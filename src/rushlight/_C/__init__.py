@@ -153,14 +153,12 @@ _SCRIPT_NAMES = (
     "Value", "_create_function_from_graph", "parse_ir", "parse_schema", "parse_type",
 )  # fmt: skip
 
+_SUBMODULES = ("_autograd", "_dynamo", "_fft", "_functions", "_functorch", "_linalg", "_nn", "_sparse", "_special")
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("_functorch", "_nn"):
-        return import_whole(f"{__name__}._nn")
-    if name in ("_autograd", "_functions"):
+    if name in _SUBMODULES:
         return import_whole(f"{__name__}.{name}")
-    if name == "_dynamo":
-        return import_whole(f"{__name__}._dynamo")
     if name == "_cpu":  # what a processor can do
         return import_whole("rushlight.cpu")
     if name in _SCRIPT_NAMES:

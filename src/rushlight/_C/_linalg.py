@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._C._native import native_operator
 from rushlight._interface.operators import SPACES
 
 __all__: list[str] = []
@@ -11,6 +12,4 @@ __all__: list[str] = []
 
 def __getattr__(name: str) -> Any:
     found = SPACES["linalg"].get(name.removeprefix("linalg_"))
-    if found is None:
-        raise AttributeError(f"rushlight has no '_C._linalg.{name}' yet", name=name)
-    return found
+    return native_operator(name, f"_C._linalg.{name}") if found is None else found

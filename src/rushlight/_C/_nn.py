@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._C._native import native_operator
 from rushlight.nn import functional
 from rushlight.nn.modules.conversion import parse_to as _parse_to
 
 __all__ = ["_parse_to"]
 
-_OTHERWISE = {"log_sigmoid": "logsigmoid"}
+# Functions that `nn.functional` shows as they are; the losses and others there take `reduction` as a word, and here as a number.
+_SHOWN = {
+    "avg_pool2d": "avg_pool2d",
+    "avg_pool3d": "avg_pool3d",
+    "elu_": "elu_",
+    "gelu": "gelu",
+    "hardtanh_": "hardtanh_",
+    "leaky_relu_": "leaky_relu_",
+    "linear": "linear",
+    "log_sigmoid": "logsigmoid",
+    "one_hot": "one_hot",
+    "scaled_dot_product_attention": "scaled_dot_product_attention",
+    "softplus": "softplus",
+    "softshrink": "softshrink",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("__"):
-        word = _OTHERWISE.get(name, name)
-        found = getattr(functional, word, None)
-        if found is not None:
-            return found
-    raise AttributeError(f"rushlight has no '_C._nn.{name}' yet", name=name)
+    if name in _SHOWN:
+        return getattr(functional, _SHOWN[name])
+    return native_operator(name, f"_C._nn.{name}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight import sparse
+from rushlight._C._native import native_operator
 
 __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Any:
-    found = getattr(sparse, name.removeprefix("_sparse_").removeprefix("sparse_"), None)
-    if found is None or name.startswith("__"):
-        raise AttributeError(f"rushlight has no '_C._sparse.{name}' yet", name=name)
-    return found
+    found = (
+        None if name.startswith("__") else getattr(sparse, name.removeprefix("_sparse_").removeprefix("sparse_"), None)
+    )
+    return native_operator(name, f"_C._sparse.{name}") if found is None else found

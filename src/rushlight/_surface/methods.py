@@ -226,7 +226,13 @@ def _is_view(self: Tensor) -> bool:
     return self._autograd_meta is not None and self._autograd_meta.base is not None
 
 
+def _is_zerotensor(self: Tensor) -> bool:
+    """False: every tensor here has memory of its own."""
+    return False
+
+
 Tensor._is_view = _is_view  # type: ignore[attr-defined]
+Tensor._is_zerotensor = _is_zerotensor  # type: ignore[attr-defined]
 
 for _flag in (
     "is_sparse",

@@ -710,21 +710,31 @@ def ctc_loss_backward(
 # ***** interpolation, samplers *****
 
 
+_SCALES = ("scale_factors", "scales", "scales_d", "scales_h", "scales_w")
+
+
 def _interpolation(name: str, mode: str, corners: bool, antialias: bool = False) -> None:
-    def run(x: Any, size: Any, *rest: Any) -> Any:
+    """Both forms: scales are numbers for each dimension (`default`), or one list (`vec`, where the size may be None)."""
+
+    def run(input: Any, output_size: Any, *rest: Any, **more: Any) -> Any:
+        rest = (*rest, *(more[key] for key in ("align_corners", *_SCALES) if key in more))
         named = {"align_corners": rest[0]} if corners else {}
         scales = list(rest[1:] if corners else rest)
-        size = list(size)
+        if antialias:
+            named["antialias"] = True
+        if len(scales) == 1 and isinstance(scales[0], (list, tuple)):
+            scales = list(scales[0])
+        if output_size is None:
+            return F.interpolate(input, scale_factor=tuple(scales), mode=mode, **named)
+        size = list(output_size)
         exact = (
             all(s is not None for s in scales)
             and scales
-            and all(scaled(n, s) == m for n, s, m in zip(x.shape[2:], scales, size, strict=True))
+            and all(scaled(n, s) == m for n, s, m in zip(input.shape[2:], scales, size, strict=True))
         )
-        if antialias:
-            named["antialias"] = True
         if exact:
-            return F.interpolate(x, scale_factor=tuple(scales), mode=mode, **named)
-        return F.interpolate(x, size, mode=mode, **named)
+            return F.interpolate(input, scale_factor=tuple(scales), mode=mode, **named)
+        return F.interpolate(input, size, mode=mode, **named)
 
     FUNCTIONS[name] = run
 
