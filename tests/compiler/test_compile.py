@@ -405,6 +405,33 @@ def test_custom_operators_are_opaque(form: str) -> None:
     assert node.name == ("crop" if form == "packet" else "crop_default")
 
 
+aten = torch.ops.aten
+NATIVE: dict[str, Any] = {  # each is asked for, for the first time, by what is compiled
+    "an overload": lambda x: aten.hypot.default(x, x),
+    "a packet": lambda x: aten.logaddexp(x, 1 - x),
+    "one of several results": lambda x: aten.max.dim(x, 0)[0] + aten.native_layer_norm.default(x, [3], None, None, 1e-5)[0],
+    "a view": lambda x: aten.t.default(x).sum(0) + aten.split.Tensor(aten.view.default(x, [6]), 3)[1].sum(),
+    "in place": lambda x: aten.mul_.Tensor(x.clone(), x),
+    "by its name": lambda x: getattr(aten, "s" + "inh")(x),
+    "a key": lambda x: x * {aten.atan2.default: 3.0}.get(aten.atan2.default, 2.0) * len({aten.atan2.out, aten.atan2.out}),
+    "what it says": lambda x: x * len(aten.fmod.Tensor.name() + str(aten.fmod)) * len(aten.fmod.overloads()),
+    "what is missing": lambda x: x * (3.0 if hasattr(aten, "nothing") or hasattr(aten.fmax, "nothing") else 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_operators_are_followed(name: str) -> None:
+    function = NATIVE[name]
+    compiled = torch.compile(function, fullgraph=True)
+    leaves = [torch.arange(1.0, 7.0).view(2, 3).requires_grad_() for _ in range(2)]
+    found, expected = compiled(leaves[0]), function(leaves[1])
+    assert torch.equal(found, expected)
+    found.sum().backward()
+    expected.sum().backward()
+    assert torch.equal(leaves[0].grad, leaves[1].grad)
+    assert torch.equal(compiled(leaves[0].detach() + 1), function(leaves[0].detach() + 1))
+
+
 def test_custom_operators_that_change_tensors() -> None:
     def f(counter: Any) -> Any:
         y = counter + 1

@@ -9,6 +9,7 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
+from rushlight.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from rushlight.nn import functional as F
 from rushlight.utils.checkpoint import checkpoint
 
@@ -213,6 +214,35 @@ def test_selective_checkpoints():
         return _gradient_of(lambda x: run(x).sum()), lambda k: (_leaf(5, 3),)
 
     _same(make)
+
+
+def _every_second_product():
+    """Contexts whose policy counts and asks for operators that nobody has asked for before."""
+    aten, counts = torch.ops.aten, {}
+    kept = {aten.mm.default, aten.addmm.default, aten._scaled_dot_product_efficient_attention.default}
+
+    def policy(context, operator, *args, **kwargs):
+        if operator in kept:
+            counts[context.is_recompute] = counts.get(context.is_recompute, 0) + 1
+        save = operator in kept and counts[context.is_recompute] % 2
+        kinds = torch.utils.checkpoint.CheckpointPolicy
+        return kinds.MUST_SAVE if save else kinds.PREFER_RECOMPUTE
+
+    return torch.utils.checkpoint.create_selective_checkpoint_contexts(policy)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_selective_checkpoints_of_wrapped_modules(whole):
+    def make():
+        model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 4), nn.Sigmoid())
+        run = checkpoint_wrapper(model, context_fn=_every_second_product)
+        step = _gradient_of(lambda x: run(x).sum())
+        if whole:
+            return step, lambda k: (_leaf(5, 3),)
+        run.compile(fullgraph=True)
+        return torch.compiler.disable(step), lambda k: (_leaf(5, 3),)
+
+    _same(make, breaks=None)
 
 
 @pytest.mark.parametrize("fused", [None, True])

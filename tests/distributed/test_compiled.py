@@ -18,6 +18,7 @@ import rushlight as torch
 import rushlight.distributed as dist
 import rushlight.distributed._functional_collectives as fc
 from rushlight._backends.cpu.program.overlap import divided_collectives, early, overlapped
+from rushlight.distributed.fsdp import MixedPrecisionPolicy
 
 
 def test_collectives_of_four_ranks(four: Ranks) -> None:
@@ -192,6 +193,28 @@ def launch(name: str, reads: str, writes: str, collective: bool = False, moved: 
     """A launch over memory that letters name."""
     made = SimpleNamespace(halves=(1, 2) if collective else None)
     return SimpleNamespace(name=name, reads=set(reads), writes=set(writes), launch=made, moved=moved)
+
+
+BF16 = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+CHECKPOINTED = [
+    (tensors.keep_products, False, "parts", BF16),
+    (tensors.keep_products, False, "step", {}),
+    (tensors.keep_all, False, "step", {}),
+    (None, False, "parts", {}),
+    (tensors.keep_products, True, "step", {}),
+    (tensors.keep_all, True, "parts", {}),
+    (None, True, "step", BF16),
+]
+FEW = [row if k in (0, 4) else pytest.param(*row, marks=pytest.mark.distributed) for k, row in enumerate(CHECKPOINTED)]
+
+
+@pytest.mark.parametrize(("policy", "inside", "how", "settings"), FEW)
+def test_checkpoints_of_sharded_modules(four: Ranks, policy: Any, inside: bool, how: str, settings: Any) -> None:
+    four.run(tensors.checkpointed, policy, inside, how, settings, timeout=200.0)
+
+
+def test_policies_see_no_gathering(four: Ranks) -> None:
+    four.run(tensors.policies_of_sharded_modules)
 
 
 def halves(x: Any) -> tuple[Any, Any]:

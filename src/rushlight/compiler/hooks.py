@@ -177,12 +177,13 @@ def register(*compiling: Callable[[], bool]) -> None:
     for name in ("before", "after"):
         HOOKS.handled["rushlight.distributed.fsdp.states", name] = f"shard_{name}"
     HOOKS.wrappers["rushlight.distributed.tensor", "DTensor"] = ("_mesh", "_placed")
-    HOOKS.values.add("rushlight.distributed.tensor.placement_types")
+    HOOKS.values |= {"rushlight.distributed.tensor.placement_types", "rushlight.library.builtin"}
     checks = dict.fromkeys(("_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented"), "check")
     checks |= {"_check_with": "check_with", "_check_is_size": "check_is_size"}
     HOOKS.handled |= {("rushlight._surface.checks", name): handler for name, handler in checks.items()}
     HOOKS.inlined = (
         *HOOKS.inlined, "rushlight._higher_order_ops.", "rushlight.amp.grad_scaler", "rushlight.func.modules",
+        "rushlight.distributed.algorithms._checkpoint",
         "rushlight.onnx.importing.", "rushlight.serialization.gguf.packed",
         "rushlight.compiler.optimized_module", "rushlight.nn.parallel.distributed", "rushlight.nn.parallel.reducer",
         "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit", "rushlight.distributed.tensor._modules",

@@ -504,8 +504,11 @@ def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 # Calls that no policy is asked about: they compute nothing that could be kept.
 SAC_IGNORED_OPS: set[Any] = {
-    getattr(rushlight.Tensor, name) for name in ("detach", "detach_", "size", "stride", "dim", "numel", "is_contiguous")
-}
+    getattr(rushlight.Tensor, name)
+    for name in (
+        "detach", "detach_", "size", "stride", "dim", "numel", "is_contiguous", "requires_grad_", "retain_grad", "register_hook",
+    )
+}  # fmt: skip
 
 
 class _Ended(Node):

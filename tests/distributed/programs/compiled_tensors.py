@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import rushlight as torch
 import rushlight.nn as nn
 import rushlight.nn.functional as F
+from rushlight.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from rushlight.distributed.device_mesh import init_device_mesh
 from rushlight.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from rushlight.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -20,6 +22,7 @@ from rushlight.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from rushlight.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 WORDS, WIDTH, HEADS, LENGTH = 32, 16, 4, 8
 
@@ -227,6 +230,60 @@ def modules_alone(rank: int, size: int, case: str, how: str) -> list[list[str]]:
         segments = segments_of(part)
         assert segments and all(segment.finished for segment in segments)
     return [launches_of(segments_of(part)[0]) for part in parts]
+
+
+def keep_products(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """Products are kept, the rest is computed again."""
+    kept = operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def keep_all(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """Nothing is computed again."""
+    return CheckpointPolicy.MUST_SAVE
+
+
+def checkpointed(rank: int, size: int, policy: Any, inside: bool, how: str, settings: dict[str, Any]) -> None:
+    """Parts that are sharded and checkpointed, one within the other, compiled whole: eager's bits."""
+    mesh, found = init_device_mesh("cpu", (size,)), []
+    kept = {"context_fn": partial(create_selective_checkpoint_contexts, policy)} if policy is not None else {}
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        net = nn.Sequential(Perceptron(), Perceptron())
+        for k, part in enumerate(net):
+            sharded = fully_shard(part if inside else checkpoint_wrapper(part, **kept), mesh=mesh, **settings)
+            net[k] = checkpoint_wrapper(sharded, **kept) if inside else sharded
+        fully_shard(net, mesh=mesh, **settings)
+        for part in net if compiles and how == "parts" else ():
+            part.compile(fullgraph=True)
+
+        def step(given: Any, net: Any = net) -> Any:
+            loss = net(given).float().square().sum()
+            loss.backward()
+            return loss.detach()
+
+        if compiles and how == "step":
+            step = torch.compile(step, fullgraph=True)
+        given = torch.randn(4, 6).roll(rank, 1)
+        found.append([step(given), step(given), *[plain(p.grad) for p in net.parameters()]])
+    for k, (a, b) in enumerate(zip(*found, strict=True)):
+        assert torch.equal(a, b), (policy, inside, how, k, a, b)
+
+
+def policies_of_sharded_modules(rank: int, size: int) -> None:
+    """A policy is asked about a module's operators alone, whether it is sharded or not."""
+    mesh, asked = init_device_mesh("cpu", (size,)), []
+
+    def policy(ctx: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        asked[-1].append((str(operator), ctx.is_recompute))
+        return CheckpointPolicy.MUST_SAVE
+
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    for divided in (False, True):
+        asked.append([])
+        part = fully_shard(Perceptron(), mesh=mesh) if divided else Perceptron()
+        checkpoint_wrapper(part, context_fn=contexts)(torch.ones(4, 6)).sum().backward()
+    assert asked[0] == asked[1] and len(asked[0]) == 6, asked
 
 
 class Broken(nn.Module):

@@ -268,9 +268,22 @@ def missing_attribute(tracer: Tracer, obj: Any, kind: type, name: str) -> Any:
             held = tracer.instance_attribute(obj, table)
             if held is not ABSENT and name in held:
                 return held[name]
-    if isinstance(fallback, types.FunctionType):
-        return enter(tracer, fallback, (obj, name), {})
-    raise Break(f"{kind.__name__}.__getattr__ is native")
+    if not isinstance(fallback, types.FunctionType):
+        raise Break(f"{kind.__name__}.__getattr__ is native")
+    if is_leaf(fallback) and tracer.outside.is_outside(obj):
+        return _made_when_asked(tracer, obj, name)
+    return enter(tracer, fallback, (obj, name), {})
+
+
+def _made_when_asked(tracer: Tracer, obj: Any, name: str) -> Any:
+    """An attribute that an object of ours makes when it is first read, as an operator's packet its overloads."""
+    source = tracer.outside.sources[id(obj)]
+    try:
+        value = getattr(obj, name)
+    except AttributeError:
+        tracer.reads.check(source, f"not hasattr({{}}, {name!r})")
+        raise
+    return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", source))
 
 
 def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:

@@ -450,16 +450,20 @@ def _is_ours(value: Any) -> bool:
 
 
 class Followed:
-    """A function that native code calls, followed when it does."""
+    """A function that native code calls, followed when it does: with the parameters that sharded modules have now."""
 
-    __slots__ = ("__name__", "function", "tracer")  # `functools.wraps` copies what is in a `__dict__`
+    __slots__ = ("__name__", "function", "parameters", "tracer")  # `functools.wraps` copies what is in a `__dict__`
 
     def __init__(self, tracer: Tracer, function: Any) -> None:
         self.tracer, self.function = tracer, function
         self.__name__ = getattr(function, "__name__", "function")
+        self.parameters = tracer.sharded.gathered()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.tracer.nested(self.function, args, kwargs)
+        if not self.parameters:
+            return self.tracer.nested(self.function, args, kwargs)
+        with sharded.placed(self.parameters):
+            return self.tracer.nested(self.function, args, kwargs)
 
 
 def followed(tracer: Tracer, function: Any) -> Any:

@@ -6,6 +6,8 @@ functions of tensors that have a derivative, and after it the parts are back in 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.trace import process_groups
@@ -15,20 +17,39 @@ from rushlight._capture.trace.reports.events import Break, Unbuildable
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["Sharded", "after", "before"]
+__all__ = ["Sharded", "after", "before", "placed"]
+
+Places = list[tuple[dict[str, Any], str, Any]]  # tables of parameters, names, and what is or was there
 
 
 class Sharded:
     """The sharded modules whose calls have begun in a trace, and what was gathered in the outermost of these."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[Any, list[tuple[dict[str, Any], str, Any]]]] = []
+        self.open: list[tuple[Any, Places]] = []
         self.whole: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+    def gathered(self) -> Places:
+        """The whole parameters of the modules whose calls have begun, and where they are."""
+        return [(held, key, held[key]) for _, replaced in self.open for held, key, _ in replaced]
 
     def check_closed(self) -> None:
         """Unbuildable where a trace ends between the hooks of a module: these then run as they are."""
         if self.open:
             raise Unbuildable("a trace that ends inside of a sharded module's call", self.open[0][1])
+
+
+@contextmanager
+def placed(parameters: Places) -> Iterator[None]:
+    """Inside, these parameters are in their places, as in eager calls when backward computes something again."""
+    before = [(held, key, held[key]) for held, key, _ in parameters]
+    for held, key, whole in parameters:
+        held[key] = whole
+    try:
+        yield
+    finally:
+        for held, key, part in before:
+            held[key] = part
 
 
 def before(tracer: Tracer, state: Any, module: Any, args: Any, kwargs: Any) -> Any:
@@ -39,7 +60,7 @@ def before(tracer: Tracer, state: Any, module: Any, args: Any, kwargs: Any) -> A
         raise Break(form[0])
     process_groups.depends(tracer)
     tracer.reads.check(source, f"{{}}.form() == {tracer.constants.name(form)}")
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    replaced: Places = []
     tracer.made_at[id(replaced)] = tracer.place
     for number, group in enumerate(state.groups):
         place = tracer.reads.source(f"{{}}.groups[{number}]", source)

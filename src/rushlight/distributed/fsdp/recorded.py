@@ -5,16 +5,18 @@ A compiled program keeps what it gathered for its backward.  The messages are th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.sharding import RecordingError
+from rushlight._interface.tensors import FUNCTION_MODE, STATE
 from rushlight.autograd import Function
 from rushlight.distributed.tensor import DTensor
 
-__all__ = ["form", "gathered", "refusal"]
+__all__ = ["form", "gathered", "refusal", "unseen"]
 
 
 def refusal(state: Any) -> str:
@@ -45,8 +47,20 @@ def gathered(group: Any, sharded: Sequence[Any]) -> tuple[Tensor, ...]:
     """The whole parameters of a group, computed from what this process has of each; their gradients are reduced
     together.
     """
-    found: tuple[Tensor, ...] = _Gathered.apply(group, *sharded)
+    with unseen():
+        found: tuple[Tensor, ...] = _Gathered.apply(group, *sharded)
     return found
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Inside, modes see no functions: a policy of checkpoints shall keep no whole parameters."""
+    before = STATE.word
+    STATE.word = before & ~FUNCTION_MODE
+    try:
+        yield
+    finally:
+        STATE.word = before
 
 
 class _Gathered(Function):

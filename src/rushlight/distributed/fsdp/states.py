@@ -209,23 +209,25 @@ class State:
             self.to_run = set(self.modules)
         self.to_run.discard(module)
         self.depth += 1
-        for group in self.groups:
-            group.unshard()
-            group.place()
-        for state in context.next_forward(self):
-            for group in state.groups:
-                group.begin()
+        with recorded.unseen():
+            for group in self.groups:
+                group.unshard()
+                group.place()
+            for state in context.next_forward(self):
+                for group in state.groups:
+                    group.begin()
 
     def leave(self) -> None:
         """The module was called: give its parameters back, after the last of several modules."""
         self.depth -= 1
         context = self.context
         assert context is not None
-        if self.reshards and not self.depth and not self.to_run and not context.in_backward:
-            for group in self.groups:
-                group.reshard(keep_near=group.near is not None and rushlight.is_grad_enabled())
-        if not self.depth:
-            context.end_forward(self)
+        with recorded.unseen():
+            if self.reshards and not self.depth and not self.to_run and not context.in_backward:
+                for group in self.groups:
+                    group.reshard(keep_near=group.near is not None and rushlight.is_grad_enabled())
+            if not self.depth:
+                context.end_forward(self)
 
     def before(self, module: Module, args: Any, kwargs: Any) -> Any:
         """What runs before a module's forward."""
