@@ -323,6 +323,24 @@ class Recording:
             raise RecordingError("a tensor of another recording takes part in this one")
         return found
 
+    def is_given(self, x: Tensor) -> bool:
+        """Whether a program is given all elements that a recorded tensor shows: its own memory, or a stretch between the
+        first and the last element of inputs.
+        """
+        memory = self.memory_at(x._ptr)
+        if memory.real is None:
+            return True
+        shown = [
+            (
+                hint(each._ptr),
+                hint(each._ptr + extent(each._spec.shape, each._spec.strides) * each._spec.dtype.itemsize),
+            )
+            for each in (self._standing[id(given)] for given in self.inputs)
+            if self.memory_at(each._ptr) is memory
+        ]
+        end = hint(x._ptr + extent(x._spec.shape, x._spec.strides) * x._spec.dtype.itemsize)
+        return min(start for start, _ in shown) <= hint(x._ptr) and end <= max(stop for _, stop in shown)
+
     def is_recorded(self, x: Any) -> bool:
         """Whether a tensor is one of a recorded program."""
         return isinstance(x, Tensor) and isinstance(x._spec.device, RecordedDevice)

@@ -107,6 +107,7 @@ class Tracer(Undocumented, Operations):
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
         self.even_at: Any = (0, None)  # the last `place` where the same regions were open as when the trace began
+        self.strided: list[Tensor] = []  # what `as_strided` gave
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own, or made the node of one
         self.node_at: dict[int, Any] = {}  # where the nodes of results were made, by their ids
         self.closed = False  # whether the followed functions may run no longer
@@ -198,6 +199,7 @@ class Tracer(Undocumented, Operations):
             self.interpreters,
             self.effects,
             self.kept,
+            self.strided,
             self.made_functions,
             self.made_classes,
             self.calls,
@@ -219,12 +221,17 @@ class Tracer(Undocumented, Operations):
             raise Break("uses what a scheduler has changed in the same trace")
         if self.outside.opaque or self.outside.unread:
             self.check_read(args)
-        if getattr(function, "__name__", "") == "detach_":
+        name = getattr(function, "__name__", "")
+        if name == "detach_":
             self.check_no_view(getattr(function, "__self__", None), *args)
         listens = self.listening.go_on()
         before, STATE.follow = STATE.follow, self.follow
         try:
-            return self.noted(function(*args, **kwargs))
+            made = self.noted(function(*args, **kwargs))
+            if name == "as_strided":
+                self.made_at.setdefault(id(made), self.place)
+                self.strided.append(made)
+            return made
         except DataDependentError as error:
             given = (getattr(function, "__self__", None), *args, *kwargs.values())
             raise Break(f"{error}", kind="opaque" if runs_between(self, function, given) else "data") from None

@@ -194,7 +194,7 @@ def trace(
                 _guard_state(tracer, outer)
                 interpreter = tracer.interpreter()
                 tracer.interpreters.append(interpreter)
-                start(interpreter, _wrapped(tracer, state))
+                _begin(tracer, interpreter, start, state)
                 steps = _follow(interpreter, tracer, stop_at)
                 after = STATE.word
                 tracer.closed, tracer.repeats, tracer.outside.repeats = True, None, None
@@ -274,11 +274,14 @@ def user_stack(tracer: Tracer) -> str:
     return "".join(traceback.format_list(found))
 
 
-def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
+def _begin(
+    tracer: Tracer, interpreter: Interpreter, start: Callable[[Interpreter, list[Any]], None], state: Sequence[Any]
+) -> None:
+    """Put the frames with the wrapped state into the interpreter."""
     try:
-        return [tracer.outside.lazy(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)]
+        start(interpreter, [tracer.outside.lazy(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)])
     except (Break, RecordingError) as error:
-        raise Retry(0, f"{error}", "state", (_wrapped.__code__, 0), None) from None
+        raise Retry(0, f"{error}", "state", (_begin.__code__, 0), None) from None
 
 
 _FEW_STEPS = 48  # instructions
@@ -441,6 +444,9 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     if tracer.settings.backend is not None:
         _check_views(tracer, rebuild)
         return _foreign(tracer, rebuild)
+    for x in tracer.strided:
+        if rec.is_recorded(x) and not rec.is_given(x):
+            raise Unbuildable("as_strided() shows elements of a storage that no tensor of the program shows", x)
     try:
         left = [*rebuild.outputs, *rec.changed()]
         _check_histories(left)
