@@ -158,7 +158,7 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
     if asked:
         return True, ask(function, asked, args, kwargs)
-    if state.dispatch_modes or dispatch_classes:
+    if (state.dispatch_modes or dispatch_classes) and not any(v.above_modes for v in kinds):
         handled, made = HOOKS.below(function, args, kwargs)
         if handled:
             return True, made

@@ -17,8 +17,10 @@ from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.plans.bind import bind, flatten
 from rushlight._engine.functorch.aliasing import Windows, families, join, link, without_grad
 from rushlight._engine.functorch.batched_operators import batched_operator
+from rushlight._engine.functorch.level_calls import are_looked_on, level_call
 from rushlight._engine.functorch.transformed import (
     LEVELS,
+    Level,
     Transformed,
     check_captured,
     rewrap,
@@ -60,6 +62,7 @@ class BatchedTensor(Transformed):
     __slots__ = ()
 
     backend = "FuncTorchBatched"
+    level_name = "vmap"
     value: Tensor
     shared = False
 
@@ -75,6 +78,8 @@ class BatchedTensor(Transformed):
     def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not _reaches(level, args, kwargs):
             return make_function(Caller(op))(*args, **kwargs)
+        if are_looked_on((args, kwargs)):
+            return cls.seen(level, op, args, kwargs)
         template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
         function, wrap = _derived(op, template, tensors, level)
         values = [peeled(t, level) for t in tensors]
@@ -93,6 +98,22 @@ class BatchedTensor(Transformed):
         if isinstance(made, (tuple, list)):
             return items if wrap is None else wrap(items)
         return items[0]
+
+    @classmethod
+    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        call, leaves = level_call(cls, called, args, kwargs, lambda x: peeled(x, level))
+        shared = all(is_shared(x, level) for x in tensors_in((args, kwargs)) if peeled(x, level) is not None)
+        made = rewrap(lambda x: batched(x, level, shared), call(*leaves))
+        if call.is_view and isinstance(args[0], BatchedTensor) and args[0].level == level:
+            link(args[0], tuple(tensors_in((made,))))
+        return made
+
+    @classmethod
+    def under_level(cls, call: Any, leaves: Sequence[Any]) -> Any:
+        size = next(x for x, marked in zip(leaves, call.mask, strict=True) if marked).shape[0]
+        with Level("vmap", size) as level:
+            given = [batched(x, level.number) if m else x for x, m in zip(leaves, call.mask, strict=True)]
+            return rewrap(lambda x: in_front(x, level.number, size), call.with_leaves(given))
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -19,8 +19,10 @@ from rushlight._engine.dispatch.plans.bind import bind, flatten
 from rushlight._engine.functorch.aliasing import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
 from rushlight._engine.functorch.batched_operators import tangent_operator
+from rushlight._engine.functorch.level_calls import are_looked_on, level_call
 from rushlight._engine.functorch.transformed import (
     LEVELS,
+    Level,
     Transformed,
     check_captured,
     rewrap,
@@ -29,6 +31,7 @@ from rushlight._engine.functorch.transformed import (
     top_level,
 )
 from rushlight._engine.kinds.kinds import make_kind
+from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 
 __all__ = ["DualTensor", "become_dual", "dual", "parts"]
@@ -40,6 +43,7 @@ class DualTensor(Transformed):
     __slots__ = ()
 
     backend = "FuncTorchDual"
+    level_name = "jvp"
 
     @classmethod
     def no_out(cls, name: str) -> Exception:
@@ -69,6 +73,8 @@ class DualTensor(Transformed):
             return make_function(Caller(op))(*args, **kwargs)
         if op.kind == "view":
             return _view(level, op, args, kwargs)
+        if are_looked_on((args, kwargs)):
+            return cls.seen(level, op, args, kwargs)
         template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
         pairs = [parts(t, level) for t in tensors]
         function, moved, wrap = _derived(op, template, tensors, tuple(p is not None for p in pairs))
@@ -81,6 +87,36 @@ class DualTensor(Transformed):
         if op.schema.returns_list or len(items) > 1:
             return items if wrap is None else wrap(items)
         return items[0]
+
+    @classmethod
+    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        tangents: list[Any] = []
+
+        def primal(x: Any) -> Any:
+            found = parts(x, level)
+            if found is None:
+                return None
+            tangents.append(found[1])
+            return found[0]
+
+        call, leaves = level_call(cls, called, args, kwargs, primal)
+        made = call(*leaves, *tangents)
+        half = len(made) // 2
+        items = [m if t is None else dual(m, t, level) for m, t in zip(made[:half], made[half:], strict=True)]
+        if isinstance(called, Operator) and not called.schema.returns_list and half == 1:
+            return items[0]
+        wrap = Caller(called).result if isinstance(called, Operator) else None
+        return tuple(items) if wrap is None else wrap(items)
+
+    @classmethod
+    def under_level(cls, call: Any, leaves: Sequence[Any]) -> Any:
+        tangents = iter(leaves[len(call.mask) :])
+        with Level("jvp") as level:
+            given = [dual(x, next(tangents), level.number) if m else x for x, m in zip(leaves, call.mask, strict=False)]
+            made = call.with_leaves(given)
+            outs = [made] if isinstance(made, Tensor) else list(made)
+            pairs = [parts(x, level.number) or (x, None) for x in outs]
+        return (*[p for p, _ in pairs], *[t for _, t in pairs])
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from rushlight._engine.core.state import STATE, TRANSFORMS, new_plan_table
 from rushlight._engine.core.tensor import Tensor, accumulator_of, alias, edge_of
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.modes import enable_grad
+from rushlight._engine.dispatch.override import dispatch_classes
 from rushlight._engine.functorch.batched import BatchedTensor, batched, in_front, peeled
 from rushlight._engine.functorch.batched_operators import batched_graph
 from rushlight._engine.functorch.dual import DualTensor, dual, parts
@@ -260,7 +261,7 @@ def fresh(x: Any) -> Any:
         return batched(fresh(x.value), x.level, x.shared)
     if isinstance(x, DualTensor):
         return dual(fresh(x.primal), x.tangent, x.level)
-    made = alias(x)
+    made = x.detach() if STATE.dispatch_modes or type(x) in dispatch_classes else alias(x)
     made._rg = True
     if x._rg:
         node = FreshBackward0()

@@ -207,6 +207,8 @@ class Transformed(Kind):
     __slots__ = ()
 
     rank: ClassVar[int] = 100  # asked before the kinds that say how elements are stored
+    above_modes: ClassVar[bool] = True
+    level_name: ClassVar[str] = ""  # with which the names of calls at a level begin
     level: int
 
     def over(self, *insides: Tensor) -> Any:
@@ -223,6 +225,8 @@ class Transformed(Kind):
     def at_level(cls, level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run a call on tensors of this level: by a handler, by the derived operator, or by a composite's body."""
         name = call_name(function)
+        if hasattr(function, "with_leaves"):  # one call of a level above
+            return cls.seen(level, function, args, {})
         if "out" in kwargs and kwargs["out"] is None:
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         for each in cls.__mro__:
@@ -246,6 +250,16 @@ class Transformed(Kind):
     @classmethod
     def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """An operator of the table."""
+        raise NotImplementedError
+
+    @classmethod
+    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator of the table, or a call of a level above, as one call that dispatch modes see."""
+        raise NotImplementedError(f"{cls.__name__} cannot be part of a call that a dispatch mode sees")
+
+    @classmethod
+    def under_level(cls, call: Any, leaves: Sequence[Any]) -> Any:
+        """Run a call that dispatch modes have seen: open a level, and call the function in it."""
         raise NotImplementedError
 
     @classmethod

@@ -48,6 +48,7 @@ class Kind(Tensor):
     handlers: ClassVar[dict[str, Callable[..., Any]]] = {}
     # Kinds of a higher rank are asked first: a batched sparse tensor is batched before it is sparse.
     rank: ClassVar[int] = 0
+    above_modes: ClassVar[bool] = False  # whether a kind answers before dispatch modes, which then see its parts
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.handlers = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rushlight._engine.core.convert import as_alias_view
+from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import _Mode
 from rushlight._engine.functorch.dual import become_plain, dual, parts
@@ -80,7 +81,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
         )
     shown = tensor
     if type(tensor) is Tensor:
-        shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor)
+        seen = tensor.requires_grad or STATE.dispatch_modes
+        shown = tensor.view_as(tensor) if seen else as_alias_view(tensor)
     made = dual(shown, tangent, number)
     return made
 

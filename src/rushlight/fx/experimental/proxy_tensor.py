@@ -21,6 +21,7 @@ import rushlight
 from rushlight import _C, Tensor
 from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
+from rushlight._interface.functorch import top_level
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -312,6 +313,10 @@ def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args
         for place, leaf in enumerate(leaves):
             node = mode.graph.placeholder(f"{name}_{place + 1}")
             if isinstance(leaf, Tensor):
+                if top_level((leaf,)) is not None:
+                    raise NotImplementedError(
+                        "make_fx inside of vmap or of forward mode: the graph would hold the batch"
+                    )
                 if fake is not None:
                     leaf = fake.from_tensor(leaf, static_shapes=None if symbolic else True, source=f"input{count}")
                 mode.track(leaf, node)

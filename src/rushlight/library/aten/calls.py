@@ -15,6 +15,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import DISPATCH_CLASSES, call_name, cast_first
+from rushlight._interface.functorch import LEVELS, top_level
 from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
 from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_default
 
@@ -201,6 +202,8 @@ def call(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     state = STATE
     if state.dispatch_off or not state.dispatch_modes and not asks(args, kwargs):
         return run_kernel(op, args, kwargs)
+    if LEVELS.stack and top_level((args, kwargs)) is not None:  # modes see what the transform makes of the call
+        return run_kernel(op, args, kwargs)
     if op.form is not None:
         values = bind(op.form, args, kwargs, strict=True)
         if values is not None:
@@ -243,7 +246,13 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call an overload below autograd: the first mode or class that does not decline, else the kernel."""
     state = STATE
     found = asks(args, kwargs)
-    if not state.dispatch_modes and not found or state.dispatch_off:
+    if (
+        not state.dispatch_modes
+        and not found
+        or state.dispatch_off
+        or LEVELS.stack
+        and top_level((args, kwargs)) is not None
+    ):
         return run_kernel(op, args, kwargs)
     if (
         op._opname not in _CONJUGATES

@@ -22,10 +22,11 @@ _BACKWARD: dict[Any, Opaque] = {}
 class DerivedNode(Node):
     """A node whose backward is one opaque call."""
 
-    __slots__ = ("inputs", "kept", "op")
+    __slots__ = ("inputs", "kept", "op", "places")
 
     op: Any
     kept: Any
+    places: list[int]
     inputs: list[Any]
 
     def _release(self) -> None:
@@ -39,19 +40,18 @@ class DerivedNode(Node):
         if all(g is None for g in grads):
             return [None] * len(self._edges)
         args, kwargs = self.kept
-        return list(backward(self.op)(list(grads), list(args), dict(kwargs)))
+        return list(backward(self.op)(list(grads), list(args), dict(kwargs), self.places))
 
 
 def backward(op: Any) -> Opaque:
-    """The backward of an operator as an operator: (gradients, arguments, keywords) -> a gradient for each tensor that
-    wants one, in their order.
+    """The backward of an operator as an operator: (gradients, arguments, keywords, places) -> a gradient for each of the
+    tensors at these places among the leaves of the arguments.
     """
     found = _BACKWARD.get(op)
     if found is None:
 
-        def kernel(grads: Any, args: Any, kwargs: Any) -> Any:
+        def kernel(grads: Any, args: Any, kwargs: Any, places: Sequence[int]) -> Any:
             leaves, structure = tree_flatten((args, kwargs))
-            places = [i for i, t in enumerate(leaves) if isinstance(t, rushlight.Tensor) and t.requires_grad]
 
             def forward(*tensors: Any) -> Any:
                 filled = list(leaves)
@@ -74,14 +74,14 @@ def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     made = redispatch(op, args, kwargs)
     outs = [t for t in (made if isinstance(made, (tuple, list)) else [made]) if isinstance(t, rushlight.Tensor)]
     floats = [t for t in outs if t.is_floating_point() or t.is_complex()]
-    wanted = [
-        t for t in tree_flatten((list(args), dict(kwargs)))[0] if isinstance(t, rushlight.Tensor) and t.requires_grad
-    ]
+    leaves = tree_flatten((list(args), dict(kwargs)))[0]
+    places = [i for i, t in enumerate(leaves) if isinstance(t, rushlight.Tensor) and t.requires_grad]
+    wanted = [leaves[i] for i in places]
     if not floats or op._opname.endswith("_") and not op._opname.endswith("__"):
         return made
     node = DerivedNode()
     node._start([edge_of(t) for t in wanted])
-    node.op, node.kept, node.inputs = op, (args, kwargs), []
+    node.op, node.kept, node.inputs, node.places = op, (args, kwargs), [], places
     node._n_outputs = len(outs)
     for number, out in enumerate(outs):
         if any(out is t for t in floats) and out._node is None and all(out is not w for w in wanted):

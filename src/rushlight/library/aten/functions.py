@@ -19,6 +19,7 @@ from rushlight.library.schema import FunctionSchema, parse
 __all__ = ["HANDLERS", "native_name", "opaque", "result_class"]
 
 calls: Any = LazyModule("rushlight.library.aten.calls")
+kernels: Any = LazyModule("rushlight.library.aten.kernels")
 
 # The modules that register handlers when they are loaded.
 FILLED_BY = (composites, linalg, measures, networks, places, products, values)
@@ -74,6 +75,7 @@ class Opaque:
     def __init__(self, function: Any, name: str) -> None:
         self.kernel, self._opname, self._overloadname = function, name, "default"
         self.__name__ = f"{name}.default"
+        self.__module__ = "operators"  # code of graphs is given the object: nothing of this name can be imported
 
     @property
     def _schema(self) -> FunctionSchema:
@@ -97,8 +99,16 @@ _OPAQUE: dict[Any, Opaque] = {}
 
 
 def opaque(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a function of the table as one operator of the package's own."""
+    """Call a function of the table as one operator of the package's own; one of elements under `vmap` as that of whole
+    batches.
+    """
+    aligned = getattr(function, "aligned", None)
+    if aligned is not None and call_name(function).removeprefix("vmap_") in kernels.POINTWISE:
+        made = aligned(*args)
+        if made is not NotImplemented:
+            return made
     found = _OPAQUE.get(function)
     if found is None:
-        found = _OPAQUE[function] = Opaque(function, call_name(function))
+        found = _OPAQUE[function] = Opaque(getattr(function, "run", function), call_name(function))
+        found.is_view = getattr(function, "is_view", False)
     return found(*args, **kwargs)

@@ -40,7 +40,7 @@ def absent(name: str, *args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError(f"rushlight has no kernel for aten::{name}")
 
 
-_POINTWISE = frozenset(
+POINTWISE = frozenset(
     "add sub mul div neg abs exp log sqrt rsqrt sin cos tan tanh sigmoid relu gelu silu pow reciprocal maximum minimum where clamp clamp_min clamp_max eq ne"
     " lt le gt ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_xor bitwise_not floor ceil round trunc sign erf erfc expm1"
     " log1p log2 log10 fmod remainder atan2 hypot lerp addcmul addcdiv isnan isinf threshold_backward tanh_backward sigmoid_backward gelu_backward".split()
@@ -72,7 +72,7 @@ def tags(overload: Any) -> Iterator[Any]:
         yield tag.inplace_view
     if overload.form is not None and overload.form.writes_out:
         yield tag.out
-    if name.rstrip("_") in _POINTWISE:
+    if name.rstrip("_") in POINTWISE:
         yield tag.pointwise
     if name in _DYNAMIC:
         yield tag.dynamic_output_shape
@@ -86,26 +86,35 @@ def tags(overload: Any) -> Iterator[Any]:
 # ***** derivatives as kernels *****
 
 
+def _wanting(x: Any) -> Any:
+    """`x` as a tensor that wants a gradient, behind its own history if that is recorded; function transforms may be open."""
+    if x.requires_grad and rushlight.is_grad_enabled():
+        return x.view_as(x)
+    made = x.detach()
+    made._rg = True
+    return made
+
+
 def pulled(
     function: Callable[..., Any], inputs: Sequence[Any], grads: Any, mask: Sequence[bool] | None = None
 ) -> list[Any]:
     """Gradients of `function(*inputs)` at the inputs that the mask names; None for the others."""
     mask = [isinstance(x, Tensor) for x in inputs] if mask is None else mask
+    given = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+    again = rushlight.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in (*inputs, *given))
+    taken = [_wanting(x) if m and isinstance(x, Tensor) else x for x, m in zip(inputs, mask, strict=True)]
     with rushlight.enable_grad():
-        taken = [
-            x.detach().requires_grad_() if m and isinstance(x, Tensor) else x for x, m in zip(inputs, mask, strict=True)
-        ]
         out = function(*taken)
         wanted = [x for x, m in zip(taken, mask, strict=True) if m and isinstance(x, Tensor)]
         outs = out if isinstance(out, (tuple, list)) else [out]
-        given = list(grads) if isinstance(grads, (tuple, list)) else [grads]
         pairs = [(o, g) for o, g in zip(outs, given, strict=False) if g is not None and o.requires_grad]
         if not pairs:
             return [
                 rushlight.zeros_like(x) if m and isinstance(x, Tensor) else None
                 for x, m in zip(inputs, mask, strict=True)
             ]
-        found = iter(rushlight.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True))
+        outs, seeds = [o for o, _ in pairs], [g for _, g in pairs]
+        found = iter(rushlight.autograd.grad(outs, wanted, seeds, allow_unused=True, create_graph=again))
     made = []
     for x, m in zip(taken, mask, strict=True):
         g = next(found) if m and isinstance(x, Tensor) else None
