@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from typing import Any
 
 import pytest
 
@@ -390,3 +391,20 @@ def test_a_hook_runs_before_the_error_of_a_second_backward():
         found.append((w.grad.tolist(), [g.item() for g in seen]))
     assert found[0] == found[1]
     assert len(found[0][1]) == 1
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
+@pytest.mark.parametrize("transform", [torch.func.vjp, torch.func.linearize])
+def test_functions_that_transforms_gave_outside(transform: Any, backend: str) -> None:
+    """Their tensors are no inputs of a program: kernels would be given addresses that no memory has."""
+    x = torch.tensor([0.5, 1.0])
+    _, linear = transform(torch.sin, x)
+
+    def function(t: Any) -> Any:
+        found = linear(t * 2)
+        return (found[0] if isinstance(found, tuple) else found) + t
+
+    torch._dynamo.utils.counters.clear()
+    assert torch.equal(torch.compile(function, backend=backend)(x), function(x))
+    (reason,) = torch._dynamo.utils.counters["graph_break"]
+    assert "holds tensors that a trace does not see" in reason

@@ -225,6 +225,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         if function.__name__ in _CHANGING or function.__name__ in _HOOKING:
             raise Break(f"calls {function.__name__}(), which changes what later calls do")
         if function.__closure__ and id(function) in tracer.outside.sources:
+            if _holds_tensors(function, set()):
+                raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")
             function = _opened(tracer, function)
         return _run(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
@@ -250,6 +252,20 @@ def _holds_users(function: Any, seen: set[int]) -> bool:
         return False
     seen.add(id(function))
     return not is_leaf(function) or any(_holds_users(_contents(cell), seen) for cell in function.__closure__ or ())
+
+
+def _holds_tensors(value: Any, seen: set[int]) -> bool:
+    """Whether a value is a tensor or holds one: in containers, and in closures of functions of ours, as `vjp` gives them."""
+    if isinstance(value, Tensor):
+        return True
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    if isinstance(value, types.FunctionType):
+        return is_leaf(value) and any(_holds_tensors(_contents(cell), seen) for cell in value.__closure__ or ())
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, (list, tuple)) and any(_holds_tensors(each, seen) for each in value)
 
 
 def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
