@@ -63,7 +63,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "_VF", "_classes", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
+    "_C", "_VF", "_awaits", "_classes", "_custom_ops", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
     "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
     "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "package", "quantization", "cpu", "cuda", "version",

@@ -150,7 +150,7 @@ _SCRIPT_NAMES = (
     "AnyType", "Argument", "Block", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType", "FileCheck",
     "FloatType", "FunctionSchema", "Future", "FutureType", "Graph", "IntType", "InterfaceType", "ListType", "Node", "NoneType", "NumberType", "OptionalType",
     "ScriptDict", "ScriptFunction", "ScriptList", "ScriptMethod", "ScriptModule", "StringType", "TensorType", "TupleType", "Type", "UnionType", "Use",
-    "Value", "_create_function_from_graph", "parse_ir", "parse_schema", "parse_type",
+    "Value", "_Await", "_create_function_from_graph", "_freeze_module", "parse_ir", "parse_schema", "parse_type",
 )  # fmt: skip
 
 _SUBMODULES = ("_autograd", "_dynamo", "_fft", "_functions", "_functorch", "_linalg", "_nn", "_sparse", "_special")

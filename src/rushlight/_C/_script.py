@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._awaits import _Await
 from rushlight.futures import Future
+from rushlight.jit.freezing import freeze
 from rushlight.jit.ir.copying import copy_graph
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.graph import Block, Graph, Node, Use, Value
@@ -26,7 +28,7 @@ from rushlight.testing.file_check import FileCheck
 __all__ = [
     "AnyType", "Argument", "Block", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType", "FileCheck", "FloatType",
     "FunctionSchema", "Future", "FutureType", "Graph", "IntType", "InterfaceType", "ListType", "Node", "NoneType", "NumberType", "OptionalType", "ScriptDict", "ScriptFunction", "ScriptList", "ScriptMethod", "ScriptModule",
-    "StringType", "TensorType", "TupleType", "Type", "UnionType", "Use", "Value", "parse_ir", "parse_schema", "parse_type",
+    "StringType", "TensorType", "TupleType", "Type", "UnionType", "Use", "Value", "_Await", "_freeze_module", "parse_ir", "parse_schema", "parse_type",
 ]  # fmt: skip
 
 
@@ -155,6 +157,15 @@ def _functions_of_switches() -> dict[str, Callable[..., Any]]:
         made[f"_jit_{name}" if name in _READ else f"_jit_get_{name}"] = lambda name=name: _SWITCHES[name]
     made["_jit_symbolic_shapes_test_mode_enabled"] = made["_jit_get_symbolic_shapes_test_mode"]
     return made
+
+
+def _freeze_module(
+    module: Any, preservedAttrs: Sequence[str] = (), freezeInterfaces: bool = True, preserveParameters: bool = False
+) -> Any:
+    """`torch.jit.freeze` of a module's native object, without folding of norms; it gives such an object."""
+    if preserveParameters:
+        raise NotImplementedError("_freeze_module with preserveParameters: parameters become constants")
+    return freeze(module.module if hasattr(module, "module") else module, preservedAttrs, False)._c
 
 
 _FUNCTIONS = (

@@ -48,7 +48,7 @@ CHOICE = Knob(
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use; ours have the same path.
 PRIVATE_PAGES = frozenset((
-    "_C", "_VF", "_classes", "_custom_ops", "_decomp", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
+    "_C", "_VF", "_awaits", "_classes", "_custom_ops", "_decomp", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
 ))  # fmt: skip
 # Modules of PyTorch whose names are in one file of ours: the import returns that file's module.
 ONE_PAGE = {

@@ -19,8 +19,10 @@ import os
 import typing
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+from rushlight._awaits import _Await
 from rushlight._interface.base import LazyModule
 from rushlight.futures import Future
 
@@ -447,3 +449,18 @@ def wait(future: Any) -> Any:
 
 
 _wait = wait
+
+
+def _awaitable(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """An `Await` of `func(*args, **kwargs)`: the call is made when its value is asked for, in compiled code too."""
+    return _Await(partial(func, **kwargs) if kwargs else func, args)
+
+
+def _awaitable_wait(aw: Any) -> Any:
+    """The value of an `Await`, whose call is made where it has not been."""
+    return aw.wait()
+
+
+def _awaitable_nowait(o: Any) -> Any:
+    """An `Await` whose value is known."""
+    return _Await.of_value(o)

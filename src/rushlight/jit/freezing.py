@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import rushlight
@@ -30,22 +30,65 @@ def freeze(module: Any, preserved: Any, numerics: bool) -> Any:
         raise RuntimeError(
             "Freezing is currently only implemented for modules in eval mode. Please call .eval() on your module before freezing."
         )
+    module = _cloned(module, {})
     kept = list(preserved or ())
     kind = module._type
+    attributes: set[str] = set()
+    read: set[tuple[int, str]] = set()
     for name in kept:
-        if name not in kind.attributes and kind.find_method(name) is None:
+        *path, last = name.split(".")
+        owner = _submodule(module, path)
+        if owner is None or last not in owner._type.attributes and owner._type.find_method(last) is None:
             raise RuntimeError(f"could not find preserved attribute or method '{name}' in the module")
+        if path or last in kind.attributes:
+            attributes.add((*path, last)[0])
+        if last in owner._type.attributes:
+            read.add((id(owner), last))
+            read.update((id(m), n) for m in _modules_below(owner._modules.get(last)) for n in m._type.attributes)
     methods = [n for n in ("forward", *kept) if kind.find_method(n) is not None]
-    attributes = [n for n in kept if n in kind.attributes]
-    return _Freezer(module, methods, attributes, numerics).run()
+    return _Freezer(module, methods, attributes, read, numerics).run()
+
+
+def _cloned(module: Any, memo: dict[int, Any]) -> Any:
+    """A compiled module with the same tensors, and modules of its own: what is set in one does not show in the other."""
+    if not is_compiled(module):
+        return module
+    made = memo.get(id(module))
+    if made is None:
+        made = memo[id(module)] = wrap_module(module._type)
+        for name, value in module.__dict__.items():
+            if name == "_modules":
+                made._modules.update({n: _cloned(m, memo) for n, m in value.items()})
+            elif name != "_methods":
+                made.__dict__[name] = value.copy() if name.startswith("_") and isinstance(value, dict) else value
+    return made
+
+
+def _submodule(module: Any, path: Sequence[str]) -> Any:
+    """The compiled module at a path; None where there is none."""
+    for name in path:
+        module = module._modules.get(name)
+        if module is None or not is_compiled(module):
+            return None
+    return module
+
+
+def _modules_below(module: Any) -> list[Any]:
+    """A module and all below it; none of what is no compiled module."""
+    if module is None or not is_compiled(module):
+        return []
+    return [module, *(m for child in module._modules.values() for m in _modules_below(child))]
 
 
 class _Freezer:
-    def __init__(self, module: Any, methods: list[str], attributes: list[str], numerics: bool) -> None:
+    """`attributes` of the module stay; attributes in `read` (by module and name) are not folded into graphs."""
+
+    def __init__(
+        self, module: Any, methods: list[str], attributes: set[str], read: set[tuple[int, str]], numerics: bool
+    ) -> None:
         self.module, self.methods, self.numerics = module, list(dict.fromkeys(methods)), numerics
-        self.attributes = set(attributes)
+        self.attributes, self.changed = attributes, read
         self.graphs: dict[str, Graph] = {}
-        self.changed: set[tuple[int, str]] = set()
 
     def run(self) -> Any:
         """The frozen module."""
@@ -98,7 +141,7 @@ class _Freezer:
             if node.kind_ != "prim::GetAttr" or node.inputs[0] not in objects or node.outputs[0] in objects:
                 continue
             owner, name = objects[node.inputs[0]], node.attributes["name"]
-            if (id(owner), name) in self.changed or owner is self.module and name in self.attributes:
+            if (id(owner), name) in self.changed:
                 continue
             held = getattr(owner, name)
             kind = node.outputs[0].type
@@ -112,6 +155,8 @@ class _Freezer:
     def _replace(self, graph: Graph, node: Node, held: Any, kind: T.Type) -> None:
         if isinstance(held, rushlight.Tensor):
             held, kind = held.detach(), T.TENSOR
+        elif isinstance(held, list):
+            held = list(held)  # the module's own list may be changed later
         made = graph.create(
             "prim::Constant", (), (T.NONE if held is None else kind.inner[0] if kind.name == "Optional" else kind,)
         )

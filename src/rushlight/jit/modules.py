@@ -270,6 +270,7 @@ class ScriptModule(Module):
         elif name in kind.buffers:
             self._buffers[name] = value
         elif getattr(kind.attributes[name], "is_module", False):
+            self._check_interface(name, value, kind.attributes[name])
             self._modules[name] = value
         else:
             try:
@@ -279,6 +280,19 @@ class ScriptModule(Module):
                     f"Could not cast attribute '{name}' to type {kind.attributes[name].annotation}: Unable to cast Python instance of type "
                     f"{type(value)} to it"
                 ) from None
+
+    def _check_interface(self, name: str, value: Any, wanted: Any) -> None:
+        """RuntimeError for a module that does not have the interface of an attribute."""
+        if not isinstance(wanted, T.InterfaceType):
+            return
+        held = value.__dict__.get("_type") if isinstance(value, rushlight.nn.Module) else None
+        if held is None:
+            raise RuntimeError(
+                f"Cannot assign a module that is not scripted to the attribute '{name}' with an interface"
+            )
+        why = T.why_not_interface(held, wanted)
+        if why is not None:
+            raise RuntimeError(f"Object of type {held.name} is not compatible with interface {wanted.name}\n{why}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._method_names(), *self._type.constants})
@@ -445,6 +459,18 @@ class _Facade:
         self._module = module
 
     @property
+    def module(self) -> Any:
+        """The module itself."""
+        return self._module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"a compiled module has no '{name}' yet")
+        if name in self._module._type.attributes:
+            return self.getattr(name)
+        return getattr(self._module, name)
+
+    @property
     def name(self) -> str:
         """The class's short name."""
         return self._module.original_name
@@ -472,7 +498,8 @@ class _Facade:
 
     def getattr(self, name: str) -> Any:
         """An attribute."""
-        return getattr(self._module, name)
+        found = getattr(self._module, name)
+        return found._c if is_compiled(found) else found
 
 
 class RecursiveScriptModule(ScriptModule):

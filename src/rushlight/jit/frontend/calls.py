@@ -26,6 +26,7 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Location, Value
 from rushlight.jit.ir.passes.constants import constant_of, is_constant
 from rushlight.jit.ir.types import Type
+from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.objects import enum_class
 
 __all__ = ["Calls"]
@@ -102,8 +103,9 @@ class Calls(Expressions):
         kind = self.type_expression(node.args[0])
         value = self.expr(node.args[1], kind)
         value = self.convert(value, kind, at, "annotate")
-        if value.type == T.NONE and kind != T.NONE and value.node is not None and value.node.kind_ == "prim::Constant":
-            return Simple(value)
+        if value.type == T.NONE and kind.name in ("Optional", "Union"):  # an attribute takes the annotated type
+            self.graph.location = at
+            return Simple(self.graph.op("prim::unchecked_cast", [value], kind))
         return Simple(value)
 
     def _form_unchecked_cast(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
@@ -141,6 +143,44 @@ class Calls(Expressions):
         values.append(self.graph.constant(2, T.INT) if level is None else self.expr(level))
         self.graph.location = at
         return Simple(builtin_call(self, at, "aten::warn", values, {}))
+
+    def _form_check(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        """An assertion, as in PyTorch's scripts; its message may be a function without arguments, as in eager programs."""
+        given = dict(zip(("cond", "message"), node.args, strict=False)) | {k.arg or "": k.value for k in node.keywords}
+        if not 1 <= len(node.args) + len(node.keywords) <= 2:
+            count = len(node.args) + len(node.keywords)
+            raise CompileError(f"torch._check() expects 1 or 2 arguments, got {count}", at)
+        if "cond" not in given or given.keys() - {"cond", "message"}:
+            raise CompileError("torch._check() takes cond and message", at)
+        message = given.get("message")
+        if isinstance(message, ast.Lambda):
+            message = message.body
+        if isinstance(message, ast.Constant) and message.value is None:
+            message = None
+        made = ast.copy_location(ast.Assert(given["cond"], message), node)
+        self.statements([made])  # type: ignore[attr-defined]
+        return NoneValue()
+
+    def _form_legacy_tensor(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        """`torch.FloatTensor(data)`, and of sizes."""
+        values = [self.expr(a) for a in node.args]
+        if node.keywords:
+            raise CompileError("tensors of a type are made of data, or of sizes", at)
+        self.graph.location = at
+        dtype = {"dtype": self.graph.constant(number_of(special.payload), T.INT)}
+        if len(values) == 1 and values[0].type.name in ("List", "Tuple"):
+            return Simple(builtin_call(self, at, "aten::tensor", values, dtype))
+        sizes = self.graph.op("prim::ListConstruct", values, T.list_of(T.INT))
+        return Simple(builtin_call(self, at, "aten::empty", [sizes], dtype))
+
+    def _form_record_function(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        """A named part of a program, for `with`."""
+        values = self.many(node.args, None)
+        kwargs = {k.arg: self.expr(k.value) for k in node.keywords if k.arg is not None}
+        function, schema, kind = special.payload
+        matched = match_schemas(self.graph, [schema], values, kwargs, at)
+        self.graph.location = at
+        return Simple(self.graph.op("prim::PythonOp", matched.inputs, kind, function=function, name="record_function"))
 
     def _form_tuple(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         if not node.args:
@@ -268,17 +308,24 @@ class Calls(Expressions):
         return found
 
     def _form_fork(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        return self._task("prim::fork", T.future_of, node, at)
+
+    def _form_awaitable(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
+        return self._task("prim::awaitable", T.await_of, node, at)
+
+    def _task(self, kind: str, made_of: Any, node: ast.Call, at: Location) -> Sugared:
+        """A call that is made beside what follows, or later: a block of its own."""
         callee = self.sugared(node.args[0])
         args = self.many(node.args[1:], None)
         kwargs = {k.arg: self.expr(k.value) for k in node.keywords if k.arg is not None}
         self.graph.location = at
-        made = self.graph.create("prim::fork", [], ())
+        made = self.graph.create(kind, [], ())
         block = made.add_block()
         with self.inside(block):
             value = callee.call(self, at, args, kwargs).value(self, at)
             block.add_result(value)
         self.graph.insert(made)
-        return Simple(made.add_output(T.future_of(value.type)))
+        return Simple(made.add_output(made_of(value.type)))
 
     def _form_wait(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         value = self.expr(node.args[0])

@@ -411,6 +411,11 @@ class Emitter(Calls):
                     f"Tried to set nonexistent attribute: {target.attr}. Did you forget to initialize it in __init__()?",
                     at,
                 )
+            if self.frame.outer is not None:
+                raise CompileError(
+                    "First assignment cannot be in a control-flow block. Initialize the field at the top level first",
+                    at,
+                )
             kind.attributes[target.attr] = wanted = value.type
         self.graph.location = at
         value = converted(self.graph, wanted, value, True)
@@ -430,6 +435,8 @@ class Emitter(Calls):
         if isinstance(base.type, T.ClassType):
             Simple(base).attr(self, at, "__setitem__").call(self, at, [self.expr(target.slice), value], {})
             return
+        if base.type.name == "Tuple":
+            raise CompileError(f"{base.type.annotation} does not support subscripted assignment", at)
         if self.slice_of(target.slice) is not None:
             raise CompileError("Sliced assignment to lists isn't supported", at)
         index = self.expr(target.slice)
@@ -513,7 +520,7 @@ class Emitter(Calls):
         for target in node.targets:
             if not isinstance(target, ast.Subscript):
                 if isinstance(target, ast.Name):
-                    self.frame.held.pop(target.id, None)
+                    self._forget(target.id, self.at(target))
                     continue
                 raise NotSupportedError(
                     "del statements are only supported for deleting items of lists and dicts", self.at(node)
@@ -523,6 +530,14 @@ class Emitter(Calls):
                 Simple(base).attr(self, self.at(node), "__delitem__").call(self, self.at(node), [index], {})
                 continue
             builtin_call(self, self.at(node), "aten::Delete", [base, index], {})
+
+    def _forget(self, name: str, at: Location) -> None:
+        """A variable has no value from here on."""
+        if self.find(name) is None:
+            raise CompileError(f"undefined value {name}", at)
+        self.frame.held.pop(name, None)
+        self.frame.types.pop(name, None)
+        self.frame.errors[name] = f"undefined value {name}"
 
     # ***** control flow *****
 

@@ -11,6 +11,7 @@ from dataclasses import InitVar
 from typing import Any
 
 import rushlight
+from rushlight._awaits import _Await
 from rushlight.jit.frontend.errors import CompileError
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.graph import Location
@@ -128,7 +129,7 @@ def _class(held: type, classes: Any) -> Type | None:
             return kind
     if held in (list, tuple, dict):
         return None
-    if issubclass(held, rushlight.futures.Future):
+    if issubclass(held, (rushlight.futures.Future, _Await)):
         return None
     return classes.of_class(held)
 
@@ -165,6 +166,8 @@ def _generic(origin: Any, args: list[Any], classes: Any, at: Location | None) ->
         return inner(0) if args else None
     if isinstance(origin, type) and issubclass(origin, rushlight.futures.Future):
         return T.future_of(inner(0) if args else T.ANY)
+    if isinstance(origin, type) and issubclass(origin, _Await):
+        return T.await_of(inner(0) if args else T.ANY)
     if type(origin).__name__ == "_BroadcastingList":
         return T.list_of(inner(0))
     return None

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 import rushlight
+from rushlight._awaits import _Await
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.types import Type
 
@@ -48,6 +49,8 @@ def type_of(value: Any, classes: Any = None) -> Type:
         return T.dict_of(keys, _joined([type_of(v, classes) for v in value.values()]))
     if isinstance(value, rushlight.futures.Future):
         return T.future_of(T.ANY)
+    if isinstance(value, _Await):
+        return T.await_of(T.ANY)
     raise NoType(
         f"Only tensors, numbers, strings, devices and (possibly nested) tuples, lists and dicts of them have types, not {type(value).__name__}"
     )

@@ -580,6 +580,23 @@ _SPECIALS: dict[Any, Sugared] = {}
 _MATH = "ceil copysign erf erfc exp expm1 fabs floor gamma lgamma log log10 log1p pow sqrt isnan isinf isfinite degrees radians fmod modf frexp ldexp factorial gcd sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh"
 
 
+_LEGACY = tuple(
+    f"{n}Tensor" for n in ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+)
+
+
+def _record_function() -> Special:
+    """`record_function`: its object is entered and left as it is in Python."""
+    held = rushlight.profiler.record_function
+    kind = T.ClassType("__torch__.torch.autograd.profiler.record_function")
+    kind.python = held
+    for name, returned in (("__enter__", kind), ("__exit__", T.NONE)):
+        schema = Schema(name, "", [Argument("self", kind)], [Argument("", returned)])
+        kind.methods[name] = Function(f"{kind.name}.{name}", schema=schema)
+    arguments = [Argument("name", T.STR), Argument("args", T.optional(T.STR), default=None)]
+    return Special("record_function", (held, Schema("record_function", "", arguments, [Argument("", kind)]), kind))
+
+
 def _specials() -> dict[Any, Sugared]:
     if not _SPECIALS:
         jit = rushlight.jit
@@ -588,7 +605,9 @@ def _specials() -> dict[Any, Sugared]:
             **{getattr(math, n): Builtin(f"aten::{n}") for n in _MATH.split()},
             math.remainder: Builtin("aten::mathremainder"),
             jit.annotate: Special("annotate"), jit.isinstance: Special("isinstance"), jit.is_scripting: Special("is_scripting"),
-            jit.is_tracing: Special("is_tracing"), jit.fork: Special("fork"), jit.wait: Special("wait"), typing.cast: Special("annotate"),
+            jit.is_tracing: Special("is_tracing"), jit.fork: Special("fork"), jit.wait: Special("wait"),
+            jit._awaitable: Special("awaitable"), jit._awaitable_wait: Builtin("prim::awaitable_wait"),
+            jit._awaitable_nowait: Builtin("prim::awaitable_nowait"), typing.cast: Special("annotate"),
             rushlight.compiler.is_compiling: Special("is_compiling"), rushlight.is_grad_enabled: Builtin("aten::is_grad_enabled"),
             rushlight.compiler.is_dynamo_compiling: Special("is_compiling"),
             rushlight.no_grad: Special("no_grad"), rushlight.enable_grad: Special("enable_grad"),
@@ -597,6 +616,10 @@ def _specials() -> dict[Any, Sugared]:
         }  # fmt: skip
         import warnings
 
+        table[rushlight._check] = Special("check")
+        table[rushlight.profiler.record_function] = _record_function()
+        for name in _LEGACY:
+            table[getattr(rushlight, name)] = Special("legacy_tensor", getattr(rushlight, name).dtype)
         table[warnings.warn] = Special("warn")
         for name in ("is_torchdynamo_compiling", "has_torch_function", "has_torch_function_unary"):
             held = getattr(rushlight.overrides, name, None)

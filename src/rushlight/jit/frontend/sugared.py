@@ -126,6 +126,8 @@ class Simple(Sugared):
             return self._class_attr(e, at, name, kind)
         if isinstance(kind, T.InterfaceType) and name in kind.methods:
             return Methods(self.inner, [name])
+        if kind.name == "Await":  # its value has the attribute
+            return Simple(builtin_call(e, at, "prim::awaitable_wait", [self.inner], {})).attr(e, at, name)
         if kind == T.COMPLEX and name in ("real", "imag"):
             return Simple(builtin_call(e, at, f"aten::{name}", [self.inner], {}))
         if variants(f"aten::{name}"):

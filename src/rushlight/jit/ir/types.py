@@ -324,6 +324,11 @@ def future_of(element: Type) -> Type:
     return Type("Future", (element,))
 
 
+def await_of(element: Type) -> Type:
+    """`Await[element]`."""
+    return Type("Await", (element,))
+
+
 def named_tuple(
     name: str, fields: Sequence[str], inner: Sequence[Type], defaults: Sequence[Any] = ()
 ) -> NamedTupleType:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._awaits import _Await
 from rushlight._interface.tensors import beside
 from rushlight.futures import Future
 from rushlight.jit.ir import types as T
@@ -334,6 +335,8 @@ def _place(w: _Writer, node: Node) -> str:
     owner, name = w.use(node.inputs[0]), node.attributes["name"]
     kind: Any = node.inputs[0].type
     key = w.keep(name)
+    if kind.python is not None and not kind.python.__dictoffset__:  # it has slots
+        return f"{owner}.{name}"
     if not getattr(kind, "is_module", False):
         return f"{owner}.__dict__[{key}]"
     if name in kind.parameters:
@@ -399,7 +402,9 @@ def _isinstance(w: _Writer, node: Node, depth: int) -> None:
 
 
 def _fork(w: _Writer, node: Node, depth: int) -> None:
-    """A task in a thread of its own, with the values that names have now: a loop may give them others meanwhile."""
+    """A task in a thread of its own, or (`prim::awaitable`) one that is done when it is asked for, with the values that
+    names have now: a loop may give them others meanwhile.
+    """
     future = w.name(node.outputs[0])
     outer, head = set(w.names.values()), len(w.lines)
     w.line(depth, "")
@@ -407,7 +412,8 @@ def _fork(w: _Writer, node: Node, depth: int) -> None:
     w.line(depth + 1, f"return {w.use(node.blocks[0].outputs[0])}")
     used = sorted(outer.intersection(re.findall(r"\bv\d+\b", "\n".join(w.lines[head:]))))
     w.lines[head] = "    " * depth + f"def {future}_task({', '.join(f'{name}={name}' for name in used)}):"
-    w.line(depth, f"{future} = {w.keep(_started)}({future}_task)", node)
+    made = _started if node.kind_ == "prim::fork" else _Await
+    w.line(depth, f"{future} = {w.keep(made)}({future}_task)", node)
 
 
 def _started(task: Callable[[], Any]) -> Any:
@@ -468,5 +474,5 @@ _HANDLERS: dict[str, Any] = {
     "prim::DictConstruct": _dict, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::TupleIndex": _tuple_index,
     "prim::TupleSlice": _tuple_slice, "prim::GetAttr": _get_attribute, "prim::SetAttr": _set_attribute, "prim::CallFunction": _call_function,
     "prim::CallMethod": _call_method, "prim::CreateObject": _create, "prim::Uninitialized": _uninitialized, "prim::Print": _print,
-    "prim::isinstance": _isinstance, "prim::fork": _fork, "prim::PythonOp": _python, "prim::EnumName": _enum_part, "prim::EnumValue": _enum_part, "prim::Enter": _enter, "prim::Exit": _exit,
+    "prim::isinstance": _isinstance, "prim::fork": _fork, "prim::awaitable": _fork, "prim::PythonOp": _python, "prim::EnumName": _enum_part, "prim::EnumValue": _enum_part, "prim::Enter": _enter, "prim::Exit": _exit,
 }  # fmt: skip

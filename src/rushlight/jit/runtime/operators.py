@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import rushlight
+from rushlight._awaits import _Await
 from rushlight.jit.ir.graph import number_text
 from rushlight.jit.ir.schemas import variants
 from rushlight.jit.runtime.constants import dtype_of, format_of, layout_of, number_of
@@ -590,7 +591,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::size": _sizes, "aten::size.int": lambda x, d: x.size(d), "aten::stride": lambda x: list(x.stride()), "aten::dim": lambda x: x.dim(),
     "aten::device": rushlight.device, "aten::device.with_index": lambda t, i: rushlight.device(t, i), "aten::to.prim_Device": _to_prim,
     "aten::to.prim_dtype": _to_prim, "aten::to.prim_other": lambda x, non_blocking=False, copy=False: x, "aten::to.other": _to_other,
-    "aten::cpu": lambda x: x.cpu(), "aten::cuda": lambda x: x.cuda(), "aten::wait": _wait, "aten::is_scripting": lambda: True,
+    "aten::cpu": lambda x: x.cpu(), "aten::cuda": lambda x: x.cuda(), "aten::wait": _wait, "prim::awaitable_wait": _wait,
+    "prim::awaitable_nowait": _Await.of_value, "aten::is_scripting": lambda: True,
     "aten::is_grad_enabled": lambda: rushlight.is_grad_enabled(), "aten::set_grad_enabled": lambda v: rushlight.set_grad_enabled(v) and None,
     "aten::warn": _warn, "prim::RaiseException": _raise, "prim::unchecked_cast": lambda x: x, "prim::unchecked_unwrap_optional": _unwrapped,
     "aten::_unwrap_optional": _unwrapped, "aten::manual_seed": lambda seed: rushlight.manual_seed(seed) and None, "aten::grad": _grad,

@@ -105,7 +105,11 @@ class _Printer:
             return False
         if returned:
             return True
-        if user.kind_ in ("prim::fork", "prim::Enter", "prim::Exit") or user.kind_ == "prim::Loop" and at >= 2:
+        if (
+            user.kind_ in ("prim::fork", "prim::awaitable", "prim::Enter", "prim::Exit")
+            or user.kind_ == "prim::Loop"
+            and at >= 2
+        ):
             return False
         return True
 
@@ -498,11 +502,12 @@ def _set_attribute(p: _Printer, node: Node) -> None:
 
 
 def _fork(p: _Printer, node: Node) -> None:
-    raise RuntimeError("rushlight cannot write tasks of torch.jit.fork into archives")
+    name = "fork" if node.kind_ == "prim::fork" else "_awaitable"
+    raise RuntimeError(f"rushlight cannot write tasks of torch.jit.{name} into archives")
 
 
 _STATEMENTS: dict[str, Any] = {
-    "prim::If": _if, "prim::Loop": _loop, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::SetAttr": _set_attribute, "prim::fork": _fork,
+    "prim::If": _if, "prim::Loop": _loop, "prim::TupleUnpack": _unpack, "prim::ListUnpack": _unpack, "prim::SetAttr": _set_attribute, "prim::fork": _fork, "prim::awaitable": _fork,
     "prim::Enter": _enter, "prim::Exit": _exit,
 }  # fmt: skip
 

@@ -65,18 +65,24 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
 # ***** norms *****
 
 
+def vector_norm_into(
+    input: Tensor, order: float, dims: list[int] | None, keepdim: bool, out: Tensor | None, dtype: int | None
+) -> Tensor:
+    if out is None:
+        return torch.ops.aten.linalg_vector_norm(input, order, dims, keepdim, dtype=dtype)
+    return torch.ops.aten.linalg_vector_norm(input, order, dims, keepdim, dtype=dtype, out=out)
+
+
 @tensor_form("norm", {"dim": ("int | None", "list[int] | None")})
 def norm_by_name(
     input: Tensor, p: str = "fro", dim: list[int] | None = None, keepdim: bool = False, out: Tensor | None = None,
     dtype: int | None = None,
 ) -> Tensor:  # fmt: skip
-    if out is not None:
-        raise NotImplementedError("norm with out is not compiled: leave it out")
     dims: list[int] | None = None
     if dim is not None:
         dims = dim if isinstance(dim, list) else [dim]
     if p == "fro":
-        return torch.ops.aten.linalg_vector_norm(input, 2, dims, keepdim, dtype=dtype)
+        return vector_norm_into(input, 2.0, dims, keepdim, out, dtype)
     if p != "nuc":
         raise RuntimeError(f"only valid string values are 'fro' and 'nuc', found {p}")
     pair = [0, 1]
@@ -84,7 +90,9 @@ def norm_by_name(
         assert input.dim() == 2, f"norm(): p='nuc' needs a matrix or two dims, got a tensor of {input.dim()} dims"
     else:
         pair = dims
-    return torch.ops.aten.linalg_matrix_norm(input, "nuc", pair, keepdim, dtype=dtype)
+    if out is None:
+        return torch.ops.aten.linalg_matrix_norm(input, "nuc", pair, keepdim, dtype=dtype)
+    return torch.ops.aten.linalg_matrix_norm(input, "nuc", pair, keepdim, dtype=dtype, out=out)
 
 
 @tensor_form("norm", {"dim": ("int | None", "list[int] | None")})
@@ -92,13 +100,11 @@ def norm_by_order(
     input: Tensor, p: float | None, dim: list[int] | None = None, keepdim: bool = False, out: Tensor | None = None,
     dtype: int | None = None,
 ) -> Tensor:  # fmt: skip
-    if out is not None:
-        raise NotImplementedError("norm with out is not compiled: leave it out")
     order = 2.0 if p is None else p
     dims: list[int] | None = None
     if dim is not None:
         dims = dim if isinstance(dim, list) else [dim]
-    return torch.ops.aten.linalg_vector_norm(input, order, dims, keepdim, dtype=dtype)
+    return vector_norm_into(input, order, dims, keepdim, out, dtype)
 
 
 @tensor_form("norm", {"dim": ("int | None", "list[int] | None")})
