@@ -156,7 +156,7 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
             "module 'torch' has no attribute 'sofmax'. Did you mean: 'softmax'?",
         ),
         ("from torch import contrib", "ImportError", "rushlight has no 'contrib' yet"),
-        ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
+        ("import torch._strobelight", "ModuleNotFoundError", "rushlight has no '_strobelight'"),
         ("import torch.utils.mobile_optimizer", "ModuleNotFoundError", "rushlight has no 'utils.mobile_optimizer' yet"),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
         (

@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
+from rushlight._base.alias_table import Sources, hand_on, present_place, sources_of
 from rushlight._base.knobs import Knob
 from rushlight._base.naming import absent_module, no_name
 from rushlight._base.tracebacks import shorten
@@ -50,54 +51,6 @@ LEVEL = "2.13.0+rushlight"
 PRIVATE_PAGES = frozenset((
     "_C", "_VF", "_awaits", "_classes", "_custom_ops", "_decomp", "_dynamo", "_export", "_functorch", "_guards", "_higher_order_ops", "_inductor", "_library", "_logging", "_prims_common", "_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_utils_internal",
 ))  # fmt: skip
-# Modules of PyTorch whose names are in one file of ours: the import returns that file's module.
-ONE_PAGE = {
-    f"{page}.{part}": page
-    for page, parts in {
-        "accelerator": ("memory",),
-        "ao.nn.intrinsic": ("modules", "modules.fused"),
-        "ao.nn.intrinsic.quantized": (
-            "modules",
-            "modules.bn_relu",
-            "modules.conv_add",
-            "modules.conv_relu",
-            "modules.linear_relu",
-        ),
-        "ao.nn.intrinsic.quantized.dynamic": ("modules", "modules.linear_relu"),
-        "ao.nn.quantized": (
-            "modules",
-            *(
-                f"modules.{name}"
-                for name in (
-                    "activation",
-                    "batchnorm",
-                    "conv",
-                    "dropout",
-                    "embedding_ops",
-                    "functional_modules",
-                    "linear",
-                    "normalization",
-                    "rnn",
-                )
-            ),
-        ),
-        "ao.nn.quantized.dynamic": ("modules", "modules.conv", "modules.linear", "modules.rnn"),
-        "ao.nn.quantized.reference": ("modules", "modules.conv", "modules.linear", "modules.rnn", "modules.sparse"),
-        "cpu.amp": ("autocast_mode", "grad_scaler"),
-        "cuda.amp": ("autocast_mode", "common", "grad_scaler"),
-        "profiler": ("profiler",),
-        "signal.windows": ("windows",),
-        "xpu": ("random", "streams"),
-        "utils.benchmark": ("utils", "utils.common", "utils.compare", "utils.fuzzer", "utils.timer"),
-    }.items()
-    for part in parts
-}
-# Older places of packages, and where they are now.
-OLDER = {
-    "nn.intrinsic": "ao.nn.intrinsic", "nn.qat": "ao.nn.qat", "nn.quantizable": "ao.nn.quantizable",
-    "nn.quantized._reference": "ao.nn.quantized.reference", "nn.quantized": "ao.nn.quantized",
-}  # fmt: skip
-OLDER_FILES = {"quantization": "ao.quantization"}  # the package stays, its files moved
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 
@@ -210,19 +163,9 @@ def _page_of(name: str) -> str:
     """Our module for `torch.x` or `triton.x`."""
     if name.partition(".")[0] == TRITON:
         return f"{OURS}.{name}"
-    rest = _present_place(name[len(THEIRS) + 1 :])
-    return f"{OURS}.{ONE_PAGE.get(rest, rest)}" if rest else OURS
-
-
-def _present_place(page: str) -> str:
-    """The page itself, or where a page of an older place is now."""
-    for older, present in OLDER.items():
-        if page == older or page.startswith(f"{older}."):
-            return present + page[len(older) :]
-    for older, present in OLDER_FILES.items():
-        if page.startswith(f"{older}."):
-            return present + page[len(older) :]
-    return page
+    rest = present_place(name[len(THEIRS) + 1 :])
+    page = sources_of(rest)
+    return f"{OURS}.{page if isinstance(page, str) else rest}" if rest else OURS
 
 
 def _spec(real: str) -> ModuleSpec:
@@ -230,6 +173,29 @@ def _spec(real: str) -> ModuleSpec:
     if spec is None:
         raise ModuleNotFoundError(real, name=real)
     return spec
+
+
+class _HandedOn(InspectLoader):
+    """Makes a module of names that are in other pages, or gives such names to a room of the same path."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        room = sys.modules.get(f"{OURS}.{name.partition('.')[2]}")
+        if room is not None:
+            sys.modules[name] = module = room
+        hand_on(module, self.sources)
+
+    def is_package(self, fullname: str) -> bool:
+        return True
+
+    def get_source(self, fullname: str) -> str | None:
+        return None
 
 
 class _Watched(InspectLoader):
@@ -274,7 +240,14 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         root, _, rest = fullname.partition(".")
         if root == THEIRS:
-            if not _is_public(rest):  # PyTorch's private modules; ours of the same name are different
+            sources = sources_of(present_place(rest))
+            if isinstance(sources, dict):
+                spec = ModuleSpec(fullname, _HandedOn(sources))
+                spec.submodule_search_locations = []
+                return spec
+            if sources is None and not _is_public(
+                rest
+            ):  # PyTorch's private modules; ours of the same name are different
                 if _is_import() or importlib.util.find_spec(f"{OURS}.{rest.partition('.')[0]}") is not None:
                     raise ModuleNotFoundError(absent_module(fullname, rest), name=fullname)
                 return None
@@ -363,6 +336,10 @@ _ON_OTHER_PAGES = {
 }
 
 
+# Rooms with the path of a private page of PyTorch: both are one module.
+_ROOMS_WITH_PAGES = ("_ops",)
+
+
 def _take_part(module: ModuleType) -> None:
     """Register a public module under its name in PyTorch, give its classes their names there, and report missing names."""
     theirs = THEIRS + module.__name__[len(OURS) :]
@@ -383,6 +360,8 @@ def _take_part(module: ModuleType) -> None:
             for name in names:
                 getattr(importlib.import_module(f"{OURS}.{room}"), name).__module__ = f"{THEIRS}.{page}"
         _pickle_as_there(module)
+        for room in _ROOMS_WITH_PAGES:
+            hand_on(sys.modules[f"{OURS}.{room}"], cast(Sources, sources_of(room)))
     _report_missing(module)
     if not hasattr(
         module, "__path__"
@@ -443,6 +422,9 @@ def _report_missing(module: ModuleType) -> None:
                 else:
                     _call_as_there(value, ours)
                     return value
+            page = f"{THEIRS}{ours[len(OURS) :]}.{name}"
+            if sources_of(present_place(page.partition(".")[2])) is not None:
+                return importlib.import_module(page)
             raise no_name(module.__name__, name)
         except BaseException as error:
             shorten(error)
