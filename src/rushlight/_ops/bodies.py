@@ -20,12 +20,20 @@ from rushlight._types.dtype import (
     ByName,
     DType,
 )
-from rushlight._types.layout import dense_strides, memory_order, numel, preserved, wrap_dim
+from rushlight._types.layout import (
+    channels_last_strides,
+    dense_strides,
+    memory_order,
+    numel,
+    preserved,
+    suggests_channels_last,
+    wrap_dim,
+)
 from rushlight._types.promotion import default_dtype, join, result_type
 from rushlight._types.symbols import is_symbolic
 
 __all__ = [
-    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
+    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat", "format_of_all",
     "check_range", "given_dtype", "in_order_of_input", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "logistic", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
     "refuse", "rounded", "slice_bounds", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
@@ -347,6 +355,15 @@ def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
 def like_input(shape: Any, specs: Any) -> Any:
     """Strides of a result with the layout of the first operand (an operator's `like`)."""
     return preserved(shape, specs[0].strides)
+
+
+def format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
+    """Channels-last strides if all operands suggest that, else row-major (an operator's `like`)."""
+    if len(shape) in (4, 5) and all(
+        len(s.shape) == len(shape) and suggests_channels_last(s.shape, s.strides) for s in specs
+    ):
+        return channels_last_strides(shape)
+    return None
 
 
 def in_order_of_input(shape: Any, specs: Any) -> Any:

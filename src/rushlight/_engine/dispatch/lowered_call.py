@@ -221,7 +221,8 @@ def result_specs(
     for value in values:
         strides = None
         if op.like == "operands" and specs:
-            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)], numbers)
+            operands = [s for s in specs if len(s.shape) <= len(value.shape)]
+            strides = operand_strides(value.shape, operands[::-1] if op.name == "rsub" else operands, numbers)
         elif op.like == "image":
             strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
         elif callable(op.like):

@@ -167,6 +167,17 @@ class _Windows:
 # ***** the greatest of each window *****
 
 
+def _first_inside(w: _Windows, shape: Ints, dtype: Any) -> Any:
+    """The first position of each window that is no padding, where the greatest is if all elements are the lowest."""
+    first = build.full(shape, 0, dtype)
+    for i, (s, p, d) in enumerate(zip(w.stride, w.padding, w.dilation, strict=True)):
+        row = prim.iota(shape=shape, dim=2 + i, dtype=INT64) if p else None
+        for outside in range(0, p, d):  # this many windows begin with a position outside
+            count = build.full_like(row, -(-(p - outside) // s))
+            first = build.select(row < count, first + numel(w.kernel[i + 1 :]), first)
+    return first
+
+
 def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
     """(values, position within the window); a NaN wins.  Positions are small numbers: saving them is cheaper than
     searching again."""
@@ -176,12 +187,16 @@ def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
         windows = w.windows(padded)
         n = len(w.kernel)
         flat = build.reshape(windows, (*windows.shape[: n + 2], numel(w.kernel)))
-        return prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), number_type)
+        best, position = prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), number_type)
+        if any(w.padding):
+            nothing = build.eq(best, build.full_like(best, lowest(images.dtype)))
+            position = build.select(nothing, _first_inside(w, best.shape, number_type), position)
+        return best, position
     best = position = None
     for number, where in enumerate(w.positions()):
         value = w.at(padded, where)
         if best is None:
-            best, position = value, build.full(value.shape, 0, number_type)
+            best, position = value, _first_inside(w, value.shape, number_type)
             continue
         better = value > best
         better = better | isnan(value) if floats else better

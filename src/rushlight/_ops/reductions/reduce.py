@@ -19,6 +19,7 @@ from rushlight._ops.bodies import (
     dims_of,
     finish,
     flat,
+    format_of_all,
     given_dtype,
     in_order_of_input,
     isnan,
@@ -772,7 +773,7 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
     "diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
     out=True,
     node="SubBackward0",
-    like=in_order_of_input,
+    like=lambda shape, specs: (in_order_of_input if len(specs) == 1 else format_of_all)(shape, specs),
 )
 def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
     """out[i] = x[i + 1] - x[i] along dim, n times over; `prepend` and `append` are joined on first."""

@@ -10,6 +10,7 @@ from rushlight._ops.bodies import (
     along,
     check_range,
     common,
+    format_of_all,
     like_input,
     not_implemented,
     pad_dim,
@@ -21,14 +22,7 @@ from rushlight._ops.shapes.views import diagonal_of
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT8, INT64
-from rushlight._types.layout import (
-    channels_last_strides,
-    image_strides,
-    numel,
-    preserved,
-    suggests_channels_last,
-    wrap_dim,
-)
+from rushlight._types.layout import image_strides, numel, preserved, wrap_dim
 
 __all__: list[str] = []
 
@@ -70,20 +64,11 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
     return prim.cat(*kept, dim=dim)
 
 
-def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
-    """Channels last if all operands suggest that, else row-major."""
-    if len(shape) in (4, 5) and all(
-        len(s.shape) == len(shape) and suggests_channels_last(s.shape, s.strides) for s in specs
-    ):
-        return channels_last_strides(shape)
-    return None
-
-
 @operator(
     "cat(Tensor[] tensors, int dim=0) -> Tensor",
     method=False,
     out=True,
-    like=_format_of_all,
+    like=format_of_all,
     aliases=("concat", "concatenate"),
     tags=("apart",),
 )
@@ -120,7 +105,7 @@ def _at_least(x: Any, ndim: int) -> Any:
     return build.reshape(x, (*x.shape, 1)) if ndim >= 3 and len(x.shape) == 2 else x
 
 
-@operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
+@operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=format_of_all, node="CatBackward0")
 def hstack(tensors: Sequence[Any]) -> Any:
     """Joined along dim 1, or dim 0 for vectors."""
     _no_tensors("hstack", tensors)
@@ -132,7 +117,7 @@ def hstack(tensors: Sequence[Any]) -> Any:
     "vstack(Tensor[] tensors) -> Tensor",
     method=False,
     out=True,
-    like=_format_of_all,
+    like=format_of_all,
     aliases=("row_stack",),
     node="CatBackward0",
 )
@@ -142,14 +127,14 @@ def vstack(tensors: Sequence[Any]) -> Any:
     return _joined("vstack", [_at_least(x, 2) for x in tensors], 0)
 
 
-@operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
+@operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=format_of_all, node="CatBackward0")
 def dstack(tensors: Sequence[Any]) -> Any:
     """Joined along dim 2."""
     _no_tensors("dstack", tensors)
     return _joined("dstack", [_at_least(x, 3) for x in tensors], 2)
 
 
-@operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
+@operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, like=format_of_all, node="CatBackward0")
 def column_stack(tensors: Sequence[Any]) -> Any:
     """hstack((x if x.ndim > 1 else x[:, None])): joined along dim 1, vectors as columns."""
     _no_tensors("column_stack", tensors)
@@ -619,6 +604,7 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
 @operator(
     "slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor",
     out=True,
+    like=like_input,
     tags=("sized",),
 )
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:

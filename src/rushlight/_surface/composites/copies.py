@@ -281,7 +281,10 @@ class ViewAsComplexBackward0(Node):
         return [None if grads[0] is None else view_as_real(grads[0])]
 
 
-def _seen_as(x: Tensor, spec: Spec, node: type[Node]) -> Tensor:
+def _seen_as(x: Tensor, spec: Spec, node: type[Node], pairs: bool = False) -> Tensor:
+    """The same memory with another spec; with `pairs`, which begin at an even place: no plan that reads the spec alone knows that."""
+    if pairs and x.storage_offset() % 2:
+        raise RuntimeError("Tensor must have a storage_offset divisible by 2")
     out, creation = make(x._storage, spec, x._ptr), "" if STATE.word & GRAD else "no_grad"
     link_view(x, out, creation)
     if STATE.word & GRAD and x._rg:
@@ -291,9 +294,13 @@ def _seen_as(x: Tensor, spec: Spec, node: type[Node]) -> Tensor:
     if RUNS.now is not None:
 
         def again(x: Tensor) -> Tensor:
-            return _seen_as(x, spec, node)
+            return _seen_as(x, spec, node, pairs)
 
-        ran(again if x._rg or STATE.word & INFERENCE else view_plan(again, [(spec, 0)], creation, False), (x,), out)
+        ran(
+            again if pairs or x._rg or STATE.word & INFERENCE else view_plan(again, [(spec, 0)], creation, False),
+            (x,),
+            out,
+        )
     return out
 
 
@@ -333,7 +340,7 @@ def view_as_complex(input: Tensor) -> Tensor:
         return convert.call("neg", view_as_complex(_neg_view(input)))
     strides = tuple(s // 2 for s in held.strides[:-1])
     spec = Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides, released=held.released)
-    return _seen_as(input, spec, ViewAsComplexBackward0)
+    return _seen_as(input, spec, ViewAsComplexBackward0, pairs=True)
 
 
 @composite("real", cached=True)

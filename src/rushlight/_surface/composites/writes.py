@@ -10,7 +10,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, INT32, INT64
-from rushlight._types.layout import broadcast_shapes, numel, wrap_dim
+from rushlight._types.layout import broadcast_shapes, extent, numel, overlaps_itself, wrap_dim
 
 __all__: list[str] = []
 
@@ -101,12 +101,10 @@ def index_reduce(
     shape = [1] * max(source._spec.ndim, 1)
     shape[at] = index._spec.numel
     places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
-    if not input._spec.ndim:
-        found = function_of("scatter_reduce")(
-            input.reshape(1), 0, places.reshape(-1), source.reshape(-1), reduce, include_self=include_self
-        ).reshape(())
-    else:
-        found = function_of("scatter_reduce")(input, at, places, source, reduce, include_self=include_self)
+    whole = input if input._spec.ndim else input.reshape(1)
+    source = source.reshape(places._spec.shape)
+    found = function_of("scatter_reduce")(whole, at, places, source, reduce, include_self=include_self)
+    found = found if input._spec.ndim else found.reshape(())
     return into(out, found, "index_reduce", exact=True)
 
 
@@ -121,22 +119,41 @@ def _index_reduce_(
 Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
 
 
-@composite("as_strided_scatter", method=True, cached=True)
+@composite("as_strided_scatter", method=True)  # no plan is kept: where the input begins decides
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """`input` with src where `as_strided` with this size, stride and offset would look."""
-    places = T["arange"](input._spec.numel, device=input.device).as_strided(size, stride, storage_offset)
-    if tuple(places._spec.shape) != tuple(src._spec.shape):
-        raise RuntimeError(
-            "expected src to have a size equal to the slice of self. "
-            f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
-        )
-    if not input.is_contiguous():
+    held = input._spec
+    if overlaps_itself(held.shape, held.strides):  # then it means the memory of a copy
         found = input.clone()
         found.as_strided(size, stride, storage_offset).copy_(src)
         return found
-    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))
+    window = input.detach().as_strided(size, stride, storage_offset)
+    shape, strides = window._spec.shape, window._spec.strides
+    if tuple(shape) != tuple(src._spec.shape):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. "
+            f"src size = {list(src._spec.shape)}, slice size = {list(shape)}"
+        )
+    start = window.storage_offset() - input.storage_offset()
+    places, values = _memory_places(shape, strides, input.device) + start, src.to(input.dtype)
+    span = extent(held.shape, held.strides)
+    if not held.contiguous or start < 0 or start + extent(shape, strides) > span:
+        inside, elements = (places >= 0) & (places < span), T["full"]((span,), -1, device=input.device)
+        elements[_memory_places(held.shape, held.strides, input.device)] = T["arange"](held.numel, device=input.device)
+        places, values = elements[places[inside]], values.reshape(-1)[inside]
+        places, values = places[places >= 0], values[places >= 0]
+    return function_of("as_strided_scatter_core")(input, places, values)
+
+
+def _memory_places(shape: Sequence[int], strides: Sequence[int], device: Any) -> Tensor:
+    """Where in memory each element is, counted from the first, row-major."""
+    places = T["zeros"](tuple(shape), dtype=INT64, device=device)
+    for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        row = T["arange"](size, device=device) * stride
+        places = places + row.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    return places.reshape(-1)
 
 
 # ***** order statistics *****

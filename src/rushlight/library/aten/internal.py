@@ -175,10 +175,13 @@ def aminmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @kernel("_native_batch_norm_legit")
-def batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
-    return rushlight.ops.aten.native_batch_norm.default(x, weight, bias, mean, var, training, momentum, eps)
+def batch_norm(input: Any, weight: Any, bias: Any, *rest: Any, **named: Any) -> Any:
+    """Either form: with running statistics, or without (`no_stats`), where `training` follows `bias`."""
+    without = "training" in named and "running_mean" not in named if not rest else isinstance(rest[0], bool)
+    form = batch_norm_without if without else rushlight.ops.aten.native_batch_norm.default
+    return form(input, weight, bias, *rest, **named)
 
 
 @kernel("_native_batch_norm_legit.no_stats")
-def batch_norm_without(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
-    return rushlight.ops.aten.native_batch_norm.default(x, weight, bias, None, None, training, momentum, eps)
+def batch_norm_without(input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+    return rushlight.ops.aten.native_batch_norm.default(input, weight, bias, None, None, training, momentum, eps)

@@ -434,16 +434,6 @@ def batch_norm_backward_update(
     return batch_norm_backward(g, x, w, mean, var, save_mean, save_var, True, eps, mask)
 
 
-@kernel("_native_batch_norm_legit.default")
-def batch_norm_legit(x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
-    return rushlight.native_batch_norm(x, w, b, mean, var, training, momentum, eps)
-
-
-@kernel("_native_batch_norm_legit.no_stats")
-def batch_norm_no_stats(x: Any, w: Any, b: Any, training: bool, momentum: float, eps: float) -> Any:
-    return rushlight.native_batch_norm(x, w, b, None, None, training, momentum, eps)
-
-
 @kernel("_batch_norm_with_update")
 def batch_norm_with_update(x: Any, w: Any, b: Any, mean: Any, var: Any, momentum: float, eps: float) -> Any:
     made = rushlight.native_batch_norm(x, w, b, mean, var, True, momentum, eps)
