@@ -33,6 +33,10 @@ def test_operators_give_what_they_give_whole(four: Ranks) -> None:
     assert four.run(programs.operators, names, 0, timeout=120) == [[]] * 4
 
 
+def test_attention_divides_batches_and_heads(four: Ranks) -> None:
+    assert four.run(programs.attention)[0] == [(*[(Shard(d),)] * 4, 0) for d in (0, 0, 1, 1)]
+
+
 def test_changes_in_place_reach_the_tensor_or_are_refused(four: Ranks) -> None:
     row = [0.0, 2.0, -1.0, 5.0, 5.0, 5.0]
     for whole, *refused in four.run(programs.changes_in_place, timeout=120):

@@ -12,6 +12,7 @@ import rushlight.distributed as dist
 import rushlight.nn.functional as F
 from rushlight.distributed.device_mesh import init_device_mesh
 from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from rushlight.distributed.tensor.debug import CommDebugMode
 
 MESHES: dict[tuple[int, ...], Any] = {}
 
@@ -182,6 +183,28 @@ def tensor_parallel(rank: int, size: int) -> tuple[list[float], list[float]]:
         return found
 
     return losses(False), losses(True)
+
+
+def attention(rank: int, size: int) -> list[tuple[Any, ...]]:
+    """Attention whose batches, then heads, are divided: where results and gradients lie, and how many messages there were."""
+    mesh, found = mesh_of(size), []
+    torch.manual_seed(0)
+    whole = [torch.randn(4, 4, 6, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.randn(6, 6)
+    for dim in (0, 1):
+        for settings in ({"is_causal": True}, {"attn_mask": mask}):
+            expected = F.scaled_dot_product_attention(*whole, **settings)
+            wanted = torch.autograd.grad(expected.square().sum(), whole)
+            parts = [distribute_tensor(x.detach(), mesh, [Shard(dim)]).requires_grad_() for x in whole]
+            if "attn_mask" in settings:
+                settings = {"attn_mask": distribute_tensor(mask, mesh, [Replicate()])}
+            with CommDebugMode() as counted:
+                out = F.scaled_dot_product_attention(*parts, **settings)
+                grads = torch.autograd.grad(out.square().sum(), parts)
+            for a, b in zip((out, *grads), (expected, *wanted), strict=True):
+                torch.testing.assert_close(a.full_tensor(), b)
+            found.append((out.placements, *[g.placements for g in grads], counted.get_total_counts()))
+    return found
 
 
 def calls_again(rank: int, size: int) -> list[str]:

@@ -50,6 +50,22 @@ def _causal_mask(mask: Any, rows: int, columns: int) -> Any:
     return build.select(row >= column, mask, False if mask.dtype is BOOL else -math.inf)
 
 
+def _one_mask(query: Any, key: Any, mask: Any, is_causal: bool) -> tuple[Any, bool]:
+    """A mask that says all, and whether the operator is causal beside it."""
+    if mask is not None and is_causal and len(query.shape) == 4:
+        return _causal_mask(mask, query.shape[-2], key.shape[-2]), False
+    return mask, is_causal
+
+
+def _for_all_rows(query: Any, key: Any, mask: Any) -> tuple[Any, ...]:
+    """The mask as the primitive takes it, if there is one: for every row, added in the wider dtype."""
+    if mask is None:
+        return ()
+    if mask.dtype is not BOOL:
+        mask = build.convert(mask, query.dtype.wide)
+    return (build.broadcast_to(mask, (*query.shape[:-1], key.shape[-2])),)
+
+
 def _divided(x: Any, groups: int) -> Any:
     """[..., heads, M, N] with the heads that share one of `groups` others as a dim of their own."""
     *lead, heads, rows, columns = x.shape
@@ -111,43 +127,45 @@ def sdpa_core(
     A bool mask selects the pairs that take part, a float one is added.  The scores are never stored as a whole.
     Of four dims, a mask and `is_causal` are both heeded, as by PyTorch's fused kernel on the CPU.
     """
-    if attn_mask is not None and is_causal and len(query.shape) == 4:
-        attn_mask, is_causal = _causal_mask(attn_mask, query.shape[-2], key.shape[-2]), False
+    attn_mask, is_causal = _one_mask(query, key, attn_mask, is_causal)
     check_attention(query, key, value, attn_mask, is_causal)
     cut = 3 if enable_gqa else 2
     lead = (*broadcast_shapes(*(v.shape[:-cut] for v in (query, key, value))), *query.shape[-cut:-2])
     factor = _scale_of(query, scale)
-    if attn_mask is not None and attn_mask.dtype is not BOOL:
-        attn_mask = build.convert(attn_mask, query.dtype.wide)
     if enable_gqa:
         query, key, value, attn_mask = _shared(query, key, value, attn_mask)
     whole = broadcast_shapes(*(v.shape[:-2] for v in (query, key, value)))
     query, key, value = (build.broadcast_to(v, (*whole, *v.shape[-2:])) for v in (query, key, value))
-    mask = () if attn_mask is None else (build.broadcast_to(attn_mask, (*query.shape[:-1], key.shape[-2])),)
+    mask = _for_all_rows(query, key, attn_mask)
     out, _ = prim.attention(query, key, value, *mask, causal=is_causal, scale=factor)
     return build.reshape(out, (*lead, *out.shape[-2:]))
 
 
-@operator("sdpa_with_norm(Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)", spaces=(),
-          method=False)  # fmt: skip
-def sdpa_with_norm(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
+@operator("sdpa_with_norm(Tensor query, Tensor key, Tensor value, bool is_causal=False, float? scale=None, Tensor? attn_mask=None) "
+          "-> (Tensor, Tensor)", spaces=(), method=False, like=_like_query)  # fmt: skip
+def sdpa_with_norm(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None, attn_mask: Any) -> Any:
     """Attention, and the logarithm of each row's sum of exp(scores), by which attention to several parts of the keys is
-    joined.  The operands have the same dims but for the last two.
+    joined.  The operands have the same dims but for the last two; `attn_mask` broadcasts to the scores.
     """
-    check_attention(query, key, value, None, is_causal)
-    return prim.attention(query, key, value, causal=is_causal, scale=_scale_of(query, scale))
+    attn_mask, is_causal = _one_mask(query, key, attn_mask, is_causal)
+    check_attention(query, key, value, attn_mask, is_causal)
+    mask = _for_all_rows(query, key, attn_mask)
+    return prim.attention(query, key, value, *mask, causal=is_causal, scale=_scale_of(query, scale))
 
 
-@operator("sdpa_grad(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor norm, Tensor delta, bool is_causal=False, float? scale=None) "
-          "-> (Tensor, Tensor, Tensor)", spaces=(), method=False)  # fmt: skip
+@operator("sdpa_grad(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor norm, Tensor delta, bool is_causal=False, float? scale=None, "
+          "Tensor? attn_mask=None) -> (Tensor, Tensor, Tensor)", spaces=(), method=False)  # fmt: skip
 def sdpa_grad(
-    grad: Any, query: Any, key: Any, value: Any, norm: Any, delta: Any, is_causal: bool, scale: float | None
-) -> Any:
+    grad: Any, query: Any, key: Any, value: Any, norm: Any, delta: Any, is_causal: bool, scale: float | None, attn_mask: Any
+) -> Any:  # fmt: skip
     """The gradients of queries, keys and values of one part of the keys: `norm` is that of all keys, `delta` the sums over
     rows of gradient times result.
     """
-    check_attention(query, key, value, None, is_causal)
-    return prim.attention_grad(grad, query, key, value, norm, delta, causal=is_causal, scale=_scale_of(query, scale))
+    attn_mask, is_causal = _one_mask(query, key, attn_mask, is_causal)
+    check_attention(query, key, value, attn_mask, is_causal)
+    mask = _for_all_rows(query, key, attn_mask)
+    factor = _scale_of(query, scale)
+    return prim.attention_grad(grad, query, key, value, norm, delta, *mask, causal=is_causal, scale=factor)
 
 
 # ***** sequences of different lengths *****

@@ -345,11 +345,15 @@ give(
     "sdpa_with_norm",
     Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)),
     Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), True, 0.3),
+    Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), True, 0.3, Draw(3, 3)),
 )
 give(
     "sdpa_grad",
     Call(Draw(2, 2, 3, 6), Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6), Draw(2, 2, 3, low=1, high=2), Draw(2, 2, 3)),
-)
+    Call(
+        Draw(2, 2, 3, 6), Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6), Draw(2, 2, 3, low=1, high=2), Draw(2, 2, 3), attn_mask=Draw(3, 5),
+    ),
+)  # fmt: skip
 STARTS = Draw(3, dtype=INT32, values=[0, 2, 5])
 RAGGED = Draw(5, 4, 3), Draw(5, 2, 3), Draw(5, 2, 2), STARTS, STARTS
 give(

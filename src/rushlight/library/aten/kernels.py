@@ -13,6 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import LazyModule
+from rushlight._interface.operators import function_of
 from rushlight.nn.composites.resizing import scaled
 
 F: Any = LazyModule("rushlight.nn.functional")
@@ -1078,36 +1079,32 @@ def norm_scalar(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, d
 def flash_attention(
     q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, *, attn_mask: Any = None, scale: Any = None
 ) -> Any:
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q @ k.transpose(-2, -1)) * factor
-    if is_causal:
-        keep = rushlight.ones(scores.shape[-2:], dtype=rushlight.bool, device=q.device).tril()
-        scores = scores.masked_fill(~keep, -math.inf)
-    if attn_mask is not None:
-        scores = scores + attn_mask
-    return out, scores.logsumexp(-1)
+    if dropout_p:
+        raise RuntimeError(f"{_FLASH} Currently do not support dropout > 0")
+    if attn_mask is not None and attn_mask.dtype is not q.dtype:
+        raise RuntimeError(f"{_FLASH} Attention mask is the same data type as query")
+    if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
+        raise RuntimeError(f"{_FLASH} Q/K/V should have the same head size")
+    out, norm = function_of("sdpa_with_norm")(q, *_among(q, k, v), is_causal, scale, attn_mask)
+    return out, norm.transpose(1, 2).contiguous().transpose(1, 2)  # heads lie behind places in memory
+
+
+_FLASH = "scaled_dot_product_attention_flash_attention:"
+
+
+def _among(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Keys and values for the batches and heads of queries."""
+    return k.expand(*q.shape[:-2], *k.shape[-2:]), v.expand(*q.shape[:-2], *v.shape[-2:])
 
 
 @kernel("_scaled_dot_product_flash_attention_for_cpu_backward")
 def flash_attention_backward(
-    g: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    logsumexp: Any,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Any = None,
-    scale: Any = None,
-) -> Any:
-    found = pulled(
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale),
-        [q, k, v],
-        g,
-    )
+    g: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: Any, dropout_p: float, is_causal: bool, *, attn_mask: Any = None, scale: Any = None
+) -> Any:  # fmt: skip
+    delta = (g.to(logsumexp.dtype) * out.to(logsumexp.dtype)).sum(-1)
+    sums = logsumexp.contiguous(), delta
+    found = function_of("sdpa_grad")(g, q, *_among(q, k, v), *sums, is_causal, scale, attn_mask)
+    found = [t.sum_to_size(x.shape) for t, x in zip(found, (q, k, v), strict=True)]
     return tuple(t.transpose(1, 2).contiguous().transpose(1, 2) for t in found)  # heads lie behind places in memory
 
 
