@@ -26,6 +26,7 @@ def test_gradients_are_those_of_one_process(four: Ranks) -> None:
         "joined_in_parts",
         "compiled",
         "mixed",
+        "options",
     ],
 )
 def test_four_ranks(four: Ranks, program: str) -> None:
@@ -51,6 +52,13 @@ def test_errors_without_a_group_or_parameters() -> None:
             torch.nn.parallel.DistributedDataParallel(torch.nn.ReLU())
         with pytest.raises(ValueError, match="device_ids"):
             torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1), device_ids=[0])
+        with pytest.raises(ValueError, match="need to be set at the same time"):
+            torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1), delay_all_reduce_named_params=[])
+        with pytest.warns(FutureWarning, match="use `forward_sync_buffers`"):
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(2), broadcast_buffers=False)
+        assert not model.will_sync_module_buffers() and not model.forward_sync_buffers
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(2), forward_sync_buffers=True)
+        assert model.broadcast_buffers and model.will_sync_module_buffers()
     finally:
         dist.destroy_process_group()
 

@@ -213,7 +213,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "views": {"gradient_as_bucket_view": True},
     "unused": {"find_unused_parameters": True, "spare": False},
-    "static": {"static_graph": True, "broadcast_buffers": False},
+    "static": {"static_graph": True, "forward_sync_buffers": False},
     "hook": {"hook": fp16_compress_hook},
     "accumulated": {"accumulate": True},
 }

@@ -404,3 +404,46 @@ def mixed(rank: int, size: int) -> None:
             mean = q.grad.float()
             dist.all_reduce(mean, dist.ReduceOp.AVG)
             torch.testing.assert_close(p.grad, mean, rtol=2e-2, atol=2e-3)
+
+
+def options(rank: int, size: int) -> None:
+    """Buckets of sizes that are listed, parameters that nobody uses, and gradients that wait for another one."""
+    group, members = pair(rank, size)
+    torch.manual_seed(0)
+    alone, one = Net(), Net()
+    one.load_state_dict(alone.state_dict())
+    expected, without = means(alone, members, 0), means(one, members, 0, spare=False)
+    x, y = batch(rank, 0)
+    listed = DDP(copy.deepcopy(alone), process_group=group, bucket_cap_mb_list=[1e-6, 1.0])
+    assert [bucket.indices for bucket in listed.reducer.buckets] == [[5], [4, 3, 2, 1, 0]]
+    assert listed.bucket_bytes_cap_list == [1, 1 << 20] and listed.bucket_bytes_cap == 1 << 20
+    for _ in range(2):  # buckets are made anew
+        listed.zero_grad()
+        F.cross_entropy(listed(x), y).backward()
+        check(listed, expected, True, "listed")
+
+    skipping = DDP(
+        copy.deepcopy(alone), process_group=group, find_unused_parameters=True, bucket_cap_mb=1e-6, skip_all_reduce_unused_params=True,
+    )  # fmt: skip
+    sent: list[int] = []
+    skipping.register_comm_hook(None, lambda state, bucket: sent.append(bucket.index()) or _mean(group, bucket))
+    F.cross_entropy(skipping(x, spare=False), y).backward()
+    check(skipping, without, True, "skipping")
+    assert sorted(sent) == [2, 3, 4, 5]
+
+    module = copy.deepcopy(alone)
+    late = [(name, p) for name, p in module.named_parameters() if not name.startswith("a.")]
+    delayed = DDP(
+        module, process_group=group, delay_all_reduce_named_params=late, param_to_hook_all_reduce=module.a.weight
+    )
+    for _ in range(2):
+        delayed.zero_grad()
+        F.cross_entropy(delayed(x), y).backward()
+        check(delayed, expected, True, "delayed")
+    assert delayed.delayed is not None and all(
+        p.grad is v for (_, p), v in zip(late, delayed.delayed.views, strict=True)
+    )
+
+
+def _mean(group: Any, bucket: Any) -> Any:
+    return dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True).get_future()

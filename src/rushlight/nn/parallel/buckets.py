@@ -12,22 +12,22 @@ from rushlight import Tensor
 __all__ = ["Bucket", "GradBucket", "assigned"]
 
 
-def assigned(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap: int) -> list[list[int]]:
-    """The indices of parameters, in this order, as buckets of at most `cap` bytes and one dtype each; the first bucket to
-    be complete has at most `first` bytes, so that the reduction begins early.
+def assigned(parameters: Sequence[Tensor], order: Sequence[int], caps: Sequence[int]) -> list[list[int]]:
+    """The indices of parameters, in this order, as buckets of one dtype each.  A bucket is full at so many bytes: the
+    first one of a dtype at the first of `caps`, and so on; those behind the last have the last one's.
     """
     open_rows: dict[Any, tuple[list[int], int]] = {}
     rows: list[list[int]] = []
-    limits: dict[Any, int] = {}
+    closed: dict[Any, int] = {}  # how many full buckets there are of a dtype
     for index in order:
         parameter = parameters[index]
         key = parameter.dtype
         row, size = open_rows.get(key, ([], 0))
         row.append(index)
         size += parameter.numel() * parameter.element_size()
-        if size >= limits.get(key, first):
+        if size >= caps[min(closed.get(key, 0), len(caps) - 1)]:
             rows.append(row)
-            limits[key] = cap
+            closed[key] = closed.get(key, 0) + 1
             open_rows.pop(key, None)
         else:
             open_rows[key] = (row, size)

@@ -10,17 +10,18 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
-from rushlight._interface.base import tree_map
+from rushlight._interface.base import tree_map, warn_user
 from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, compressed, fp16_compress_hook
 from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.func import functional_call
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parallel.buckets import GradBucket
+from rushlight.nn.parallel.delayed import Delayed
 from rushlight.nn.parallel.reducer import Reducer
 
 __all__ = ["DistributedDataParallel"]
 
-MEGABYTE = 1 << 20
+MEGABYTE = FIRST_BUCKET = 1 << 20
 BUCKET_MB = 25
 
 
@@ -44,12 +45,19 @@ class DistributedDataParallel(Module, Joinable):
     others.  Each process then works on its own part of the data: after `backward()` all have the same gradients, the means
     of theirs, so that equal optimizers keep equal parameters.
 
-    `bucket_cap_mb`: gradients are reduced in buckets of about so many megabytes (25).
+    `bucket_cap_mb`: gradients are reduced in buckets of about so many megabytes (25); `bucket_cap_mb_list` says it for each
+    bucket, and for those behind the last.
     `find_unused_parameters`: forward looks for parameters that the outputs do not depend on, which get no gradient.
     `gradient_as_bucket_view`: gradients lie in the buckets, which saves their memory and a copy.
     `static_graph`: all calls use the same parameters; allows checkpoints that compute parts again.
     `mixed_precision`: a `_MixedPrecision` of dtypes to compute and to reduce in.
-    `broadcast_buffers`: buffers of the first process are sent to the others before each forward call.
+    `forward_sync_buffers`: buffers of the first process are sent to the others before each forward call (`broadcast_buffers` is
+    its older name, and says it for the first time, too).
+    `skip_all_reduce_unused_params`: buckets of parameters that no process uses are not sent; what is unused must be so on all
+    processes at all times.
+    `delay_all_reduce_named_params`: parameters, with their names, whose gradients are averaged together when the gradient of
+    `param_to_hook_all_reduce` comes.
+    `batched_grad_copy`: as always, the gradients of a bucket are copied together.
 
     RuntimeError for a module without parameters that want gradients, or where the parameters of the processes differ; and
     at the next forward call, by their names, if parameters got no gradient.
@@ -65,25 +73,26 @@ class DistributedDataParallel(Module, Joinable):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool = True,
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0, broadcast_buffers: bool | None = None,
         init_sync: bool = True, process_group: Any = None, bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
         check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False,
         delay_all_reduce_named_params: Any = None, param_to_hook_all_reduce: Any = None, mixed_precision: Any = None,
-        device_mesh: Any = None, skip_all_reduce_unused_params: bool = False,
+        device_mesh: Any = None, skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Sequence[float] | None = None,
+        batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        _refuse(
-            delay_all_reduce_named_params=delay_all_reduce_named_params,
-            param_to_hook_all_reduce=param_to_hook_all_reduce,
-            skip_all_reduce_unused_params=skip_all_reduce_unused_params or None,
-        )
+        if (delay_all_reduce_named_params is None) != (param_to_hook_all_reduce is None):
+            raise ValueError(
+                "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
+            )
         if device_mesh is not None:
             process_group = _group_of(device_mesh, process_group)
         self.process_group = dist._get_default_group() if process_group is None else process_group
-        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        delayed = dict(delay_all_reduce_named_params or ())
+        ignored = {*getattr(module, "_ddp_params_and_buffers_to_ignore", ()), *delayed}
         named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
         wanted = [(name, p) for name, p in named if p.requires_grad]
-        if not wanted:
+        if not wanted and not delayed:
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient."
             )
@@ -91,7 +100,7 @@ class DistributedDataParallel(Module, Joinable):
             raise NotImplementedError(
                 "DistributedDataParallel over optimizers in backward is not built: they would step before gradients are averaged"
             )
-        devices = {p.device for _, p in named}
+        devices = {p.device for _, p in named} or {p.device for p in delayed.values()}
         alone = len(device_ids or ()) == len(devices) == 1 and next(iter(devices)).index is not None
         if (device_ids or output_device is not None) and not alone:
             raise ValueError(
@@ -103,20 +112,30 @@ class DistributedDataParallel(Module, Joinable):
         self.device_ids = _indices(device_ids or (), self.device) if alone else None
         self.output_device = self.device_ids[0] if self.device_ids else None
         self.device_type = self.device.type
-        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        self.forward_sync_buffers, first_buffers = _buffer_settings(broadcast_buffers, forward_sync_buffers)
+        self.find_unused_parameters, self.skip_all_reduce_unused_params = (
+            find_unused_parameters,
+            skip_all_reduce_unused_params,
+        )
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
         self.parameters_to_ignore = ignored
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._join_config: Any = None
         self._divides_by_all = True
-        self.bucket_bytes_cap = int(MEGABYTE * (BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb))
+        caps = _caps_of(bucket_cap_mb, bucket_cap_mb_list)
+        self.bucket_bytes_cap = max(caps)
+        self.bucket_bytes_cap_list = list(caps) if bucket_cap_mb_list else []
         if init_sync:
             self._check_parameters(named)
-            self._send_state(named)
-        settings = {"find_unused": find_unused_parameters, "as_views": gradient_as_bucket_view, "static": static_graph}
+            self._send_state(named, first_buffers)
+        settings = {
+            "find_unused": find_unused_parameters, "as_views": gradient_as_bucket_view, "static": static_graph,
+            "skips_unused": skip_all_reduce_unused_params,
+        }  # fmt: skip
         self.mixed_precision = mixed_precision
         names = [name for name, _ in wanted]
-        self.reducer = Reducer([p for _, p in wanted], names, self.process_group, self.bucket_bytes_cap, **settings)
+        self.reducer = Reducer([p for _, p in wanted], names, self.process_group, caps, **settings)
+        self.delayed = Delayed([*delayed.values()], param_to_hook_all_reduce, self.process_group) if delayed else None
         self._set_precision()
         compiled = getattr(module, "dynamo_ctx", None)
         if compiled is not None:
@@ -159,17 +178,34 @@ class DistributedDataParallel(Module, Joinable):
                     "dtype of a parameter, or their number)"
                 )
 
-    def _send_state(self, named: list[tuple[str, Tensor]]) -> None:
+    @property
+    def broadcast_buffers(self) -> bool:
+        """The older name of `forward_sync_buffers`."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    def will_sync_module_buffers(self) -> bool:
+        """Whether the next forward call sends buffers."""
+        return self.require_forward_param_sync and self.forward_sync_buffers and any(True for _ in self._sent_buffers())
+
+    def _sent_buffers(self) -> Iterator[Tensor]:
+        """The buffers that processes share."""
+        return (x for name, x in self.module.named_buffers() if name not in self.parameters_to_ignore)
+
+    def _send_state(self, named: list[tuple[str, Tensor]], buffers: bool) -> None:
         with no_grad():
             for _, parameter in named:
                 dist.broadcast(parameter.detach(), group=self.process_group, group_src=0)
-        self._send_buffers()
+        if buffers:
+            self._send_buffers()
 
     def _send_buffers(self, source: int = 0) -> None:
         works = [
             dist.broadcast(buffer.detach(), group=self.process_group, group_src=source, async_op=True)
-            for name, buffer in self.module.named_buffers()
-            if name not in self.parameters_to_ignore
+            for buffer in self._sent_buffers()
         ]
         for work in works:
             work.wait()
@@ -194,6 +230,8 @@ class DistributedDataParallel(Module, Joinable):
         outputs = self._computed(inputs, kwargs)
         if reduces:
             self.reducer.arm(outputs)
+        if self.delayed is not None and rushlight.is_grad_enabled():
+            self.delayed.prepare()
         self.require_forward_param_sync = reduces or not rushlight.is_grad_enabled()
         return outputs
 
@@ -242,6 +280,10 @@ class DistributedDataParallel(Module, Joinable):
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """What a process without more batches does."""
+        if self.reducer.skips_unused or self.delayed is not None:
+            raise NotImplementedError(
+                "join with skip_all_reduce_unused_params or delay_all_reduce_named_params: a process without batches does not know what others send"
+            )
         self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
         return _AnswerReductions(self)
 
@@ -381,7 +423,22 @@ def _group_of(device_mesh: Any, process_group: Any) -> Any:
     return device_mesh.get_group(mesh_dim=0)
 
 
-def _refuse(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise NotImplementedError(f"rushlight has no DistributedDataParallel({name}=...) yet")
+def _caps_of(cap: float | None, listed: Sequence[float] | None) -> list[int]:
+    """Bytes at which buckets are full: the first one is small by default, so that its reduction begins early."""
+    if listed:
+        return [int(MEGABYTE * each) for each in listed]
+    return [FIRST_BUCKET, MEGABYTE * BUCKET_MB] if cap is None else [int(MEGABYTE * cap)]
+
+
+def _buffer_settings(broadcast: bool | None, forward: bool | None) -> tuple[bool, bool]:
+    """Whether buffers are sent before forward calls, and at first."""
+    if broadcast is not None:
+        warn_user(
+            "Both `broadcast_buffers` and `forward_sync_buffers` were specified: the first one, which is deprecated, is ignored."
+            if forward is not None
+            else "`broadcast_buffers` is deprecated, use `forward_sync_buffers`, which leaves it to `init_sync` whether buffers are sent at first.",
+            FutureWarning,
+        )
+    if forward is not None:
+        return forward, True
+    return (True, True) if broadcast is None else (broadcast, broadcast)

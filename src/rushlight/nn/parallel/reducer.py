@@ -20,21 +20,19 @@ from rushlight.nn.parallel.buckets import Bucket, GradBucket, assigned
 
 __all__ = ["Reducer"]
 
-FIRST_BUCKET = 1 << 20
-
 
 class Reducer:
     """`parameters` are those that want gradients, with their names."""
 
     def __init__(
-        self, parameters: Sequence[Tensor], names: Sequence[str], group: Any, cap: int, **settings: bool
+        self, parameters: Sequence[Tensor], names: Sequence[str], group: Any, caps: Sequence[int], **settings: bool
     ) -> None:
         self.parameters, self.names, self.group = list(parameters), list(names), group
-        self.cap, self.first = cap, min(FIRST_BUCKET, cap)
+        self.caps = caps
         self.find_unused = settings["find_unused"]
         self.as_views = settings["as_views"]
         self.static = settings["static"]
-        self.skip_unused = False
+        self.skips_unused = settings["skips_unused"]
         self.sync = True  # whether the next backward call reduces
         self.hook: Callable[[GradBucket], Any] | None = None
         self.places: list[tuple[int, int]] = [(0, 0)] * len(self.parameters)
@@ -53,7 +51,7 @@ class Reducer:
         ]
 
     def _build(self, order: Sequence[int]) -> None:
-        rows = assigned(self.parameters, order, self.first, self.cap)
+        rows = assigned(self.parameters, order, self.caps)
         with no_grad():
             self.buckets = [Bucket(number, row, self.parameters) for number, row in enumerate(rows)]
         for bucket in self.buckets:
@@ -216,7 +214,13 @@ class Reducer:
                 rushlight._foreach_copy_(places, grads)
         self._reduce(bucket)
 
+    def _is_skipped(self, bucket: Bucket) -> bool:
+        """Whether nothing is sent, because no process uses the parameters of a bucket."""
+        return self.skips_unused and not any(self.used[index] for index in bucket.indices)
+
     def _reduce(self, bucket: Bucket) -> None:
+        if self._is_skipped(bucket):
+            return
         if self.hook is not None:
             self._hooked(bucket)
         elif bucket.number < len(self.buckets) - 1:
@@ -245,9 +249,9 @@ class Reducer:
 
     def _finish(self) -> None:
         """At the end of backward: wait for the reductions, and put the results into `.grad`."""
-        if self.hook is None:
+        if self.hook is None and not self._is_skipped(self.buckets[-1]):
             self._all_reduce(self.buckets[-1], False)
-        everywhere = self._used_anywhere()
+        everywhere = self.used if self.skips_unused else self._used_anywhere()
         with no_grad():
             for bucket in self.buckets:
                 self._wait(bucket)
