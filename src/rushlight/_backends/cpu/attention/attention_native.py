@@ -92,7 +92,7 @@ class Parts:
         )
         real, prefix = self.real.name, panel.prefix
         self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-        self.transpose = make_transpose(kind, self.real, sums)
+        self.transpose = make_transpose(kind, self.real, sums.panels)
         self.weigh = extern(f"{prefix}weigh", "i32(ptr, i64, ptr, ptr, ptr, ptr)")
         self.rescale = extern(f"{prefix}rescale", "void(ptr, i64, ptr)")
         self.finish = extern(f"{prefix}finish", "void(ptr, i64, ptr, ptr, ptr)")

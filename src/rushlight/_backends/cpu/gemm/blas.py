@@ -15,6 +15,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.util import find_spec
 from struct import pack, unpack
 from typing import Any
@@ -33,10 +34,12 @@ from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
 from rushlight._backends.cpu.gemm.product_spec import ProductShape
+from rushlight._backends.cpu.gemm.small_native import make_run, make_small
 from rushlight._backends.cpu.launches import unlocks
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
+from rushlight._backends.cpu.microkernels.small_tile import SmallTile
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._backends.cpu.runtime.generated import compile_made, made_ahead
@@ -227,7 +230,7 @@ _DTYPES = {
     "c64": COMPLEX64,
     "c128": COMPLEX128,
 }  # kinds that both the library and our own kernels support
-Part = RegisterTile | AmxTile | Panels | Cast | Pairs
+Part = RegisterTile | AmxTile | SmallTile | Panels | Cast | Pairs
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -243,7 +246,8 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind not in _LOADED:
         data = compile_native([_library_gemm(kind, library)], opt=_library_opt(library))
         # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
-        _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
+        imports = {**_runtime.runtime().symbols, **library.symbols, **_small_addresses(kind)}
+        _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], imports))
     return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
@@ -274,6 +278,8 @@ def product_ahead(kind: str) -> None:
         forms = _forms(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]))
         native_ahead([_around(forms, kind, library)], opt="quick")
         parts_ahead(forms)
+        if (tile := small_tile(kind)) is not None:
+            part_ahead(tile)
 
 
 def _forms(kind: str, tiles: tuple[RegisterTile, ...]) -> tuple[Form, ...]:
@@ -288,7 +294,33 @@ def least_packed(library: Blas) -> int:
 def _around(forms: tuple[Form, ...], kind: str, library: Blas) -> NativeFunction:
     """The kernel around our own tiles, not compiled yet."""
     wide, least = i64 if library.wide else i32, least_packed(library)
-    return make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
+    tiled = partial(make_tiled, forms, least=least)
+    return make_gemm(kind, library.path is not None, wide, library.gated, tiled, _small(kind))
+
+
+# multiplications up to which products are computed where their operands lie (see `small_native`, bench/small_products.py)
+SMALL_WORK = {"f32": _LEAST - 1, "f64": _LEAST - 1}
+
+
+def small_tile(kind: str) -> SmallTile | None:
+    """The blocks of small products on this machine; None for kinds without."""
+    if kind not in SMALL_WORK:
+        return None
+    tile = host_tiles(kind)[0]
+    return SmallTile(kind, tile.lanes, tile.fma)
+
+
+def _small(kind: str) -> NativeFunction | None:
+    tile = small_tile(kind)
+    if tile is None:
+        return None
+    real = KINDS[kind][1]
+    return make_small(kind, real.itemsize, make_run(kind, real, tile), SMALL_WORK[kind])
+
+
+def _small_addresses(kind: str) -> dict[str, int]:
+    tile = small_tile(kind)
+    return {} if tile is None else part_addresses(tile)
 
 
 def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:
@@ -298,9 +330,10 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
         parts_ahead(forms)
-        name = f"{key} {library.wide} {library.gated} {least_packed(library)}"
+        name = f"{key} {library.wide} {library.gated} {least_packed(library)} {SMALL_WORK.get(kind)}"
         data = compile_named(name, lambda: [_around(forms, kind, library)], opt="quick")
-        _LOADED.setdefault(key, jit.load(data, [symbol], {**_imports(forms), **library.symbols}))
+        imports = {**_imports(forms), **library.symbols, **_small_addresses(kind)}
+        _LOADED.setdefault(key, jit.load(data, [symbol], imports))
     return _LOADED[key][symbol]
 
 
@@ -343,7 +376,7 @@ def form_address(forms: tuple[Form, ...]) -> int:
         first, symbol = forms[0], "rl_gemm_form"
 
         def make() -> list[NativeFunction]:
-            return [make_driver(symbol, first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)]
+            return [make_driver(symbol, first.source.itemsize, first.result.itemsize, make_tiled(forms), None)]
 
         _LOADED.setdefault(key, jit.load(compile_named(key, make, opt="quick"), [symbol], _imports(forms)))
     return _LOADED[key]["rl_gemm_form"]
@@ -379,7 +412,7 @@ def _library_opt(library: Blas) -> str:
 
 
 def _library_gemm(kind: str, library: Blas) -> NativeFunction:
-    return make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
+    return make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated, small=_small(kind))
 
 
 def host_tiles(kind: str) -> tuple[RegisterTile, ...]:

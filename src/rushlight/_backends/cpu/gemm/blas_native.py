@@ -60,8 +60,9 @@ KINDS: dict[str, tuple[str, Type, int]] = {
 }  # fmt: skip
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
-SMALL = 512  # multiplications below which a plain loop is faster than a call of BLAS
-TINY = 64  # the same for loops compiled without a vectoriser
+PLAIN_WORK = 512  # multiplications up to which a plain loop is faster than a call of BLAS
+TINY_WORK = 64  # the same for loops compiled without a vectoriser
+SUMS_BYTES = 1 << 12  # most bytes of sums that wait for an epilogue on the stack
 SINGLE = 1 << 18  # most multiplications for which OpenBLAS uses one thread by itself
 GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: shared by all kernels of a process
 
@@ -93,12 +94,14 @@ def make_gemm(
     int_type: Type,
     gated: bool,
     generated: Callable[[NativeFunction], NativeFunction] | None = None,
+    small: NativeFunction | None = None,
 ) -> NativeFunction:
     """The kernel for numbers of `kind` (see `KINDS`).
 
     `blas` says whether the symbols rl_cblas_?gemm and rl_cblas_?gemv exist, with `int_type` as their integers; `gated`
     whether BLAS has threads of its own that must be limited (rl_blas_set_threads).  `generated` makes the function that
-    computes a rectangle in place of BLAS, from the function that serves the cases it declines.
+    computes a rectangle in place of BLAS, from the function that serves the cases it declines.  `small` computes small
+    rectangles before any of them is asked (see `make_small`).
     """
     letter, real, width = KINDS[kind]
     blas = blas and letter != ""
@@ -106,82 +109,128 @@ def make_gemm(
     block = _make_blas(kind, letter, real, width, int_type, gated) if blas else simple
     if generated is not None:
         block = generated(block)
+    if small is None and (blas or generated is not None):
+        small = _few(kind, simple, PLAIN_WORK if generated is None else TINY_WORK)
     size = real.itemsize * width
-    return make_driver(
-        f"rl_gemm_{kind}", size, size, block, simple, TINY if generated is not None else SMALL if blas else 1 << 62
-    )
+    return make_driver(f"rl_gemm_{kind}", size, size, block, simple, small)
 
 
-def make_driver(
-    name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, threshold: int
+def _few(kind: str, simple: NativeFunction, most: int) -> NativeFunction:
+    """Plain loops in place of `make_small`, for at most so many multiplications."""
+
+    @native("i32(ptr, ptr, i64, i64, ptr, ptr, i64, i64)", name=f"few_{kind}")
+    def few(ints, c, c_row, c_col, a, b, m, n):
+        if m * n * ints.i64[K] > most or c_row != ints.i64[C_ROW] or c_col != ints.i64[C_COL]:
+            return 2
+        return simple(ints, c, a, b, m, n)
+
+    return few
+
+
+def _make_rectangle(
+    name: str, c_size: int, block: NativeFunction, simple: NativeFunction | None, small: NativeFunction | None
 ) -> NativeFunction:
-    """The kernel `name`: splits a piece into rectangles, which `block` computes.
+    """`i32(ints, c, a, b, rows, columns, pitch, after)`: one rectangle of C, or of sums for an epilogue (`after`), `pitch` apart."""
+    plain, has_small = simple is not None, small is not None
+    loops, little = simple or block, small or block
 
-    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes rectangles of at most `threshold`
-    multiplications or an empty sum, and those that `block` declines (2); without it these are zero.
-    """
-    plain = simple is not None
-    loops = simple if simple is not None else block
-
-    @native("i32(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"rectangle_{name}", inline=True)
-    def rectangle(bufs, ints, c, a, b, rows, columns):
-        """One rectangle of C."""
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"rectangle_{name}", inline=True)
+    def rectangle(ints, c, a, b, rows, columns, pitch, after):
+        constants = ints
+        if has_small:
+            if ints.i64[K] > 0:
+                c_row = pitch if after else ints.i64[C_ROW]
+                c_col = i64(1) if after else ints.i64[C_COL]
+                if little(ints, c, c_row, c_col, a, b, rows, columns) == 0:
+                    return 0
+        if after:
+            constants = stack(8 * BATCHES)
+            memcpy(constants, ints, 8 * BATCHES)
+            constants.i64[C_ROW], constants.i64[C_COL] = pitch, i64(1)
         status: i32 = 2
-        if not (plain and rows * columns * ints.i64[K] <= threshold) and ints.i64[K] > 0:
-            status = block(ints, c, a, b, rows, columns)
+        if ints.i64[K] > 0:
+            status = block(constants, c, a, b, rows, columns)
         if status == 2:
             if plain:
-                loops(ints, c, a, b, rows, columns)
+                loops(constants, c, a, b, rows, columns)
             else:
                 for i in range(rows):
                     for j in range(columns):
-                        memset(c + c_size * (i * ints.i64[C_ROW] + j * ints.i64[C_COL]), 0, c_size)
+                        memset(c + c_size * (i * constants.i64[C_ROW] + j * constants.i64[C_COL]), 0, c_size)
         return i32(status == 1)
+
+    return rectangle
+
+
+@native("void(ptr, i64, ptr)", inline=True)
+def add_offsets(ints, batch, at):
+    """Add what lies before a matrix of a batch to the offsets of A, B and C."""
+    rest = batch
+    d = ints.i64[DIMS] - 1
+    while d >= 0:
+        dims = ints + 8 * (BATCHES + 4 * d)
+        i = rest % dims.i64[0]
+        rest = rest // dims.i64[0]
+        for side in range(3):
+            at.i64[side] += i * dims.i64[1 + side]
+        d -= 1
+
+
+def make_driver(
+    name: str,
+    size: int,
+    c_size: int,
+    block: NativeFunction,
+    simple: NativeFunction | None,
+    small: NativeFunction | None = None,
+) -> NativeFunction:
+    """The kernel `name`: splits a piece into rectangles, which `block` computes, or `small` unless it declines (2).
+
+    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes empty sums, and rectangles that
+    `block` declines (2); without it these are zero.
+    """
+    rectangle = _make_rectangle(name, c_size, block, simple, small)
 
     @native("i32(ptr, ptr, i64)", name=name)
     def gemm(bufs, ints, piece):
+        row, column, rows, columns, part = i64(0), i64(0), ints.i64[M], ints.i64[N], piece
         tiles = ints.i64[TILES_M] * ints.i64[TILES_N]
-        tile = piece % tiles
-        row = tile // ints.i64[TILES_N] * ints.i64[TILE_M]
-        column = tile % ints.i64[TILES_N] * ints.i64[TILE_N]
-        rows = min(ints.i64[TILE_M], ints.i64[M] - row)
-        columns = min(ints.i64[TILE_N], ints.i64[N] - column)
-        first = piece // tiles * ints.i64[CHUNK]
+        if tiles != 1:
+            tile = piece % tiles
+            part = piece // tiles
+            row = tile // ints.i64[TILES_N] * ints.i64[TILE_M]
+            column = tile % ints.i64[TILES_N] * ints.i64[TILE_N]
+            rows = min(ints.i64[TILE_M], rows - row)
+            columns = min(ints.i64[TILE_N], columns - column)
+        first = part * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
-        at, after = ints.i64[A_INDEX], ints.i64[AFTER] != 0
-        to, constants = bufs.ptr[0], ints
+        index, after = ints.i64[A_INDEX], ints.i64[AFTER] != 0
+        to = bufs.ptr[0]
         slot: i64 = -1
-        pitch = (columns + 15) // 16 * 16
+        pitch = (columns + 15) // 16 * 16 if columns > 1 else i64(1)
         if after:
-            slot = borrow(c_size * rows * pitch)
-            if slot < 0:
-                return rl_fail(bufs, piece, 4, 0, 0, 0)
-            to, constants = borrowed(slot), stack(8 * BATCHES)
-            memcpy(constants, ints, 8 * BATCHES)
-            constants.i64[C_ROW], constants.i64[C_COL] = pitch, i64(1)
+            to = stack(SUMS_BYTES)
+            if c_size * rows * pitch > SUMS_BYTES:
+                slot = borrow(c_size * rows * pitch)
+                if slot < 0:
+                    return rl_fail(bufs, piece, 4, 0, 0, 0)
+                to = borrowed(slot)
         failed: i32 = 0
+        at = stack(24)
         for batch in range(first, last):
-            a = row * ints.i64[A_ROW]
-            b = column * ints.i64[B_COL]
-            c = row * ints.i64[C_ROW] + column * ints.i64[C_COL]
-            rest = batch
-            d = ints.i64[DIMS] - 1
-            while d >= 0:
-                dims = ints + 8 * (BATCHES + 4 * d)
-                i = rest % dims.i64[0]
-                rest = rest // dims.i64[0]
-                a += i * dims.i64[1]
-                b += i * dims.i64[2]
-                c += i * dims.i64[3]
-                d -= 1
-            pa, pb = bufs.ptr[at] + size * a, bufs.ptr[at + 1] + size * b
-            if rectangle(bufs, constants, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
+            at.i64[0] = row * ints.i64[A_ROW]
+            at.i64[1] = column * ints.i64[B_COL]
+            at.i64[2] = row * ints.i64[C_ROW] + column * ints.i64[C_COL]
+            add_offsets(ints, batch, at)
+            c = to if after else to + c_size * at.i64[2]
+            a, b = bufs.ptr[index] + size * at.i64[0], bufs.ptr[index + 1] + size * at.i64[1]
+            if rectangle(ints, c, a, b, rows, columns, pitch, i64(after)) != 0:
                 failed = rl_fail(bufs, piece, 4, 0, 0, 0)
             elif after:
                 failed = failed | run_epilogue(
                     bufs, ints + 8 * ints.i64[AFTER], piece, to, pitch, batch, row, column, rows, columns
                 )
-        if after:
+        if slot >= 0:
             give_back(slot)
         return failed
 

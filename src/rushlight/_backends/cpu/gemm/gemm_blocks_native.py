@@ -6,6 +6,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.gemm.gemm_form import DEPTH, SUMS, WORDS, Form
 from rushlight._backends.cpu.gemm.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
+from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import Type, extern, i64, load, memcpy, native, prefetch, stack, store
 from rushlight._native.function import NativeFunction
@@ -13,12 +14,12 @@ from rushlight._native.function import NativeFunction
 __all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_transpose", "make_whole"]
 
 
-def make_transpose(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+def make_transpose(kind: str, real: Type, squares: Panels) -> NativeFunction:
     """Packs a panel whose elements are contiguous along k, transposing squares in registers."""
-    size, n = real.itemsize, tile.square
-    transpose_square = extern(tile.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
+    size, n = real.itemsize, squares.n
+    transpose_square = extern(squares.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, i64, i64, i64)", name=f"transpose_{kind}_{tile.rows}")
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"transpose_{kind}_{n}")
     def transpose(out, x, width, row, depth):
         """Pack `width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last square may
         overlap the one before."""

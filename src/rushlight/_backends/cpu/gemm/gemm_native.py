@@ -199,7 +199,7 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
     if not isinstance(tile, RegisterTile) or form.pair == 2 or form.widen[1] is not None:
         return other
     size, least = form.sizes[0], tile.square
-    transpose = make_transpose(f"straight_{tile.kind}", SUMS[WORDS[tile.kind][1]], tile)
+    transpose = make_transpose(f"straight_{tile.kind}", SUMS[WORDS[tile.kind][1]], tile.panels)
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"straight_{form.name}")
     def straight(ints, c, a, b, m, n):

@@ -18,6 +18,7 @@ from rushlight._backends.cpu.epilogue.constants import with_epilogue, with_prolo
 from rushlight._backends.cpu.gemm import pieces
 from rushlight._backends.cpu.gemm.blas import (
     GEMM_CONSTANTS,
+    SMALL_WORK,
     form_address,
     gemm_ints,
     gemm_kernel,
@@ -37,6 +38,7 @@ from rushlight._backends.cpu.gemm.gemm_native import LEAST_ROWS, is_declined
 from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, PACK_CONSTANTS, packed_as
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
+from rushlight._backends.cpu.gemm.small_native import is_small
 from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
@@ -151,6 +153,8 @@ def product_note(types: ProductTypes, shape: ProductShape) -> str:
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
+    if types.source is types.result and is_small(shape, types.source.itemsize, SMALL_WORK.get(kind or "", 0)):
+        by = "blocks over operands where they lie"
     measured = known(_class_of(kind, shape)) if kind in CHOSEN and m * n * k >= SMALL else None
     return f"{types.source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 

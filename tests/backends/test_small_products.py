@@ -1,0 +1,149 @@
+"""Products that are computed where their operands lie: against NumPy, bit for bit across layouts, for vectors of every width."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._backends.cpu.gemm import blas
+from rushlight._backends.cpu.gemm.product_spec import ProductShape
+from rushlight._backends.cpu.gemm.small_native import is_small, make_small
+from rushlight._backends.cpu.microkernels.small_tile import SmallTile
+from rushlight._backends.cpu.runtime import storage, stubs
+from rushlight._native import native
+from rushlight._native.target import host_target
+
+DTYPES = {"f32": np.float32, "f64": np.float64}
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+LAYOUTS = ("contiguous", "transposed", "rows apart", "steps", "expanded")
+TILES = [
+    SmallTile(kind, nbytes // DTYPES[kind]().itemsize, fma)
+    for kind in DTYPES
+    for nbytes in (16, 32, 64)
+    for fma in (False, True)
+    if nbytes <= host_target().vector_bytes and (not fma or host_target().fma)
+]
+
+
+def laid_out(values, layout):
+    """The same numbers with other strides; `expanded` repeats the first row."""
+    rows, columns = values.shape
+    if layout == "transposed":
+        return values.T.copy().T
+    if layout == "expanded":
+        return np.broadcast_to(values[:1], values.shape)
+    if layout == "contiguous":
+        return values
+    step = 1 if layout == "rows apart" else 3
+    room = np.full((2 * rows, step * columns + 3), np.nan, values.dtype)
+    room[::2, : step * columns : step] = values
+    return room[::2, : step * columns : step]
+
+
+def product(kernel, kind, a, b):
+    """a @ b in the middle of a larger array, whose other elements must stay as they are."""
+    (m, k), n = a.shape, b.shape[1]
+    around = np.full((m + 2, n + 5), 7, a.dtype)
+    c = around[1:-1, 2:-3]
+    strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b, c)]
+    words = np.array(blas.gemm_ints(kind, ProductShape(m, n, k, *strides), allocate=False), dtype=np.int64)
+    held = storage.from_owner(words.ctypes.data, words.nbytes, words)
+    kernel(held, c.ctypes.data, a.ctypes.data, b.ctypes.data)
+    found = c.copy()
+    c[...] = 7
+    assert (around == 7).all()
+    return found
+
+
+@pytest.fixture
+def kernel_of(monkeypatch):
+    """A function from a tile to the kernel around it."""
+
+    def made(tile):
+        monkeypatch.setattr(blas, "small_tile", lambda kind: tile if kind == tile.kind else None)
+        kept.append(dict(blas._LOADED))
+        monkeypatch.setattr(blas, "_LOADED", {})
+        return stubs.make_kernel_callable(blas.gemm_address(tile.kind, False), "small")
+
+    kept = []
+    return made
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.lanes}-{'fma' if t.fma else 'apart'}")
+def test_all_sizes_and_layouts(kernel_of, tile):
+    kernel, dtype = kernel_of(tile), DTYPES[tile.kind]
+    rng = np.random.default_rng(0)
+    pairs = list(itertools.product(LAYOUTS, LAYOUTS))
+    for number, (m, n, k) in enumerate(itertools.product(SIZES, SIZES, (1, 3, 5, 8, 33))):
+        a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+        a, b = (laid_out(x, layout) for x, layout in zip((a, b), pairs[number % len(pairs)], strict=True))
+        wide = [x.astype(np.longdouble) for x in (a, b)]
+        bound = k * np.finfo(dtype).eps * (abs(wide[0]) @ abs(wide[1]))
+        assert (abs(product(kernel, tile.kind, a, b) - wide[0] @ wide[1]) <= bound).all(), (m, n, k)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.lanes}-{'fma' if t.fma else 'apart'}")
+def test_bits_depend_on_the_numbers_alone(kernel_of, tile):
+    """Neither strides nor the sizes of the result decide in which order a sum is added."""
+    kernel, dtype = kernel_of(tile), DTYPES[tile.kind]
+    rng = np.random.default_rng(1)
+    for m, n, k in ((6, 19, 30), (9, 5, 17), (3, 40, 32), (33, 4, 8)):
+        a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+        want = product(kernel, tile.kind, a, b)
+        for la, lb in itertools.product(LAYOUTS[:4], LAYOUTS[:4]):
+            assert (product(kernel, tile.kind, laid_out(a, la), laid_out(b, lb)) == want).all(), (la, lb)
+        for i, j in itertools.product(range(m), range(0, n, 3)):
+            assert product(kernel, tile.kind, a[i : i + 1], b[:, j : j + 1]) == want[i, j]
+
+
+def test_python_knows_which_products_are_small():
+    """`explain` says what the kernel decides."""
+
+    @native("void(ptr)", name="nothing")
+    def nothing(call):
+        return
+
+    for size, kind, layouts in ((4, "f32", "nnn nnt ntn tnn ttt"), (8, "f64", "nnn ntn ttn")):
+        call = stubs.bind(make_small(kind, size, nothing, 500))
+        for m, n, k in itertools.product((1, 2, 3, 4, 8, 33, 70), repeat=3):
+            for layout in layouts.split():
+                sides = zip(layout, ((m, k), (k, n), (m, n)), strict=True)
+                shape = ProductShape(
+                    m, n, k, *((1, rows) if way == "t" else (columns, 1) for way, (rows, columns) in sides)
+                )
+                words = np.array(blas.gemm_ints(kind, shape), dtype=np.int64)
+                found = call(words.ctypes.data, 0, *shape.strides[2], 0, 0, m, n)
+                assert (found == 0) == is_small(shape, size, 500), shape
+
+
+def test_zeros_nans_and_infinities_spread():
+    a, b = torch.zeros(4, 5), torch.ones(5, 9)
+    a[1, 2], a[2, 0], b[3, 7] = torch.nan, torch.inf, -torch.inf
+    want = np.zeros((4, 9), np.float32)
+    want[1], want[2], want[:, 7] = np.nan, np.inf, np.nan
+    np.testing.assert_array_equal((a @ b).numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 4, 4), (8, 32, 32), (5, 3, 10), (1, 1, 7), (3, 9, 70), (2, 6, 5)], ids=str)
+def test_compiled_layers_and_their_gradients_equal_eager(dtype, sizes):
+    m, k, n = sizes
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(k, n, dtype=dtype)
+    batch, weights = torch.randn(3, m, k, dtype=dtype), torch.randn(3, k, n, dtype=dtype)
+
+    def step(x):
+        y = torch.relu(layer(x)) @ weights[0].mT
+        z = torch.bmm(torch.sigmoid(batch * x), weights)
+        (y.sum() + z.sum()).backward()
+        return y, z, x.grad, layer.weight.grad, layer.bias.grad
+
+    found = []
+    for call in (step, torch.compile(step, fullgraph=True)):
+        layer.zero_grad()
+        x = torch.linspace(-1, 1, m * k, dtype=dtype).reshape(m, k).requires_grad_()
+        found.append([t.detach().clone() for t in call(x)])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
