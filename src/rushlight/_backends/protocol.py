@@ -329,6 +329,13 @@ class Backend:
         """
         raise self._missing("compiler")
 
+    def activities(self, told: Callable[[str, int, int], Any]) -> Any:
+        """What times the work of asynchronous devices: an object with `start()` and `stop()`, which gives records with a kind
+        (kernel, gpu_memcpy, gpu_memset), a name, device, stream, begin and duration in nanoseconds, what `told(call, began,
+        ended)` gave for the call that started the work, and details.
+        """
+        raise self._missing("times of what devices do")
+
     def block_kernel(self, kernel: Kernel, device: Device) -> BlockLaunch:
         """A kernel of the block IR, compiled; its launches are in order with the rest of the device's work.
         NotImplementedError for an operation that has no form on the device.

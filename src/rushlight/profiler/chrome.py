@@ -17,7 +17,13 @@ from rushlight.profiler.writing import write_text
 
 __all__ = ["trace_of", "write_trace"]
 
-_CATEGORIES = {"range": "user_annotation", "python": "python_function", "plan": "cpu_op", "memory": "cpu_instant_event"}
+_CATEGORIES = {
+    "range": "user_annotation",
+    "python": "python_function",
+    "plan": "cpu_op",
+    "memory": "cpu_instant_event",
+    "runtime": "cuda_driver",
+}
 
 
 def write_trace(path: str, trace: dict[str, Any]) -> None:
@@ -38,6 +44,7 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
         if record.kind != "memory":
             rows.append(_row(recorder, record, process, thread, number))
     rows += _collectives(recorder, process, thread)
+    rows += _activities(recorder, process, thread)
     rows += _arrows(recorder, process, thread)
     rows += [
         {
@@ -92,9 +99,36 @@ def _collectives(recorder: Recorder, process: int, thread: int) -> list[dict[str
     return rows
 
 
+def _activities(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:
+    """What devices did: a process for each device, a thread for each stream, and arrows from the calls that started it."""
+    rows, start = list[dict[str, Any]](), recorder.began / 1000
+    for device in sorted({a.device for a in recorder.activities}):
+        rows.append(_meta("process_name", device, 0, start, name="python"))
+        rows.append(_meta("process_labels", device, 0, start, labels=f"GPU {device}"))
+        rows.append(_meta("process_sort_index", device, 0, start, sort_index=5_000_000 + device))
+    for device, stream in sorted({(a.device, a.stream) for a in recorder.activities}):
+        rows.append(_meta("thread_name", device, stream, start, name=f"stream {stream} "))
+        rows.append(_meta("thread_sort_index", device, stream, start, sort_index=stream))
+    for number, activity in enumerate(recorder.activities, 1):
+        args = {"device": activity.device, "stream": activity.stream, "correlation": number, **activity.details}
+        where = {"pid": activity.device, "tid": activity.stream, "ts": activity.begin / 1000}
+        call = activity.mark
+        if call is not None:
+            args["External id"] = (call if call.parent is None else call.parent).place + 1
+            arrow = {"id": number, "cat": "ac2g", "name": "ac2g"}
+            rows.append({"ph": "s", "pid": process, "tid": thread, "ts": call.begin / 1000, **arrow})
+            rows.append({"ph": "f", **where, "bp": "e", **arrow})
+        name = {"ph": "X", "cat": activity.kind, "name": activity.name}
+        rows.append({**name, **where, "dur": activity.duration / 1000, "args": args})
+    return rows
+
+
+def _meta(row: str, process: int, thread: int, start: float, /, **args: Any) -> dict[str, Any]:
+    return {"name": row, "ph": "M", "ts": start, "pid": process, "tid": thread, "args": args}
+
+
 def _name_of_thread(process: int, thread: int, start: float, name: str) -> dict[str, Any]:
-    args = {"name": f"thread {thread} ({name})"}
-    return {"name": "thread_name", "ph": "M", "ts": start, "pid": process, "tid": thread, "args": args}
+    return _meta("thread_name", process, thread, start, name=f"thread {thread} ({name})")
 
 
 def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
@@ -102,9 +136,7 @@ def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
     named = [("process_name", 0, {"name": "python"}), ("process_labels", 0, {"labels": "CPU"}),
              ("process_sort_index", 0, {"sort_index": process}), ("thread_name", thread, {"name": f"thread {thread} ({os.path.basename(sys.executable)})"}),
              ("thread_sort_index", thread, {"sort_index": thread})]  # fmt: skip
-    return [
-        {"name": name, "ph": "M", "ts": start, "pid": process, "tid": tid, "args": args} for name, tid, args in named
-    ]
+    return [_meta(name, process, tid, start, **args) for name, tid, args in named]
 
 
 def _row(recorder: Recorder, record: Record, process: int, thread: int, number: int) -> dict[str, Any]:

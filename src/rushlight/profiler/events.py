@@ -6,10 +6,10 @@ import json
 import warnings
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from operator import attrgetter
 from typing import Any
 
+from rushlight._C._autograd import DeviceType
 from rushlight.profiler.table import format_time, table
 from rushlight.profiler.writing import write_text
 
@@ -18,16 +18,6 @@ __all__ = ["DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "Inte
 MEMORY_EVENT_NAME = "[memory]"
 OUT_OF_MEMORY_EVENT_NAME = "[OutOfMemory]"
 BACKWARD = 1  # the scope of events that are nodes of backward
-
-DeviceType = Enum(
-    "DeviceType",
-    [
-        "CPU", "CUDA", "MKLDNN", "OPENGL", "OPENCL", "IDEEP", "HIP", "FPGA", "MAIA", "XLA", "Vulkan", "Metal", "XPU", "MPS", "Meta", "HPU", "VE",
-        "Lazy", "IPU", "MTIA", "PrivateUse1",
-    ],
-    start=0,
-    module=__name__,
-)  # fmt: skip
 
 Kernel = namedtuple("Kernel", ["name", "device", "duration"])
 
@@ -296,6 +286,7 @@ class FunctionEventAvg(_Times):
         self.flops: int | None = 0
         self.self_cpu_percent: Any = -1
         self.total_cpu_percent: Any = -1
+        self.total_device_percent: Any = -1
 
     def add(self, other: Any) -> FunctionEventAvg:
         """Add an event, or the sums of others, with the same key."""
@@ -413,7 +404,7 @@ class EventList(list[Any]):
             for event in self:
                 if id(event) in twins:
                     parent = event.cpu_parent
-                    parent.cpu_children, parent.kernels = event.cpu_children, event.kernels
+                    parent.cpu_children, parent.kernels = event.cpu_children, [*parent.kernels, *event.kernels]
                     for child in event.cpu_children:
                         child.cpu_parent = parent
             if found:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
+from rushlight._interface.cuda import why_absent
 from rushlight.profiler import session
 from rushlight.profiler.events import EventList
 from rushlight.profiler.execution_trace import ExecutionTraceObserver
@@ -45,8 +46,8 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 def supported_activities() -> set[Any]:
-    """What can be profiled: the CPU."""
-    return {ProfilerActivity.CPU}
+    """What can be profiled: the CPU, and GPUs where there are any."""
+    return {ProfilerActivity.CPU, *[ProfilerActivity[name.upper()] for name in session.TIMED if not why_absent(name)]}
 
 
 def schedule(

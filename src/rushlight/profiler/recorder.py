@@ -9,8 +9,10 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.base import require
+from rushlight._interface.cuda import backend_of
+from rushlight._types.device import Device
 from rushlight.profiler.collectives import collective_event, functional_name, operations_since
-from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
+from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, DeviceType, EventList, FunctionEvent
 from rushlight.profiler.flops import PASSED_ON, profile_flops
 from rushlight.profiler.inner import SIZED, Part, node_parts, operator_parts
 from rushlight.profiler.names import event_name
@@ -20,6 +22,7 @@ from rushlight.profiler.stacks import FunctionTracer
 __all__ = ["Record", "Recorder"]
 
 RANGE = 7  # the scope of ranges that a program names
+_ACTIVITY_TYPES = {"python": "python_function", "range": "user_annotation", "runtime": "cuda_driver"}
 _LAST = (1 << 62) - 1  # sequence numbers of accumulation nodes lie above
 
 
@@ -27,13 +30,13 @@ class Record:
     """One call that ran, or runs still (`end` is 0)."""
 
     __slots__ = (
-        "args", "begin", "calls", "collective", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
+        "args", "begin", "calls", "collective", "device_held", "device_memory", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
         "sequence", "stack", "twin",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, parent: Record | None) -> None:
         self.kind, self.name, self.parent = kind, name, parent
-        self.begin = self.end = self.memory = self.held = 0
+        self.begin = self.end = self.memory = self.held = self.device_memory = self.device_held = 0
         self.kernel = 0  # when the plan was there that was made for this call, 0 where there was one
         self.calls = False  # whether it called operators
         self.parts: list[Part] = []
@@ -61,6 +64,18 @@ class _Memory:
         return int(self.state[self.at])
 
 
+class _DeviceMemory:
+    """How many bytes tensors hold on all devices of a type."""
+
+    def __init__(self, device: str) -> None:
+        self.backend = backend_of(Device(device))
+
+    def now(self) -> int:
+        """Bytes in use."""
+        devices = [Device(self.backend.type, index) for index in range(self.backend.device_count())]
+        return sum(self.backend.memory_stats(device)["allocated"] for device in devices)
+
+
 class Recorder(Observer):
     """Observes the thread that starts it, and keeps a `Record` of every call.
 
@@ -75,10 +90,15 @@ class Recorder(Observer):
         stacks: bool = False,
         flops: bool = False,
         modules: bool = False,
+        device: str | None = None,
     ) -> None:
+        self.device = device  # the type of the devices whose work is timed, too
+        self.activities: list[Any] = []
+        self._watch: Any = None
         self.shapes, self.flops, self.stacks, self.modules = shapes, flops, stacks, modules
         self.takes_programs = not (stacks or modules)  # the hooks that look for those are no part of programs
         self.memory: _Memory | None = _Memory() if memory else None
+        self.device_memory = _DeviceMemory(device) if memory and device is not None else None
         self.records: list[Record] = []
         self.open: list[Record] = []
         self.thread = threading.get_ident()
@@ -106,6 +126,9 @@ class Recorder(Observer):
         self.began = self.began or perf_counter_ns()
         self.ended = 0
         observe(self)
+        if self.device is not None:
+            self._watch = backend_of(Device(self.device)).activities(self._device_call)
+            self._watch.start()
         if self.stacks:
             self._tracer = FunctionTracer(self._function_begins, lambda mark: self.leave(mark, None))
             self._tracer.start()
@@ -115,6 +138,9 @@ class Recorder(Observer):
         if self._tracer is not None:
             self._tracer.stop()
         unobserve(self)
+        if self._watch is not None:
+            self.activities += self._watch.stop()
+            self._watch = None
         self.ended = perf_counter_ns()
         while self.open:
             self.leave(self.open[-1], None)
@@ -152,6 +178,7 @@ class Recorder(Observer):
             if not open_ or open_[-1].kind == "python":
                 self._freed(perf_counter_ns())
             record.held = self.memory.now()
+            record.device_held = self.device_memory.now() if self.device_memory is not None else 0
         if self.stacks:
             record.stack = [r.name for r in reversed(open_) if r.kind == "python"]
         record.place = len(self.records)
@@ -207,6 +234,17 @@ class Recorder(Observer):
             self._fill_collectives(mark)
         elif mark.kind in ("operator", "node") and not mark.calls:
             self._fill(mark)
+
+    def _device_call(self, call: str, began: int, ended: int) -> Record | None:
+        """A call that gave work to a device; the record that the work belongs to, where this thread is recorded."""
+        if threading.get_ident() != self.thread:
+            return None
+        above = self.open[-1] if self.open else None
+        row = Record("runtime", call, above)
+        row.begin, row.end, row.place = began, ended, len(self.records)
+        row.stack = above.stack if above is not None else None
+        self.records.append(row)
+        return row
 
     # ***** what one kernel does *****
 
@@ -265,6 +303,8 @@ class Recorder(Observer):
         if self.memory is not None:
             held = self.memory.now()
             record.memory = held - record.held
+            if self.device_memory is not None:
+                record.device_memory = self.device_memory.now() - record.device_held
             self._seen = held
 
     def _freed(self, now: int) -> None:
@@ -308,13 +348,33 @@ class Recorder(Observer):
 
     def events(self) -> EventList:
         """All records as events, times in microseconds since the start."""
-        found = EventList([], profile_memory=self.memory is not None, with_flops=self.flops)
+        found = EventList([], profile_memory=self.memory is not None, with_flops=self.flops, use_device=self.device)
+        made: dict[Record, FunctionEvent] = {}
         for record in sorted(self.records, key=lambda r: (r.begin, r.place)):
-            found.append(self._event(record, len(found) + 1))
+            made[record] = self._event(record, len(found) + 1)
+            found.append(made[record])
             if record.collective is not None:
                 found.append(collective_event(record.collective, self.began, self.ended, len(found) + 1, self.shapes))
+        for activity in self.activities:
+            found.append(self._device_event(activity, len(found) + 1))
+            row = activity.mark
+            if row is not None:
+                caller = made[
+                    row if row.parent is None else row.parent
+                ]  # an operator rather than the call of the driver
+                caller.append_kernel(activity.name, activity.device, activity.duration / 1000)
         found._build_tree()
         return found
+
+    def _device_event(self, activity: Any, number: int) -> FunctionEvent:
+        """What a device did, as an event of that device."""
+        begin = (activity.begin - self.began) / 1000
+        return FunctionEvent(
+            id=number, name=activity.name, trace_name=activity.name, thread=activity.stream, start_us=begin,
+            end_us=begin + activity.duration / 1000, overload_name="", input_shapes=[], stack=[], use_device=self.device,
+            device_type=DeviceType[str(self.device).upper()], device_index=activity.device, device_resource_id=activity.stream,
+            flops=0, activity_type=activity.kind, linked_correlation_id=0 if activity.mark is None else activity.mark.place + 1,
+        )  # fmt: skip
 
     def _event(self, record: Record, number: int) -> FunctionEvent:
         args = (
@@ -331,11 +391,13 @@ class Recorder(Observer):
             start_us=(record.begin - self.began) / 1000,
             end_us=(record.end - self.began) / 1000,
             overload_name="",
+            use_device=self.device,
             fwd_thread=1 if record.sequence >= 0 and record.kind == "node" else 0,
             input_shapes=[value[0] for _, value in args] if args is not None else [],
             stack=record.stack if record.stack is not None else [],
             scope=record.scope,
             cpu_memory_usage=record.memory,
+            device_memory_usage=record.device_memory,
             sequence_nr=record.sequence,
             flops=record.flops or 0,
             concrete_inputs=[value[3] for _, value in args] if args is not None else [],
@@ -346,7 +408,7 @@ class Recorder(Observer):
             is_user_annotation=record.kind == "range",
             is_python_function=python,
             external_id=record.place + 1,
-            activity_type="python_function" if python else "user_annotation" if record.kind == "range" else "cpu_op",
+            activity_type=_ACTIVITY_TYPES.get(record.kind, "cpu_op"),
         )
 
 

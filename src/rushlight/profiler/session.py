@@ -13,7 +13,9 @@ from rushlight.profiler.chrome import trace_of, write_trace
 from rushlight.profiler.events import EventList
 from rushlight.profiler.recorder import Recorder
 
-__all__ = ["profile"]
+__all__ = ["TIMED", "profile"]
+
+TIMED = ("cuda",)  # types of devices whose work is timed
 
 
 class profile:
@@ -57,13 +59,12 @@ class profile:
             )
         if not use_cpu and not use_kineto:
             raise AssertionError("Device-only events supported only with Kineto (use_kineto=True)")
-        if use_cuda or use_device not in (None, "cpu"):
-            device = "CUDA" if use_cuda else str(use_device).upper()
-            why = "is not available" if why_absent(device.lower()) else "is there, but its kernels are not timed"
-            warnings.warn(f"{device} {why}, disabling {device} profiling", UserWarning, stacklevel=2)
-        if not use_cpu:
+        self.use_device: str | None = "cuda" if use_cuda else None if use_device == "cpu" else use_device
+        if self.use_device is not None and (self.use_device not in TIMED or why_absent(self.use_device)):
+            device, self.use_device = self.use_device.upper(), None
+            warnings.warn(f"{device} is not available, disabling {device} profiling", UserWarning, stacklevel=2)
+        if not use_cpu and self.use_device is None:
             raise AssertionError("No activities specified for the profiler")
-        self.use_device: str | None = None
         self.record_shapes = record_shapes or with_flops
         self.with_flops, self.profile_memory, self.with_stack, self.with_modules = (
             with_flops,
@@ -103,7 +104,14 @@ class profile:
         }
 
     def _record(self) -> Recorder:
-        return Recorder(self.record_shapes, self.profile_memory, self.with_stack, self.with_flops, self.with_modules)
+        return Recorder(
+            self.record_shapes,
+            self.profile_memory,
+            self.with_stack,
+            self.with_flops,
+            self.with_modules,
+            self.use_device,
+        )
 
     def __enter__(self) -> profile | None:
         if not self.enabled:

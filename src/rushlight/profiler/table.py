@@ -77,6 +77,11 @@ class _Layout:
     ) -> None:
         self.unit, self.memory, (self.name_limit, shapes_limit, source_limit) = unit, memory, widths
         self.total = sum(e.self_cpu_time_total for e in events)
+        self.device = (events[0].use_device or "").upper()
+        timed = [e for e in events if e.self_device_time_total > 0] if self.device else []
+        self.device_total = sum(e.self_device_time_total for e in timed if e.device_type.name != "CPU")
+        self.device_times = bool(timed)
+        self.device_memory = bool(self.device) and memory and any(e.self_device_memory_usage > 0 for e in events)
         self.overloads = any(e.overload_name for e in events)
         self.nodes = any(e.node_id != -1 for e in events)
         self.shapes = any(e.input_shapes for e in events)
@@ -87,7 +92,11 @@ class _Layout:
         if self.overloads:
             self.columns.append(_Column("Overload Name", name_width))
         heads = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg"]
+        if self.device_times:
+            name = self.device
+            heads += [f"Self {name}", f"Self {name} %", f"{name} total", f"{name} time avg"]
         heads += ["CPU Mem", "Self CPU Mem"] if memory else []
+        heads += [f"{self.device} Mem", f"Self {self.device} Mem"] if self.device_memory else []
         heads += ["# of Calls", *(["Node ID"] if self.nodes else [])]
         self.columns += [_Column(head) for head in heads]
         if self.shapes:
@@ -115,14 +124,23 @@ class _Layout:
         own, total = format_time(event.self_cpu_time_total, self.unit), format_time(event.cpu_time_total, self.unit)
         return [event.self_cpu_percent, own, event.total_cpu_percent, total, format_time(event.cpu_time, self.unit)]
 
+    def _device_times(self, event: Any) -> list[str]:
+        own, total, mean = event.self_device_time_total, event.device_time_total, event.device_time
+        event.total_device_percent = format_share(own, self.device_total)
+        own, total, mean = (format_time(t, self.unit) for t in (own, total, mean))
+        return [own, event.total_device_percent, total, mean]
+
     def rows(self, event: Any) -> list[str]:
         """The lines of an event: one, and more where it has a stack."""
         values: list[Any] = [_cut(event.key, self.name_limit)]
         if self.overloads:
             values.append(_cut(event.overload_name or "", self.name_limit))
         values += self._times(event)
+        values += self._device_times(event) if self.device_times else []
         if self.memory:
             values += [format_memory(event.cpu_memory_usage), format_memory(event.self_cpu_memory_usage)]
+        if self.device_memory:
+            values += [format_memory(event.device_memory_usage), format_memory(event.self_device_memory_usage)]
         values += [event.count, *([event.node_id] if self.nodes else [])]
         if self.shapes:
             values.append(str(event.input_shapes)[: self.shapes_width])
@@ -164,4 +182,6 @@ def table(
     for event in shown if row_limit < 0 else shown[:row_limit]:
         lines += layout.rows(event)
     lines += [rule, f"Self CPU time total: {format_time(layout.total, unit)}"]
+    if layout.device_times:
+        lines.append(f"Self {layout.device} time total: {format_time(layout.device_total, unit)}")
     return "\n".join(lines) + "\n"

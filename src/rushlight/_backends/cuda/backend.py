@@ -153,6 +153,14 @@ class CudaBackend(ReferenceBackend):
             found = self._kernels[index] = Kernels(self, index)
         return found
 
+    def compiled_kernels(self) -> list[list[Any]]:
+        """The kernels in modules of the driver, of each device."""
+        return [[k for k in kernels.known.values() if hasattr(k, "function")] for kernels in self._kernels.values()]
+
+    def activities(self, told: Callable[[str, int, int], Any]) -> Any:
+        """See `Backend.activities`."""
+        return require("rushlight._backends.cuda.activities").Activities(self, told)
+
     @property
     def target(self) -> Any:
         """GPUs, as graphs are scheduled for them."""

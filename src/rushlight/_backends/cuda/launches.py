@@ -17,6 +17,7 @@ from rushlight._backends.cuda.streams import Streams
 from rushlight._base.errors import describe_code
 
 if TYPE_CHECKING:
+    from rushlight._backends.cuda.activities import Activities
     from rushlight._backends.cuda.native.unit import DeviceUnit
 
 __all__ = ["Launcher"]
@@ -30,6 +31,7 @@ class Launcher:
     def __init__(self, devices: Devices, streams: Streams, unit: DeviceUnit) -> None:
         self.devices, self.driver, self.streams, self.unit = devices, devices.driver, streams, unit
         self.blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+        self.watch: Activities | None = None
         explain_by(self._explain)
 
     def __call__(

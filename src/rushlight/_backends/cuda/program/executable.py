@@ -220,12 +220,22 @@ class Prepared:
         for slot, place, element in self.number_slots:
             words[slot] = table[place] if element is None else word_of(table[place], element)
         if self.call is not None:
-            self.call(stream, *words)
+            self.calling(stream, words)
         elif aligned:
             assert self.kernel is not None
             self.kernel.launch(stream, self.grid, words)
         else:
             self.unaligned().launch(stream, self.grid, words)
+
+    def calling(self, stream: int, words: Sequence[Any]) -> None:
+        """The call of a step that is none of our kernels; one of a library is an activity by itself for who watches."""
+        call, watch = self.call, self.kernels.backend.launch.watch
+        assert call is not None
+        library = getattr(call, "native", None)
+        if watch is None or library is None:
+            call(stream, *words)
+        else:
+            watch.around(library.name, stream, lambda: call(stream, *words))
 
     def fresh(self) -> Any:
         """Room for the arguments of one call, constants in place."""
