@@ -72,6 +72,11 @@ FUSED: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "elements that are gathered": (lambda x, at: x[at.abs().mul(30).long()].sum(), [(200,), (4096,)]),
     "a transposed matrix": (lambda x: (x.t() + 1).sum(0), [(33, 64)]),
     "of matrices that lie differently": (lambda x, y: (x.t() + y).sum(1), [(33, 64), (64, 33)]),
+    "an outer product": (lambda r, c: ((r * c).sum(0), (r * c).sum(1), (r * c).sum()), [(333, 1), (40,)]),
+    "an outer product of three dims": (lambda r, c: (r * c).sum((1, 2)), [(33, 4, 1), (33, 1, 70)]),
+    "a variance of rows less a row": (lambda x, c: ((x[1:] - c) / 16).exp().var(0), [(200, 10), (10,)]),
+    "rows of unequal lengths": (lambda x, y: (x.sum(1), y.sum(1)), [(64, 3000), (64, 5000)]),
+    "rows, and columns of another matrix": (lambda x, y: (x.sum(1), y.sum(0)), [(64, 100), (100, 64)]),
     "beside vectors of rows": (
         lambda x, a, b, c: (x * a[:, None] + b[:, None] * c[:, None]).sum(0),
         [(333, 10), (333,), (333,), (333,)],

@@ -37,6 +37,8 @@ class Nest:
         for stage in self.stages:
             twin = Stage(list(stage.loops))
             twin.items = [Item(i.op, i.value, i.dtype, i.position) for i in stage.items]
+            for item, own in zip(twin.items, stage.items, strict=True):
+                item.lies = own.lies
             twin.stores = [Store(s.buffer, s.ix, s.value, s.combine, s.guard) for s in stage.stores]
             other.stages.append(twin)
         return other
@@ -61,6 +63,7 @@ class Nest:
                 item.position = x(item.position) if item.position is not None else None
                 if item.place is not None and places is None:
                     item.place = ix(item.place)
+                item.lies = ix(item.lies) if item.lies is not None else None
             for store in stage.stores:
                 store.ix, store.value = ix(store.ix), x(store.value)
                 store.guard = x(store.guard) if store.guard is not None else None

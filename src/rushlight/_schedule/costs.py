@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rushlight._schedule.expressions import Buffer, Expr, Item, Store
-from rushlight._schedule.groups import Stage
 from rushlight._schedule.indexing import Data, Ix, Var
 from rushlight._schedule.policy import Policy
 from rushlight._types.dtype import DType
+
+if TYPE_CHECKING:
+    from rushlight._schedule.groups import Stage
 
 __all__ = ["Facts", "facts_of", "part_size"]
 
@@ -49,6 +52,10 @@ class Facts:
             self.add(s.guard)
 
     def add_item(self, item: Item) -> None:
+        if item.lies is not None:
+            self.add_ix(item.lies)
+            self.accesses.append((Buffer("operand", item.dtype, "temporary"), item.lies, 1.0))
+            self.runs.append(self.work)
         self.add(item.value)
         if item.short:
             assert item.position is not None

@@ -112,10 +112,11 @@ class Item:
     `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin. These four also
     report the `position` (int64) of the element; the last two take the last of equal elements. `twin` is an item of
     the same loops that computes this item's value too. `rising`: the loops reach positions in rising order.
-    `place`, where the policy wants it, is the number of an element among those that are reduced.
+    `place`, where the policy wants it, is the number of an element among those that are reduced, and `lies` its number among all
+    of the operand, where that lies nowhere as a whole.
     """
 
-    __slots__ = ("dtype", "op", "order", "place", "position", "rising", "twin", "value")
+    __slots__ = ("dtype", "lies", "op", "order", "place", "position", "rising", "twin", "value")
 
     _count = 0
 
@@ -124,7 +125,13 @@ class Item:
         self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
         self.twin: Item | None = None
         self.place: Ix | None = None
+        self.lies: Ix | None = None
         self.rising = False
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the result depends on the order in which elements are combined."""
+        return self.op in ("add", "mul") and self.dtype.kind in "fc"
 
     @property
     def short(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._schedule.costs import Facts
 from rushlight._schedule.expressions import Builder, Expr, Item, Store, substitute
-from rushlight._schedule.indexing import ZERO, Div, Ix, Mod, Var, delinearize, linearize
+from rushlight._schedule.indexing import ZERO, Data, Div, Ix, Mod, Var, delinearize, linearize
 from rushlight._schedule.inline import REDUCTIONS, Inliner, Location, index_before, unwindow_element
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
@@ -63,6 +64,9 @@ class Group:
         self.probe: list[Ix] | None = None
         self.inliner = Inliner(self.builder, self.resolve)
         self.reads: set[int] = set()
+        self.near = (
+            0  # whether the elements of a row are neighbours (1), or those of a column (-1); 0 where neither is known
+        )
 
     # ***** values as this group reads them *****
 
@@ -113,16 +117,36 @@ class Group:
         x, position = element(self.inliner, loops)
         if self.rows * numel(sizes) > self.policy.large and self.direction() * direction(x, self.row, loops) < 0:
             raise FusionError("its rows are the others' columns")
-        first = self.after(x)
-        found = loops
-        loops, x, position, stage = self.stage_with(loops, x, position, first)
         op = REDUCTIONS.get(node.prim.name, "add")
         item = Item(op, x, x.dtype, position)
+        near = 0
+        if self.policy.alike_rows:
+            item.lies = operand_place(node, index, loops) if whole_access(x, self.row, loops) is None else None
+            near = nearer(item, self.row, loops)
+            self.check_rows(numel(sizes), near, item.rounds)
+        first = self.after(x)
+        found = loops
+        loops, item.value, item.position, stage = self.stage_with(loops, x, position, first)
+        if item.lies is not None:
+            item.lies = operand_place(node, index, loops)
+        self.near = self.near or near
         if self.policy.places:
             item.place = linearize([v.ix for v in loops], [v.size for v in found])
         stage.items.append(item)
         self.reductions[id(value)] = item
         self.values.append(value)
+
+    def check_rows(self, work: int, near: int, rounds: bool) -> None:
+        """FusionError where a stage with rows of this length, with neighbours along them (1) or across them (-1), would change
+        the order of a sum: see `Policy.alike_rows`.
+        """
+        stages = [s for s in self.stages if s.loops]
+        if not stages or work == 1 or not (rounds or any(i.rounds for s in stages for i in s.items)):
+            return
+        if any(s.work != work for s in stages):
+            raise FusionError("its rows have another length, and sums would be taken in another order")
+        if near * self.near < 0:
+            raise FusionError("its rows are the others' columns, and sums would be taken in another order")
 
     @property
     def joins(self) -> bool:
@@ -181,6 +205,8 @@ class Group:
         if numel(value.shape) > self.policy.large and interleaved(place, rest, self.policy.short_run):
             raise FusionError("its rows lie between each other")
         if rest:
+            if self.policy.alike_rows:
+                self.check_rows(numel([v.size for v in rest]), 0, False)
             _, x, at, stage = self.stage_with(rest, x, self.builder.index(place, INT64), self.after(x))
             assert at is not None
             place = at.value
@@ -248,6 +274,36 @@ class Group:
         result = {v: v.ix.rebuild(_both(mapping, solved)) for v in dims}
         rest = [v for v in loops if v not in coefficients]
         return {v: i for v, i in result.items() if i != v.ix}, rest
+
+
+def whole_access(x: Expr, row: Var | None, loops: Sequence[Var]) -> Ix | None:
+    """Where the first of the loads of an expression reads that go through all rows and all of a row, at places that are no data."""
+    facts, wanted = Facts(), {*loops, *(() if row is None else (row,))}
+    facts.add(x)
+    for _, ix, _ in facts.accesses:
+        if wanted.issubset(v for a, _ in ix.terms if type(a) is not Data for v in variables(a)):
+            return ix
+    return None
+
+
+def nearer(item: Item, row: Var | None, loops: Sequence[Var]) -> int:
+    """1 where neighbouring elements of a reduction's operand are those of a row, -1 where of a column, 0 where neither is known."""
+    place = whole_access(item.value, row, loops) or item.lies
+    if row is None or place is None:
+        return 0
+    steps = [1 if a in loops else -1 for a, c in place.terms if c in (1, -1) and (a in loops or row in variables(a))]
+    return steps[0] if len(steps) == 1 else 0
+
+
+def operand_place(node: Node, index: Sequence[Ix], loops: Sequence[Var]) -> Ix | None:
+    """The number of an element of a reduction's operand, row by row; None for one over windows."""
+    if node.prim.name == "unwindow":
+        return None
+    x = node.inputs[0]
+    dims = [node.params["dim"]] if "dim" in node.params else list(node.params["dims"])
+    inner = dict(zip(dims, _spread([x.shape[d] for d in dims], list(loops)), strict=True))
+    outer = iter(index)
+    return linearize([inner[d] if d in inner else next(outer) for d in range(len(x.shape))], x.shape)
 
 
 def direction(x: Expr, row: Var | None, loops: Sequence[Var]) -> int:

@@ -130,6 +130,10 @@ class Policy(NamedTuple):
     """Lanes of a vector, and vectors in a step, of sums along rows; None: by what an element costs."""
     whole_accesses: bool = False
     """Whether what is read once for a row or a column has no say in how a matrix lies, beside what is read for each element."""
+    alike_rows: bool = False
+    """Whether a kernel goes through rows of one length and direction where it sums: else a sum would be taken in another
+    order than by itself.
+    """
     places: bool = False
     """Whether reductions say where an element is among those that they reduce, for comparing the orders of sums."""
 

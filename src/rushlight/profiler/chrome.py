@@ -133,7 +133,7 @@ def _name_of_thread(process: int, thread: int, start: float, name: str) -> dict[
 
 def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
     """Names for the process and the thread."""
-    named = [("process_name", 0, {"name": "python"}), ("process_labels", 0, {"labels": "CPU"}),
+    named: list[tuple[str, int, dict[str, Any]]] = [("process_name", 0, {"name": "python"}), ("process_labels", 0, {"labels": "CPU"}),
              ("process_sort_index", 0, {"sort_index": process}), ("thread_name", thread, {"name": f"thread {thread} ({os.path.basename(sys.executable)})"}),
              ("thread_sort_index", thread, {"sort_index": thread})]  # fmt: skip
     return [_meta(name, process, tid, start, **args) for name, tid, args in named]

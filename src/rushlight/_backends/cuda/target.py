@@ -26,7 +26,7 @@ CUDA_POLICY = Policy(
     max_stores=16, max_joined=16, max_reads=16, small_graph=24, large=1 << 15, short_run=32, long_column=1024, tall_column=1024,
     repeated=1 << 10, repeats=4, expensive=12, expensive_reduction=8,
     line_bytes=128, row_ahead_bytes=0, least_tile=8, few_neighbours=32, interleaved=1 << 15, stride_costs={1: 1, 2: 2}, far_cost=8,
-    costs=_COSTS, plain_cost=0.1, whole_accesses=True,
+    costs=_COSTS, plain_cost=0.1, whole_accesses=True, alike_rows=True,
 )  # fmt: skip
 
 CUDA_TARGET = Target(16, 32 << 20, 32 << 20, False, CUDA_LIBRARY, CUDA_POLICY)

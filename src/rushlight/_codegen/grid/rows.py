@@ -62,17 +62,25 @@ def elements_facts(nest: Nest) -> Facts:
     Operations that are fused with a sum bring others.  The sum is taken in the order of a sum of their result, which lies
     in memory as their first operand of its size does, so what is read once for a row or a column has no say.
     """
-    facts, inner = facts_of(nest.stages), [v for s in nest.stages for v in s.loops]
-    whole = [
-        k
-        for k, (_, ix, _) in enumerate(facts.accesses)
-        if not ix.vars.isdisjoint(nest.outer) and not ix.vars.isdisjoint(inner)
-    ]
+    inner, facts = [v for s in nest.stages for v in s.loops], facts_of(nest.stages)
+    loops = [*nest.outer, *inner]  # an index may hold elements of other memory, too
+    first = next((i for s in nest.stages for i in s.items), None)
+    if first is not None:
+        of_item = Facts()
+        of_item.work = next(s.work for s in nest.stages if s.items)
+        of_item.add_item(first)
+        if any(_is_whole(ix, nest.outer, inner) for _, ix, _ in of_item.accesses):
+            facts = of_item
+    whole = [k for k, (_, ix, _) in enumerate(facts.accesses) if _is_whole(ix, nest.outer, inner)]
     if whole:
-        loops = [*nest.outer, *inner]  # an index may hold elements of other memory, too
-        first = max(whole, key=lambda k: sizes_of([v for v in loops if v in facts.accesses[k][1].vars]))
-        facts.accesses, facts.runs = [facts.accesses[first]], [facts.runs[first]]
+        largest = max(whole, key=lambda k: sizes_of([v for v in loops if v in facts.accesses[k][1].vars]))
+        facts.accesses, facts.runs = [facts.accesses[largest]], [facts.runs[largest]]
     return facts
+
+
+def _is_whole(ix: Ix, outer: Sequence[Var], inner: Sequence[Var]) -> bool:
+    """Whether an access goes through rows and along them."""
+    return not ix.vars.isdisjoint(outer) and not ix.vars.isdisjoint(inner)
 
 
 def rows_kernel(nest: Nest, shape: RowShape, sizes: dict[Buffer, int], words: Sequence[int]) -> GridKernel:
