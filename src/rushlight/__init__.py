@@ -10,6 +10,7 @@ tensor([2., 4.])
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from rushlight._base.importing import import_whole, install
@@ -214,3 +215,7 @@ def _aten(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_FUNCTIONS, *_PAGES, *_FROM_PAGES})
+
+
+if os.environ.get("TORCH_CUDA_SANITIZER"):
+    import_whole("rushlight.cuda._sanitizer").enable_cuda_sanitizer()

@@ -164,6 +164,8 @@ def __getattr__(name: str) -> Any:
     if name in _SCRIPT_NAMES:
         value = globals()[name] = getattr(import_whole("rushlight._C._script"), name)
         return value
+    if name == "_activate_gpu_trace":
+        return import_whole("rushlight.cuda._gpu_trace").activate
     if name.startswith("_jit_"):
         found = import_whole("rushlight._C._script")._FUNCTIONS.get(name)
         if found is not None:

@@ -48,6 +48,8 @@ _CLASSES = (
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
 )  # fmt: skip
 _PAGES = (
+    "_gpu_trace",
+    "_sanitizer",
     "_utils",
     "amp",
     "comm",

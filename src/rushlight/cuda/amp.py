@@ -12,6 +12,7 @@ from rushlight.amp import GradScaler as _GradScaler
 from rushlight.amp import autocast as _autocast
 from rushlight.amp import custom_bwd as _custom_bwd
 from rushlight.amp import custom_fwd as _custom_fwd
+from rushlight.amp.grad_scaler import OptState as OptState
 
 __all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
 

@@ -84,8 +84,17 @@ class graph:
     default_capture_stream: Any = None
 
     def __init__(
-        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
-    ) -> None:  # fmt: skip
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
+    ) -> None:
+        if enable_annotations:
+            raise NotImplementedError("enable_annotations: kernels of captured graphs have no annotations")
+        self.check_input_liveness = check_input_liveness
         if graph.default_capture_stream is None and stream is None:
             graph.default_capture_stream = Stream()
         self.cuda_graph, self.pool, self.capture_error_mode = cuda_graph, pool, capture_error_mode
@@ -98,7 +107,7 @@ class graph:
         torch.cuda.empty_cache()
         self.stream_ctx.__enter__()
         try:
-            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode, self.check_input_liveness)
         except BaseException:
             self.stream_ctx.__exit__(None, None, None)
             raise

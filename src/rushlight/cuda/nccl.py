@@ -9,12 +9,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.distributed import nccl_library
 from rushlight.cuda.access import on_gpu
 
-__all__ = ["all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter"]
+__all__ = ["all_gather", "all_reduce", "broadcast", "is_available", "reduce", "reduce_scatter", "version"]
 
 SUM = 0
 _REDUCTIONS = {0: torch.add, 1: torch.mul, 2: torch.maximum, 3: torch.minimum}
+
+
+def is_available(tensors: Sequence[Any]) -> bool:
+    """Whether the collectives here take some tensors: dense ones without gaps, each on a GPU of its own."""
+    places = {x.device for x in tensors}
+    return len(places) == len(tensors) and all(x.is_cuda and not x.is_sparse and x.is_contiguous() for x in tensors)
+
+
+def version() -> tuple[int, int, int]:
+    """The version of the NCCL that `torch.distributed` would load; RuntimeError where there is none."""
+    try:
+        number = nccl_library().version
+    except ImportError as error:
+        raise RuntimeError(str(error)) from None
+    return number // 10000, number // 100 % 100, number % 100
 
 
 def _check(tensors: Sequence[Any]) -> None:

@@ -8,9 +8,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from rushlight import Tensor
+from rushlight import device as Device
 from rushlight._interface.base import require
 from rushlight._interface.cuda import backend_of
-from rushlight._types.device import Device
 from rushlight.profiler.collectives import collective_event, functional_name, operations_since
 from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, DeviceType, EventList, FunctionEvent
 from rushlight.profiler.flops import PASSED_ON, profile_flops

@@ -59,7 +59,8 @@ class profile:
             )
         if not use_cpu and not use_kineto:
             raise AssertionError("Device-only events supported only with Kineto (use_kineto=True)")
-        self.use_device: str | None = "cuda" if use_cuda else None if use_device == "cpu" else use_device
+        beside = use_device if use_device not in (None, "cpu") else None
+        self.use_device: str | None = "cuda" if use_cuda else beside
         if self.use_device is not None and (self.use_device not in TIMED or why_absent(self.use_device)):
             device, self.use_device = self.use_device.upper(), None
             warnings.warn(f"{device} is not available, disabling {device} profiling", UserWarning, stacklevel=2)

@@ -161,6 +161,10 @@ class CudaBackend(ReferenceBackend):
         """See `Backend.activities`."""
         return require("rushlight._backends.cuda.activities").Activities(self, told)
 
+    def trace(self, told: Mapping[str, Callable[..., Any]]) -> None:
+        """Tell of events, waits, streams and memory from now on: see `trace.KINDS`."""
+        require("rushlight._backends.cuda.trace").trace_to(self, told)
+
     @property
     def target(self) -> Any:
         """GPUs, as graphs are scheduled for them."""

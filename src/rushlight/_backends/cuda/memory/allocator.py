@@ -59,6 +59,8 @@ class Allocator:
         self._freed: deque[Chunk] = deque()
         self._lock = free_after_fork(threading.Lock())
         self.limit: int | None = None
+        # Functions of an address, told of chunks that are lent and given back; see `trace`.
+        self.watched: tuple[Callable[[int], Any], Callable[[int], Any]] | None = None
         if settings.memory_fraction is not None:
             self.set_fraction(settings.memory_fraction)
 
@@ -137,7 +139,8 @@ class Allocator:
         self.free(self._lent[address])
 
     def _is_native(self, chunk: Chunk) -> bool:
-        return chunk.segment.pool.owner is self.pools and self.caches and not self._capturing
+        plain = chunk.segment.pool.owner is self.pools and self.watched is None
+        return plain and self.caches and not self._capturing
 
     def _admit(self, chunk: Chunk, lent: bool) -> bool:
         """Hand a chunk over to native code, if that has room."""
@@ -181,6 +184,8 @@ class Allocator:
     def _lend(self, chunk: Chunk, pool: ChunkPool, nbytes: int, place: Any) -> None:
         chunk.state = (True, nbytes, place)
         self._lent[chunk.address] = chunk
+        if self.watched is not None:
+            self.watched[0](chunk.address)
         self.statistics.lend(pool.small, chunk.nbytes, nbytes)
         if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", 1)
@@ -192,6 +197,8 @@ class Allocator:
         pool, uses, requested = chunk.segment.pool, chunk.uses, chunk.requested
         chunk.state = (False, requested, None)
         self._lent.pop(chunk.address, None)
+        if self.watched is not None:
+            self.watched[1](chunk.address)
         self.statistics.take_back(pool.small, chunk.nbytes, requested, not uses)
         if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", -1)
