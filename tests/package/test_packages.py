@@ -3,6 +3,7 @@
 import io
 import pickle
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,64 @@ def test_patterns() -> None:
     group = GlobGroup(["torch.**", "a.*"], exclude="torch.nn.**")
     names = ("torch", "torch.fx.node", "torch.nn", "torch.nn.init", "a.b", "a.b.c", "b")
     assert [group.matches(n) for n in names] == [True, True, False, False, True, False, False]
+
+
+def of_source(source: str, *patterns: tuple[str, str]) -> tuple[io.BytesIO, PackageExporter]:
+    target = io.BytesIO()
+    with PackageExporter(target) as exporter:
+        for kind, names in patterns:
+            getattr(exporter, kind)(names)
+        exporter.save_source_string("foo", source)
+    target.seek(0)
+    return target, exporter
+
+
+def test_the_standard_library_is_left_out_whatever_the_patterns() -> None:
+    for kind in ("intern", "mock", "deny"):
+        _, exporter = of_source("import math, collections.abc, torch.nn, builtins", (kind, "**"))
+        assert exporter.externed_modules() == ["builtins", "collections.abc", "math", "torch.nn"]
+        assert exporter.interned_modules() == ["foo"] and exporter.mocked_modules() == []
+    for name in ("sys", "io", "numpy"):
+        with pytest.raises(PackagingError, match=f"{name}: no pattern"):
+            of_source(f"import {name}")
+        assert of_source(f"import {name}", ("extern", name))[1].externed_modules() == [name]
+
+
+def test_packaged_code_reaches_its_importer_and_external_submodules() -> None:
+    source = "import torch_package_importer as own\nimport xml.dom\ndef text(): return own.load_text('foo', 'x.txt')\n"
+    target = io.BytesIO()
+    with PackageExporter(target) as exporter:
+        exporter.save_source_string("foo", source)
+        exporter.save_source_string("bar.inner", "there = __import__('', globals(), locals(), [''], 1)\n")
+        exporter.save_source_string("bar", "", is_package=True)
+        exporter.save_text("foo", "x.txt", "held")
+        exporter.extern(["xml.dom", "foo_absent.**"])
+        exporter.add_dependency("foo_absent.part")
+    target.seek(0)
+    importer = PackageImporter(target, allow_code=True)
+    foo = importer.import_module("foo")
+    assert foo.text() == "held" and foo.xml.dom.__name__ == "xml.dom"
+    assert importer.import_module("bar.inner").there is importer.import_module("bar")
+    assert importer.import_module("foo_absent").__path__ == []
+    with pytest.raises(ModuleNotFoundError, match="foo_absent"):
+        importer.import_module("foo_absent.part")
+
+
+def test_mocked_modules_say_so() -> None:
+    target, _ = of_source("import absent_here\ndef use(): return absent_here.function(1)\n", ("mock", "absent_here"))
+    with pytest.raises(NotImplementedError, match="function was mocked out"):
+        PackageImporter(target, allow_code=True).import_module("foo").use()
+
+
+def test_a_package_may_be_a_folder(tmp_path: Path) -> None:
+    target = io.BytesIO()
+    with PackageExporter(target) as exporter:
+        exporter.save_pickle("model", "weights.pkl", {"w": torch.arange(3.0)})
+        for name in ("b.txt", "a.txt"):
+            exporter.save_text("model", name, name)
+    with zipfile.ZipFile(target) as archive:
+        archive.extractall(tmp_path)
+    importer = PackageImporter(tmp_path / "archive")
+    assert importer.load_pickle("model", "weights.pkl")["w"].tolist() == [0.0, 1.0, 2.0]
+    reader = importer.get_resource_reader("model")
+    assert list(reader.contents()) == ["a.txt", "b.txt", "weights.pkl"]

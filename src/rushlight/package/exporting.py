@@ -28,7 +28,10 @@ modules: Any = LazyModule("rushlight.jit.modules")
 
 __all__ = ["PackageExporter"]
 
-_ALWAYS_EXTERN = frozenset(("torch", "rushlight", "numpy", "scipy"))
+_ALWAYS_EXTERN = sys.stdlib_module_names - {"sys", "io"} | {
+    "torch",
+    "rushlight",
+}  # those two reach far: patterns decide
 
 
 class _Rule:
@@ -196,13 +199,14 @@ class PackageExporter:
             self.save_module(module_name, dependencies)
 
     def _action(self, name: str) -> str:
+        if name == "torch_package_importer":  # the importer of the package stands for it
+            return "given"
+        if name.partition(".")[0] in _ALWAYS_EXTERN:
+            return "extern"
         for rule in self._rules:
             if rule.group.matches(name):
                 rule.used = True
                 return rule.action
-        top = name.partition(".")[0]
-        if top in _ALWAYS_EXTERN or top in sys.stdlib_module_names:
-            return "extern"
         return "unknown"
 
     def get_unique_id(self) -> str:
@@ -342,7 +346,7 @@ class MockedObject:
         self._name = name
 
     def __call__(self, *args, **kwargs):
-        raise NotImplementedError(f"{self._name} was mocked when the package was written")
+        raise NotImplementedError(f"{self._name} was mocked out when the package was written")
 
     def __getattr__(self, name):
         if name.startswith("__"):

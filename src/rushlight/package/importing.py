@@ -13,6 +13,7 @@ import linecache
 import os
 import pickle
 import types
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -142,15 +143,22 @@ class PackageImporter(Importer):
         self.filename = "<binary>"
         if isinstance(file_or_buffer, (str, os.PathLike)):
             self.filename = os.fspath(file_or_buffer)
-            if not os.path.isfile(self.filename):
+            if os.path.isdir(self.filename):
+                self._file: Any = _zipped(self.filename)
+            elif os.path.isfile(self.filename):
+                self._file = open(self.filename, "rb")  # read from as long as the importer lives
+            else:
                 raise FileNotFoundError(f"there is no package {self.filename!r}")
-            self._file: Any = open(self.filename, "rb")  # read from as long as the importer lives
         else:
             self._file = file_or_buffer
         self.zip_reader: ArchiveReader = records.ModelArchive(self._file, self.filename)
         self.allow_code, self._module_allowed = allow_code, module_allowed
         self._storages = _PackageStorages(_Renamed(self.zip_reader), None, None)  # type: ignore[arg-type]
         self.extern_modules = self._lines(".data/extern_modules")
+        own = (
+            ".".join(parts[:k]) for parts in (n.split(".") for n in self.extern_modules) for k in range(1, len(parts))
+        )
+        self._above_extern = {name for name in own if name not in self.extern_modules}
         self._root = f"<torch_package_{_COUNT[0]}>"
         _COUNT[0] += 1
         _OBJECTS.add(self._root)
@@ -216,7 +224,11 @@ class PackageImporter(Importer):
         if name in self.extern_modules or any(name.startswith(f"{e}.") for e in self.extern_modules):
             if not self._module_allowed(name):
                 raise ImportError(f"package {self.filename!r} needs the external module {name!r}, which is not allowed")
-            return importlib.import_module(_renamed(name))
+            found = importlib.import_module(_renamed(name))
+            parent, _, short = name.rpartition(".")
+            if parent in self._above_extern:
+                setattr(self.import_module(parent), short, found)
+            return found
         path = self._source_path(name)
         if path is None and not self._is_folder(name):
             raise ModuleNotFoundError(
@@ -236,7 +248,7 @@ class PackageImporter(Importer):
         return None
 
     def _is_folder(self, name: str) -> bool:
-        return any(
+        return name in self._above_extern or any(
             n.startswith(name.replace(".", "/") + "/") for n in self.zip_reader.names() if not n.startswith(".data")
         )
 
@@ -278,17 +290,18 @@ class PackageImporter(Importer):
             if not fromlist:
                 return self._import_any(name.partition(".")[0]) if "." in name else found
             for each in fromlist:
-                if each != "*" and not hasattr(found, each):
+                if each not in ("*", "") and not hasattr(found, each):
                     self._import_any(f"{name}.{each}")
             return found
 
         return import_
 
     def _import_any(self, name: str) -> Any:
+        if name == "torch_package_importer":
+            return self
         if name in self.modules:
             return self.modules[name]
-        inside = self._source_path(name) is not None or self._is_folder(name)
-        if inside and name not in self.extern_modules:
+        if name in self.extern_modules or self._source_path(name) is not None or self._is_folder(name):
             return self.import_module(name)
         if not self._module_allowed(name):
             raise ImportError(f"package {self.filename!r} needs the external module {name!r}, which is not allowed")
@@ -339,13 +352,26 @@ class _Resources:
 
     def contents(self) -> Any:
         head = self.name.replace(".", "/") + "/"
-        return iter({n[len(head) :].partition("/")[0] for n in self.importer.zip_reader.names() if n.startswith(head)})
+        names = {n[len(head) :].partition("/")[0] for n in self.importer.zip_reader.names() if n.startswith(head)}
+        return iter(sorted(names))
 
     def is_resource(self, name: str) -> bool:
         return f"{self.name.replace('.', '/')}/{name}" in self.importer.zip_reader
 
     def resource_path(self, name: str) -> str:
         raise FileNotFoundError(name)
+
+
+def _zipped(folder: str) -> io.BytesIO:
+    """A package whose files lie in a folder, as one file."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for place, _, files in os.walk(folder):
+            for name in sorted(files):
+                path = os.path.join(place, name)
+                archive.write(path, os.path.join("package", os.path.relpath(path, folder)))
+    made.seek(0)
+    return made
 
 
 def _renamed(name: str) -> str:
