@@ -12,7 +12,7 @@ from rushlight._interface.autograd import Node, edge_of, meta_of
 from rushlight._interface.base import tree_flatten, tree_unflatten
 from rushlight.library.aten.calls import redispatch
 from rushlight.library.aten.functions import Opaque
-from rushlight.library.aten.kernels import pulled
+from rushlight.library.aten.vjps import pulled
 
 __all__ = ["DerivedNode", "recorded"]
 
