@@ -357,3 +357,39 @@ def test_hooks_of_modules_and_nodes_run_behind_the_program(form: str, backend: s
             grads = [x.grad, *[p.grad for p in layers.parameters()]]
             wanted = wanted or grads
             assert all(torch.equal(a, b) for a, b in zip(grads, wanted, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "go", [lambda x, n: x.sub(x, alpha=n), lambda x, n: torch._foreach_add([x], [x * 2], alpha=n)[0] + 1]
+)
+def test_tensors_in_the_place_of_numbers_break(go: Any, backend: str) -> None:
+    x, n = torch.tensor([1.0, 2.0]), torch.tensor(3.0)
+    assert torch.equal(torch.compile(go, backend=backend)(x, n), go(x, n))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="in the place of a number"):
+        torch.compile(go, backend=backend, fullgraph=True)(x, n)
+
+
+def test_a_backward_that_writes_breaks_where_the_function_is_applied() -> None:
+    calls = torch.zeros(())
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, grad):
+            calls.add_(1)
+            return grad * 3
+
+    def go(x):
+        return Counted.apply(x.sin()).cos()
+
+    torch._dynamo.utils.counters.clear()
+    x, compiled = torch.tensor([0.5, 2.0], requires_grad=True), torch.compile(go)
+    (found,), (wanted,) = (torch.autograd.grad(f(x).sum(), x) for f in (compiled, go))
+    assert torch.allclose(found, wanted) and calls.item() == 2
+    assert [*torch._dynamo.utils.counters["graph_break"]] == ["the backward of the program changes a tensor in place"]
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="changes a tensor in place"):
+        torch.compile(go, fullgraph=True)(x)

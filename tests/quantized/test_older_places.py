@@ -26,6 +26,9 @@ for older, present in {
     assert importlib.import_module(older) is importlib.import_module(present), older
 from functorch.experimental import chunk_vmap, control_flow
 assert control_flow.cond is torch.cond
+from functorch.compile import aot_function, compiled_function, default_partition, make_boxed_func, nop
+from functorch.einops import rearrange
+assert compiled_function is aot_function is torch._functorch.aot_autograd.aot_function and rearrange is torch.func.rearrange
 print(chunk_vmap(torch.sum, chunks=3)(torch.arange(8.0).view(4, 2)))
 """
 

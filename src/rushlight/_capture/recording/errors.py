@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckFailed", "DataDependentError", "RecordingError"]
+__all__ = ["BackwardWriteError", "CheckFailed", "DataDependentError", "RecordingError"]
 
 
 class RecordingError(RuntimeError):
@@ -17,3 +17,7 @@ class CheckFailed(Exception):
     """A call of a program met what the recording has taken not to happen, and changed nothing: an error that the calls
     would raise one by one.
     """
+
+
+class BackwardWriteError(RecordingError):
+    """A change in place that a program's backward makes, which gives gradients alone."""

@@ -390,6 +390,7 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
     if function is Function.apply.__func__:  # type: ignore[attr-defined]
         autograd_functions().guard_function(tracer, args[0])
+        tracer.applied_at = tracer.applied_at or tracer.place
     if function is zero_gradients:
         given[0] = list(given[0])
         _guard_gradients(tracer, given[0])

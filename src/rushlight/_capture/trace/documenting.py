@@ -92,6 +92,7 @@ _NO_NODES = ("rushlight._capture.", "rushlight.jit", "torch.jit")  # `jit.annota
 _ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
 # Methods of tensors that leave what only the history of the tensor knows.
 _HOOKING = frozenset(("register_hook", "register_post_accumulate_grad_hook", "retain_grad"))
+_FACTORS = ("alpha", "beta")  # arguments that are numbers: what traces ahead of time cannot read them of tensors
 _WRITTEN = {builtins.abs: operator.abs}
 
 # Instructions that bind locals, and which ones by their argument.
@@ -244,6 +245,8 @@ class DocumentingTracer(Tracer):
 
     def looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments in the place of values that nobody had looked at."""
+        if any(isinstance(_known(kwargs.get(name)), Tensor) for name in _FACTORS):
+            raise Break("a tensor in the place of a number, in a graph for another backend", kind="data")
         return tuple([_known(x) for x in args]), {key: _known(x) for key, x in kwargs.items()}
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

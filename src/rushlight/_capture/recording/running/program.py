@@ -10,7 +10,7 @@ from rushlight._base.collector import uncollected
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
 from rushlight._capture.recording.backward import How, Variant
 from rushlight._capture.recording.control_flow import ControlFlow
-from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.errors import BackwardWriteError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.regions import Layout, path_to, shown
@@ -342,7 +342,7 @@ class _Build:
         for address, entries in self.recording.writers.items():
             memory = self.recording.memory_at(address)
             if entries[-1] >= start and (memory.real is not None or memory.address < fresh):
-                raise RecordingError("the backward of the program changes a tensor in place")
+                raise BackwardWriteError("the backward of the program changes a tensor in place")
 
     def _plain(self, node: Any, found: Any) -> Any:
         """The gradient, or gradients, of an input: those of a tensor made of it are taken apart."""

@@ -22,6 +22,7 @@ from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import CheckFailed, CompiledProgram, Recording, RecordingError
 from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues, holds_sizes
+from rushlight._capture.recording.errors import BackwardWriteError
 from rushlight._capture.recording.log import Call, Read
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.documenting import DocumentingTracer
@@ -204,7 +205,9 @@ def trace(
                     reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
                     if isinstance(error, OpenRegion):  # it is opened and closed between programs
                         found = tracer.even_at
-                    elif found is None:
+                    elif isinstance(error, BackwardWriteError):
+                        found = tracer.applied_at
+                    if found is None:
                         if tracer.hooked_at is None:
                             raise
                         reason, found = f"puts a hook where the trace cannot run it: {error}", tracer.hooked_at
