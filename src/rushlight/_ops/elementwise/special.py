@@ -442,6 +442,11 @@ def _overflowing(body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         value = narrow(body(wide, degree), x.dtype)
         before = narrow(body(wide, prim.maximum(degree - 2.0, build.zeros_like(degree))), x.dtype)
         value = build.select(build.eq(prim.abs(before), math.inf), math.nan, value)
+        one = build.eq(degree, 1.0)
+        value = build.select(
+            build.eq(prim.abs(wide), math.inf) & (degree <= 2.0), build.select(one, x, math.inf), value
+        )
+        value = build.select(build.eq(degree, 0.0), 1.0, value)
         return build.select((degree >= 0.0) & (degree < 2.0**63), value, 0.0)
 
     return function

@@ -365,7 +365,8 @@ def _spread_family() -> None:
                     f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by output "
                     "numel)."
                 )
-            variance, middle = _moments(wide(x), dims, less)
+            # In float64, as PyTorch: squares of float32 overflow from 2e19.
+            variance, middle = _moments(build.convert(x, COMPLEX128 if x.dtype.is_complex else FLOAT64), dims, less)
             spread_ = prim.sqrt(variance) if root else variance
             result = narrow(finish(spread_, x.shape, dims, keepdim), x.dtype.to_real())
             if both:
@@ -385,8 +386,8 @@ def _spread_family() -> None:
         ) -> Any:
             dim, less = _correction(dim, unbiased, correction)
             dims, dtype = dims_of(x, dim), x.dtype
-            middle, spread_ = outs[-2:]
             x = wide(x)
+            middle, spread_ = build.convert(outs[-2], x.dtype), build.convert(outs[-1], x.dtype.to_real())
             ct, ct_mean = cts if both else (cts, None)
             total = None
             if ct is not None:
@@ -548,7 +549,14 @@ def cdist_core(x: Any, y: Any, p: Any) -> Any:
     """The p-norm distances of every row of x1 (*, P, M) to every row of x2 (*, R, M), whose leading dims are equal: (*,
     P, R)."""
     gap = _gaps(x, y)
-    return powers(gap, float(p), (len(gap.shape) - 1,))
+    return _lengths(gap, float(p), len(gap.shape) - 1)
+
+
+def _lengths(gap: Any, p: float, dim: int) -> Any:
+    """Norms along a dim; of order 0 a NaN is no number that differs, as it is for `norm`: the distance is NaN."""
+    if p == 0:
+        return reduce_dims("sum", build.select(isnan(gap), gap, build.convert(build.ne(gap, 0.0), gap.dtype)), (dim,))
+    return powers(gap, p, (dim,))
 
 
 @cdist_core.gradient
@@ -571,7 +579,7 @@ def pdist_core(x: Any, p: Any) -> Any:
     twice = build.convert(number * 8, FLOAT64)
     first = build.convert(prim.floor((2 * rows - 1 - prim.sqrt((2.0 * rows - 1.0) ** 2 - twice)) * 0.5), INT64)
     second = number - _pairs_before(first, rows) + first + 1
-    distances = powers(_gaps_of_pairs(x), float(p), (2,))
+    distances = _lengths(_gaps_of_pairs(x), float(p), 2)
     return prim.gather(build.reshape(distances, (rows * rows,)), first * rows + second, dim=0)
 
 
