@@ -104,6 +104,29 @@ def test_released_tensors_are_refused_and_sizes_are_not() -> None:
         out.grad_fn._saved_indices
 
 
+@pytest.mark.parametrize(
+    ("follow", "twice"),
+    [
+        (lambda t, x: t.lerp(x, 0.25), 0.5),
+        (lambda t, x: t.lerp_(x, 0.25), 0.5),
+        (lambda t, x: t.mul_(0.75).add_(x, alpha=0.25), 0.5),
+        (lambda t, x: torch.sub(t, x, alpha=3), -6.0),
+        (lambda t, x: t.addcdiv(x, torch.full((3,), 2.0), value=4), None),
+    ],
+)
+def test_nodes_that_keep_numbers_alone_run_again(follow: Callable[..., Any], twice: float | None) -> None:
+    """Target networks that follow others outside of `no_grad`: what is kept of a call must be freed only where it is a tensor."""
+    x = torch.ones(3, requires_grad=True)
+    out = follow(torch.zeros(3), x)
+    out.sum().backward()
+    if twice is None:
+        with pytest.raises(RuntimeError, match="second time"):
+            out.sum().backward()
+    else:
+        out.sum().backward()
+        assert x.grad.tolist() == [twice] * 3
+
+
 def test_handles_of_lists() -> None:
     node = X[:, [0, 2]].grad_fn
     first, second = node._raw_saved_indices

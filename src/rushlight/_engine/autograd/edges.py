@@ -14,7 +14,7 @@ from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 
-__all__ = ["argument_places", "is_flat"]
+__all__ = ["are_operands", "argument_places", "is_flat"]
 
 # Arguments that have no gradient for any dtype: statistics, class weights, indices.
 _WITHOUT = frozenset((
@@ -47,6 +47,20 @@ _FLAT = re.compile(
 _FLAT_OPERATORS = frozenset(
     ("avg_pool1d", "adaptive_avg_pool1d")
 )  # their nodes have the name of the view that is PyTorch's last step
+
+
+def are_operands(op: Operator, template: Sequence[Any]) -> list[bool]:
+    """For each value given to a call, tensors before numbers: whether it is a tensor, or a number that PyTorch makes
+    one of (the 2 of `x * 2`, not a factor as `alpha`).
+    """
+    tensors, numbers = list[bool](), list[bool]()
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        if isinstance(item, Slot):
+            if item.kind in ("tensor", "list"):
+                tensors += [True] * item.count
+            else:
+                numbers += [argument.base == "Tensor" and op.public not in _NUMBER_FORMS] * item.count
+    return tensors + numbers
 
 
 def argument_places(

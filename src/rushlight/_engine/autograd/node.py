@@ -40,6 +40,7 @@ RELEASED = (
 )
 
 shown: Any = LazyModule("rushlight._engine.autograd.saved")  # what nodes show is asked rarely
+_NUMBERS = frozenset((bool, int, float, complex))
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
@@ -259,8 +260,11 @@ class OpNode(Node):
         raise RuntimeError(RELEASED)
 
     def _release(self) -> None:
-        if self.saved:  # a node that saved nothing may run again
-            self.saved = None
+        """Free what is saved.  A node that saved nothing, or what is a number in PyTorch too, may run again."""
+        for item in self.saved or ():
+            if type(item) not in _NUMBERS or self.info.saves_operands():
+                self.saved = None
+                return
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         saved = self.saved

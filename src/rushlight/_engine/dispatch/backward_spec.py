@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._base.lazy import require
-from rushlight._engine.autograd.edges import argument_places
+from rushlight._engine.autograd.edges import are_operands, argument_places
 from rushlight._engine.autograd.node import node_class
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import zeros_spec
@@ -49,7 +49,7 @@ class BackwardSpec:
 
     __slots__ = (
         "_backward", "_device", "_fast", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
-        "_places", "_plans", "_results", "_some", "_wanted", "cls", "n_results", "outputs", "record", "sources", "wrt",
+        "_operands", "_places", "_plans", "_results", "_some", "_wanted", "cls", "n_results", "outputs", "record", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,7 @@ class BackwardSpec:
         self._some: dict[tuple[bool, ...], Any] = {}
         self._wanted: dict[tuple[int, ...], Any] = {}
         self._places: Any = None
+        self._operands: bool | None = None
         self._origin: Any = None
         self.record: bytes | None = None  # the key of the record of the forward call, where one is kept
         self._fast: dict[Any, Any] = {}
@@ -126,6 +127,15 @@ class BackwardSpec:
             op, template, specs = self.origin
             self._places = argument_places(op, template, specs, self.wrt, self.cls.__name__)
         return self._places
+
+    def saves_operands(self) -> bool:
+        """Whether a saved value is a tensor or stands in the place of one, as the 2 of `x * 2`, and not that of a
+        factor as `alpha`.
+        """
+        if self._operands is None:
+            operands = None if self.origin is None else are_operands(*self.origin[:2])
+            self._operands = operands is None or any(kind != "input" or operands[k] for kind, k in self.sources)
+        return self._operands
 
     def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients for the edges, from saved values and the results' gradients."""
