@@ -303,6 +303,10 @@ def test_wrappers_at_their_edges(alone: Any) -> None:
     with pytest.raises(NotImplementedError, match="rank0_only"):
         with FSDP.summon_full_params(model, rank0_only=True):
             pass
+    for options in ({}, {"device_mesh": dist.init_device_mesh("cpu", (1, 1))}):  # axes without names
+        model = FSDP(torch.nn.Linear(2, 2), sharding_strategy=ShardingStrategy.HYBRID_SHARD, **options)
+        model(torch.ones(1, 2)).sum().backward()
+        assert model.clip_grad_norm_(100.0).item() > 0.0
     frozen = torch.nn.Linear(2, 2)
     model = FSDP(torch.nn.Sequential(frozen, torch.nn.Linear(2, 2)), ignored_modules=[frozen])
     assert not isinstance(frozen.weight, DTensor) and isinstance(model[1].weight, DTensor)

@@ -25,8 +25,6 @@ class Axes:
         if coordinate is None:
             raise ValueError(f"rank {mesh.get_rank()} is not in {mesh}")
         last = mesh.ndim - 1
-        if last and mesh.mesh_dim_names is None:
-            raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
         self.mesh, self.group = mesh, mesh.get_group(last)
         self.part = Part(mesh.shape[last], coordinate[last])
         self.replicas = mesh.shape[0] if last else 1

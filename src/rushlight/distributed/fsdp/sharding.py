@@ -313,7 +313,10 @@ def fully_shard(
         )
     modules = list(module) if isinstance(module, (list, tuple)) else [module]
     _check_modules(modules)
-    axes = Axes(init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh
+    if mesh.ndim == 2 and mesh.mesh_dim_names is None:
+        raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
+    axes = Axes(mesh)
     found = _found(modules, set(ignored_params or ()))
     dims = {p: _dim_of(p, name, shard_placement_fn) for p, (name, _) in found.items()}
     near = None
