@@ -134,6 +134,17 @@ def test_files_of_save_and_back(tmp_path: Path) -> None:
 # ***** settings of the planners and of the folder *****
 
 
+def test_writers_and_readers_by_their_places(tmp_path: Path) -> None:
+    state = {"w": torch.zeros(2)}
+    with pytest.warns(UserWarning, match="The argument order of save has been changed"):
+        dcp.save({"w": torch.ones(2)}, dcp.FileSystemWriter(tmp_path), no_dist=True)  # type: ignore[call-arg, arg-type]
+    with pytest.warns(UserWarning, match="The argument order of load has been changed"):
+        dcp.load(state, dcp.FileSystemReader(tmp_path), no_dist=True)  # type: ignore[call-arg, arg-type]
+    assert state["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="positional argument"):
+        dcp.save(state, dcp.FileSystemWriter(tmp_path), None, no_dist=True)  # type: ignore[call-arg, arg-type]
+
+
 @pytest.mark.parametrize("options", [{"single_file_per_rank": False}, {"thread_count": 3}, {"sync_files": False}])
 def test_writers(tmp_path: Path, options: dict[str, Any]) -> None:
     dcp.save(contents(torch), storage_writer=dcp.FileSystemWriter(tmp_path, **options), no_dist=True)

@@ -243,8 +243,8 @@ class DefaultLoadPlanner(LoadPlanner):
     def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
         return create_default_global_load_plan(global_plan)
 
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        return central_plan
+    def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
+        return new_plan
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         name, found = read_item.dest_index.fqn, rushlight.load(value)

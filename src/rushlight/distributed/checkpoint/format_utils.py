@@ -80,8 +80,8 @@ class BroadcastingTorchSaveReader(StorageReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
+    def prepare_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
+        return global_plan
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         self.checkpoint_id = checkpoint_id

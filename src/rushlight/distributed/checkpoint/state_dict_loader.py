@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from rushlight.distributed import distributed_c10d as dist
+from rushlight.distributed.checkpoint._older_calls import takes_second
 from rushlight.distributed.checkpoint._steps import Steps
 from rushlight.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 from rushlight.distributed.checkpoint.filesystem import FileSystemReader
@@ -33,6 +34,7 @@ def reader_for(storage_reader: StorageReader | None, checkpoint_id: str | os.Pat
     return FileSystemReader(checkpoint_id)
 
 
+@takes_second("storage_reader")
 def load(
     state_dict: dict[str, Any],
     *,

@@ -13,6 +13,7 @@ from typing import Any
 
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.checkpoint._async_process import in_pieces, process_for
+from rushlight.distributed.checkpoint._older_calls import takes_second
 from rushlight.distributed.checkpoint._steps import Steps
 from rushlight.distributed.checkpoint.default_planner import DefaultSavePlanner
 from rushlight.distributed.checkpoint.filesystem import FileSystemWriter
@@ -64,6 +65,7 @@ def writer_for(storage_writer: StorageWriter | None, checkpoint_id: str | os.Pat
     return FileSystemWriter(checkpoint_id, single_file_per_rank=True, sync_files=True)
 
 
+@takes_second("storage_writer")
 def save(
     state_dict: STATE_DICT_TYPE,
     *,
