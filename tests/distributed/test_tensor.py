@@ -14,7 +14,15 @@ from tests.distributed.ranks import Ranks
 import rushlight as torch
 import rushlight.distributed as dist
 from rushlight.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
-from rushlight.distributed.tensor._dtensor_spec import DTensorSpec
+from rushlight.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from rushlight.distributed.tensor._redistribute import redistribute_local_tensor
+from rushlight.distributed.tensor._utils import (
+    compute_global_tensor_info,
+    compute_global_tensor_shape,
+    compute_local_shape_and_global_offset,
+    compute_local_stride,
+)
+from rushlight.distributed.tensor.placement_types import _StridedShard
 
 
 def test_every_placement_becomes_every_other(four: Ranks) -> None:
@@ -255,7 +263,6 @@ def test_sharded_parameters_train_as_whole(four: Ranks) -> None:
 
 
 def test_a_mesh_is_the_group_of_data_parallel_training(alone: dist.DeviceMesh) -> None:
-    """And what is not built is refused by name."""
     wrap = torch.nn.parallel.DistributedDataParallel
     model = wrap(torch.nn.Linear(2, 2), device_mesh=alone)
     assert model.process_group is alone.get_group()
@@ -263,9 +270,6 @@ def test_a_mesh_is_the_group_of_data_parallel_training(alone: dist.DeviceMesh) -
         wrap(torch.nn.Linear(2, 2), device_mesh=alone, process_group=alone.get_group())
     with pytest.raises(RuntimeError, match="Only 1D device mesh"):
         wrap(torch.nn.Linear(2, 2), device_mesh=dist.init_device_mesh("cpu", (1, 1)))
-    for name, value in (("param_to_hook_all_reduce", torch.ones(1)), ("skip_all_reduce_unused_params", True)):
-        with pytest.raises(NotImplementedError, match=name):
-            wrap(torch.nn.Linear(2, 2), **{name: value})
 
 
 def test_a_sharded_module_gathers_when_it_computes(alone: dist.DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,3 +408,71 @@ def test_parts_lie_as_the_whole() -> None:
             assert made.placements == (Shard(2),) and made.to_local().is_contiguous()
     finally:
         dist.destroy_process_group()
+
+
+class _Mesh:
+    """What is asked of a mesh where nothing is sent."""
+
+    def __init__(self, shape: tuple[int, ...], coordinate: tuple[int, ...]) -> None:
+        self.shape, self.coordinate, self.ndim = shape, coordinate, len(shape)
+
+    def size(self, axis: int) -> int:
+        return self.shape[axis]
+
+    def get_coordinate(self) -> tuple[int, ...]:
+        return self.coordinate
+
+
+@pytest.mark.parametrize(
+    "shape, coordinate, placements, found",
+    [
+        ((9, 4), (1, 2), (Shard(0), Shard(0)), ((1, 4), (9 - 4 + 2, 0))),
+        ((9, 4), (0, 3), (Shard(0), Shard(0)), ((0, 4), (9, 0))),
+        ((3, 2), (0, 2), (Replicate(), Shard(1)), ((3, 0), (0, 2))),
+        ((3, 2), (1, 0), (_StridedShard(0, split_factor=4), Shard(0)), ((0, 2), (3, 0))),
+    ],
+)
+def test_empty_parts_begin_at_the_end(shape: Any, coordinate: Any, placements: Any, found: Any) -> None:
+    """As in PyTorch 2.13."""
+    mesh = _Mesh((2, 4), coordinate)
+    assert compute_local_shape_and_global_offset(shape, mesh, placements) == found
+    assert compute_local_shape_and_global_offset(shape, mesh, placements, skip_offset=True) == (found[0], ())
+
+
+def test_what_a_spec_answers() -> None:
+    mesh: Any = _Mesh((2, 4), (0, 0))
+    meta = TensorMeta(torch.Size((8, 4)), (4, 1), torch.float32)
+
+    def spec(*placements: Any) -> DTensorSpec:
+        return DTensorSpec(mesh, placements, meta)
+
+    terms = spec(Partial(), Shard(1))
+    assert (terms.dim_map, terms.sums, terms.num_shards_map, terms.num_shards) == ([-1, 1], [0], [1, 4], 4)
+    assert terms.is_sharded() and not terms.is_replicated() and spec(Replicate(), Replicate()).is_replicated()
+    assert str(terms) == "Spec(f32[8, 4](P(sum)S(1)))" and terms == DTensorSpec.from_dim_map(mesh, [-1, 1], [0], meta)
+    assert (
+        str(spec(Shard(0), Shard(0))) == "Spec(f32[8, 4](S(0)[0]S(0)[1]))" and spec(Shard(0), Shard(0)).num_shards == 8
+    )
+    assert repr(terms).endswith(
+        "shard_order=(ShardOrderEntry(tensor_dim=1, mesh_dims=(1,)),), use_strided_shard_as_shard_order=False)"
+    )
+    assert terms.shallow_copy_with_tensor_meta(None).tensor_meta is None
+    with pytest.raises(ValueError, match="Tensor dim 0 is already sharded on mesh dim 0"):
+        print(spec(Shard(0), Shard(0)).dim_map)
+    with pytest.raises(RuntimeError, match="dimension 0 cannot be both shard and partial"):
+        DTensorSpec.from_dim_map(mesh, [0, -1], [0], meta)
+    assert compute_local_stride((1, 8), (4, 4)) == (1, 4)
+
+
+def test_parts_by_specs(alone: dist.DeviceMesh) -> None:
+    x: Any = distribute_tensor(torch.ones(4, 3), alone, [Shard(0)])
+    target = DTensorSpec(alone, (Replicate(),), x._spec.tensor_meta)
+    assert redistribute_local_tensor(x._local_tensor, x._spec, target).shape == (4, 3)
+    assert x._spec.dim_map == [0, -1] and str(x._spec) == "Spec(f32[4, 3](S(0)))"
+    assert compute_global_tensor_info(x._local_tensor, alone, [Shard(1)]) == ([4, 3], [3, 1])
+    assert compute_global_tensor_shape(torch.Size((4, 3)), alone, [Shard(0)]) == (4, 3)
+    DTensor._op_dispatcher._allow_implicit_replication = True
+    try:
+        assert (x + torch.ones(4, 3)).placements == (Shard(0),)
+    finally:
+        DTensor._op_dispatcher._allow_implicit_replication = False

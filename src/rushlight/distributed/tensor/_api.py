@@ -30,6 +30,19 @@ _KIND_OF_NORM = {math.inf: "max", -math.inf: "min"}
 _OWN = ("_local_tensor", "_mesh", "_placed", "_moved_view")
 
 
+class _OpDispatcher:
+    """`DTensor._op_dispatcher`, of which programs know one setting; rules of operators are made by `register_sharding`."""
+
+    @property
+    def _allow_implicit_replication(self) -> bool:
+        """Whether plain tensors beside `DTensor`s are the same on all processes; see `implicit_replication`."""
+        return DTensor.implicit_replication
+
+    @_allow_implicit_replication.setter
+    def _allow_implicit_replication(self, value: bool) -> None:
+        DTensor.implicit_replication = value
+
+
 class DTensor(Tensor):
     """A tensor over a `DeviceMesh`: it has the shape of the whole; each process holds what `placements` say, one for each
     axis of the mesh.  Operators, autograd and in-place changes give what they give for the whole tensor.
@@ -42,6 +55,7 @@ class DTensor(Tensor):
     _placed: Placements
     _moved_view = ""  # which operator made this tensor as a view of elements that had to be moved
     implicit_replication = False
+    _op_dispatcher = _OpDispatcher()
     # What functions give that are not asked below (`new_tensor`) stays as it is: it has no mesh.
     __torch_function__ = disabled_torch_function
 

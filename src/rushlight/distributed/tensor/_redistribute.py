@@ -26,7 +26,7 @@ from rushlight.distributed.tensor.placement_types import (
     nesting,
 )
 
-__all__ = ["OPS", "global_shape", "redistribute", "reduce_along", "shard_of"]
+__all__ = ["OPS", "global_shape", "redistribute", "redistribute_local_tensor", "reduce_along", "shard_of"]
 
 OPS = {
     "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "product": dist.ReduceOp.PRODUCT, "prod": dist.ReduceOp.PRODUCT,
@@ -86,6 +86,17 @@ class _Turned(NamedTuple):
 
     def get_group(self, axis: int) -> Any:
         return self.mesh.get_group(self.order[axis])
+
+
+def redistribute_local_tensor(local_tensor: Tensor, current_spec: Any, target_spec: Any, **settings: Any) -> Tensor:
+    """A part of a tensor that lies as one `DTensorSpec` says, as another one says; both on one mesh.
+
+    `async_op` and the like change nothing: the part is there.  NotImplementedError for two meshes.
+    """
+    if current_spec.mesh != target_spec.mesh:
+        raise NotImplementedError("Cross device mesh comm not supported yet!")
+    shape, mesh = current_spec.shape, current_spec.mesh
+    return redistribute(local_tensor, shape, mesh, current_spec.placements, target_spec.placements)
 
 
 def _in_other_order(
