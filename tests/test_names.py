@@ -83,3 +83,21 @@ def test_the_stored_names_are_those_of_the_installed_pytorch() -> None:
         for name in _pages()[where.partition(".")[2]]:
             # pages that an import of them loads have no attribute before
             assert hasattr(theirs, name) or importlib.util.find_spec(f"{where}.{name}") is not None, (where, name)
+
+
+@pytest.mark.parametrize(
+    ("page_name", "names"),
+    [
+        ("torch", ("zeros", "float32", "long", "Tensor", "relu", "save", "Generator", "manual_seed", "inf", "channels_last", "no_grad")),
+        ("torch.nn.functional", ("relu", "cross_entropy", "softmax", "conv2d", "interpolate", "scaled_dot_product_attention")),
+        ("torch.fft", ("fft", "irfftn", "fftshift")),
+        ("torch.linalg", ("svd", "norm", "LinAlgError")),
+        ("torch.special", ("expit", "zeta")),
+    ],
+)  # fmt: skip
+def test_all_names_of_a_page_come_by_a_star(page_name: str, names: tuple[str, ...]) -> None:
+    """Names that the first use loads are there too."""
+    space: dict[str, Any] = {}
+    exec(f"from {page_name.replace('torch', 'rushlight', 1)} import *", space)  # noqa: S102
+    assert all(space[name] is getattr(page(page_name), name) for name in names)
+    assert len(set(page(page_name).__all__)) == len(page(page_name).__all__)

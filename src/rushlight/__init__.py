@@ -213,6 +213,16 @@ def _aten(name: str) -> Any:
         raise no_name(__name__, name) from None
 
 
+# What `from torch import *` gives.
+__all__ += [
+    name
+    for name in dict.fromkeys(
+        (*_FUNCTIONS, *_FROM_PAGES, *FORMATS, *SPARSE_LAYOUTS, *(n for d in ALL_DTYPES for n in (d.name, *d.aliases)))
+    )
+    if not name.startswith("_")
+]
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *_FUNCTIONS, *_PAGES, *_FROM_PAGES})
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight._interface.base import lazy_names
 from rushlight._interface.operators import SPACES
 
-__getattr__ = lazy_names(__name__, SPACES["special"].get)
+
+def _find(name: str) -> Any:
+    return sorted(SPACES["special"]) if name == "__all__" else SPACES["special"].get(name)
+
+
+__getattr__ = lazy_names(__name__, _find)
 
 
 def __dir__() -> list[str]:

@@ -56,9 +56,6 @@ def _filled(
     return tuple(rushlight.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True))
 
 
-HESSIAN = "While computing the hessian, found that the jacobian of the user-provided function"
-
-
 def _differentiable(outputs: Sequence[Tensor], strict: bool) -> None:
     """RuntimeError in strict mode for outputs that no gradient reaches."""
     for i, out in enumerate(outputs):
@@ -66,6 +63,28 @@ def _differentiable(outputs: Sequence[Tensor], strict: bool) -> None:
             raise RuntimeError(
                 f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a differentiable manner from the "
                 "input when running in strict mode."
+            )
+
+
+def _single_element(out: Any, strict: bool, where: str) -> Tensor:
+    """The result of a function whose second derivatives are asked for: RuntimeError unless it is one tensor with one element."""
+    single, outputs = _as_tuple(out, "outputs of the user-provided function", where)
+    _differentiable(outputs, strict)
+    if not single:
+        raise RuntimeError(f"The function given to {where} should return a single Tensor")
+    if outputs[0].numel() != 1:
+        raise RuntimeError(f"The Tensor returned by the function given to {where} should contain a single element")
+    return outputs[0]
+
+
+def _depends(first: Sequence[Tensor], strict: bool) -> None:
+    """RuntimeError in strict mode for first derivatives that do not depend on the inputs."""
+    for i, f in enumerate(first):
+        if strict and not f.requires_grad:
+            raise RuntimeError(
+                f"While computing the hessian, found that the jacobian of the user-provided function with respect to input {i} is independent of the "
+                "input. This is not allowed in strict mode. You should ensure that your function is thrice differentiable and that the hessian depends "
+                "on the inputs."
             )
 
 
@@ -273,21 +292,12 @@ def hessian(
     single, given = _as_tuple(inputs, "inputs", "hessian")
 
     def gradient(*args: Tensor) -> Any:
-        out = func(*args)
-        if not isinstance(out, Tensor):
-            raise RuntimeError("The function given to hessian should return a single Tensor")
-        if out.numel() != 1:
-            raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
-        _differentiable([out], strict)
+        out = _single_element(func(*args), strict, "hessian")
         grads: Any = (None,) * len(args)
         if out.requires_grad:
             grads = grad(out.reshape(()), args, create_graph=True, allow_unused=True)
         found = _filled(grads, args, strict)
-        for i, f in enumerate(found):
-            if strict and not f.requires_grad:
-                raise RuntimeError(
-                    f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode."
-                )
+        _depends(found, strict)
         return found
 
     if outer_jacobian_strategy == "forward-mode":
@@ -302,26 +312,27 @@ def vhp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(func(inputs), v @ Hessian)."""
+    return _hessian_product(func, inputs, v, create_graph, strict, "vhp")
+
+
+def _hessian_product(
+    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool, where: str
+) -> Any:
     with enable_grad():
-        single, given = _as_tuple(inputs, "inputs", "vhp")
+        single, given = _as_tuple(inputs, "inputs", where)
         given = _prepare(given, create_graph)
-        out = func(*given)
         if v is None and (len(given) != 1 or given[0].numel() != 1):
             raise RuntimeError(
                 "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
             )
-        seeds: Any = None if v is None else _directions(v, given, "vhp")
-        _differentiable([out], strict)
+        seeds: Any = None if v is None else _directions(v, given, where)
+        out = _single_element(func(*given), strict, where)
         first = _filled(
             grad(out, given, create_graph=True, allow_unused=True) if out.requires_grad else (None,) * len(given),
             given,
             strict,
         )
-        for i, f in enumerate(first):
-            if strict and not f.requires_grad:
-                raise RuntimeError(
-                    f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode."
-                )
+        _depends(first, strict)
         reached = [(f, None if seeds is None else seeds[i]) for i, f in enumerate(first) if f.requires_grad]
         grads: Any = (None,) * len(given)
         if reached:
@@ -337,4 +348,4 @@ def hvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(func(inputs), Hessian @ v); the Hessian is symmetric, so this is `vhp`."""
-    return vhp(func, inputs, v, create_graph, strict)
+    return _hessian_product(func, inputs, v, create_graph, strict, "hvp")

@@ -46,6 +46,8 @@ _LAST = _places(_AFTER_OPERATORS)
 
 def __getattr__(name: str) -> Any:
     try:
+        if name == "__all__":  # for `from torch.nn.functional import *`
+            return sorted({n for n in (*_FIRST, *_LAST, *SPACES["nn.functional"]) if not n.startswith("_")})
         if name.startswith("__"):
             raise AttributeError(name)
         value: Any = None
