@@ -28,6 +28,11 @@ assert "aten.native_layer_norm_backward.default" in names and "aten.im2col.defau
 layers = torch.nn.Sequential(torch.nn.Linear(4, 4)).train()
 layers.qconfig = get_default_qat_qconfig("x86")
 assert type(prepare_qat(layers)[0].to_float()) is torch.nn.Linear
+
+# PyTorch's import loads these; files that PyTorch does not have stay out of sight.
+assert torch.fx.passes.shape_prop.ShapeProp.__module__ == "torch.fx.passes.shape_prop"
+assert torch.fx.experimental.const_fold.FoldedGraphModule and torch.utils.data.datapipes.iter.filelister
+assert not hasattr(torch.fx.experimental, "sized_nodes") and not hasattr(torch.fx.passes, "not_there")
 print("done")
 """
 

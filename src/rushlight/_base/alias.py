@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from rushlight._base.alias_table import Sources, hand_on, present_place, sources_of
 from rushlight._base.knobs import Knob
-from rushlight._base.naming import absent_module, no_name
+from rushlight._base.naming import absent_module, is_pytorchs, no_name
 from rushlight._base.tracebacks import shorten
 
 __all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch"]
@@ -406,6 +406,17 @@ def _call_as_there(value: Any, ours: str) -> None:
                 value.__firstlineno__ = line  # type: ignore[attr-defined]
 
 
+def _is_page(module: ModuleType, place: str) -> bool:
+    """Whether PyTorch has a module of this path which is here too, in a file or as names of other pages; its `import
+    torch` loads most of them.
+    """
+    if sources_of(present_place(place)) is not None:
+        return True
+    name = place.rpartition(".")[2]
+    file = "__path__" in vars(module) and not name.startswith("_") and importlib.util.find_spec(f"{OURS}.{place}")
+    return bool(file) and is_pytorchs(place) is True
+
+
 def _report_missing(module: ModuleType) -> None:
     """Give one of our public modules a `__getattr__` whose error says what rushlight lacks."""
     ours = module.__name__
@@ -423,7 +434,7 @@ def _report_missing(module: ModuleType) -> None:
                     _call_as_there(value, ours)
                     return value
             page = f"{THEIRS}{ours[len(OURS) :]}.{name}"
-            if sources_of(present_place(page.partition(".")[2])) is not None:
+            if _is_page(module, page.partition(".")[2]):
                 return importlib.import_module(page)
             raise no_name(module.__name__, name)
         except BaseException as error:
