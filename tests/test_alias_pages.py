@@ -22,7 +22,6 @@ NAMES = {
 }
 # Inner parts that PyTorch's pages show without underscores.
 NOT_HERE = {
-    "cuda.amp.grad_scaler OptState",
     "masked.maskedtensor.core get_default_nowrap_functions",
     "masked.maskedtensor core", "masked.maskedtensor unary", "masked.maskedtensor passthrough",
     "masked.maskedtensor binary", "masked.maskedtensor creation",
