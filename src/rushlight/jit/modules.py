@@ -18,6 +18,7 @@ from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.passes.inlining import inline_calls
 from rushlight.jit.marked import keep_attribute, prepare
 from rushlight.jit.runtime.containers import plain
+from rushlight.jit.runtime.objects import PythonMethod
 from rushlight.jit.serialization.printer import function_code
 from rushlight.jit.tracing.recording import current
 from rushlight.nn.modules.module import Module
@@ -315,6 +316,9 @@ class ScriptModule(Module):
         if method is None and "_type" in self.__dict__ and "forward" in self._type.overloads:
             return self._overloaded("forward", args, kwargs)
         if method is None:
+            left = self._type.raw.get("forward") if "_type" in self.__dict__ else None
+            if left is not None:
+                return PythonMethod("forward")(self, *args, **kwargs)
             raise NotImplementedError(f"{type(self).__name__} has no compiled forward")
         return method(*args, **kwargs)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight.jit.frontend import hints as written
-from rushlight.jit.frontend.errors import CompileError, own_place
+from rushlight.jit.frontend.errors import CompileError, own_place, stays_python
 from rushlight.jit.frontend.inference import NoType, type_of
 from rushlight.jit.frontend.library import method_of
 from rushlight.jit.frontend.python import UNIT, PythonNames, compile_syntax, define_from, qualified_name
@@ -87,6 +87,8 @@ def script_module(module: Module, memo: dict[int, Any] | None = None) -> Any:
     made._modules.update({n: m for n, m in children.items() if m is not None})
     made.__dict__["_non_persistent_buffers_set"] = set(module._non_persistent_buffers_set)
     made.training = module.training
+    if any(map(stays_python, type(module).__mro__)):
+        made.__dict__["_python"] = module
     for name, value in shape.values.items():
         made.__dict__[name] = value
     for table in ("_state_dict_hooks", "_load_state_dict_pre_hooks"):
@@ -335,7 +337,7 @@ def _definer(module: Module, kind: T.ClassType) -> Any:
         if held is None:
             return None
         modifier = getattr(held, "_torchscript_modifier", "")
-        if modifier.startswith(("ignore", "unused")):
+        if modifier.startswith(("ignore", "unused")) or stays_python(held):
             kind.raw[name] = held
             return None
         made = Function(f"{kind.name}.{name}", _compiler(held, kind))

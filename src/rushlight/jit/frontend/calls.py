@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, own_place
+from rushlight.jit.frontend.errors import CompileError, FrontendError, NotSupportedError, own_place, stays_python
 from rushlight.jit.frontend.expressions import Expressions
 from rushlight.jit.frontend.iterables import Iterable, Range, Static, Tree, counter, elements
 from rushlight.jit.frontend.matching import match_schemas
@@ -335,16 +335,6 @@ class Calls(Expressions):
     def _form_value_of_module(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         raise NotSupportedError("modules cannot be made in scripts", at)
 
-    def _form_ignored(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
-        """A call of Python from compiled code."""
-        function, schema, owner = special.payload
-        args = self.many(node.args, None)
-        kwargs = {k.arg: self.expr(k.value) for k in node.keywords if k.arg is not None}
-        matched = match_schemas(self.graph, [schema], args, kwargs, at)
-        inputs = matched.inputs if owner is None else [owner, *matched.inputs]
-        self.graph.location = at
-        return Simple(self.graph.op("prim::PythonOp", inputs, matched.results[0], function=function, name=schema.name))
-
     def _form_unused(self, special: Special, node: ast.Call, hint: Type | None, at: Location) -> Sugared:
         """A function that must not be called: calling it raises."""
         text = self.graph.constant("Exception: Unused function: this function was marked as unused", T.STR)
@@ -376,9 +366,8 @@ class Calls(Expressions):
         if name not in kind.raw:
             return None
         held = kind.raw[name]
-        if getattr(held, "_torchscript_modifier", "").startswith(("ignore", "unused")) and not hasattr(
-            held, "__self__"
-        ):
+        modifier = getattr(held, "_torchscript_modifier", "")
+        if (modifier.startswith(("ignore", "unused")) or stays_python(held)) and not hasattr(held, "__self__"):
             return self.resolver.ignored(held, owner)
         return self.resolver.python_value(held, at, self)
 

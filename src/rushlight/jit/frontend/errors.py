@@ -9,6 +9,7 @@ from rushlight.jit.ir.graph import Location
 
 __all__ = [
     "own_place",
+    "stays_python",
     "CompileError",
     "FrontendError",
     "FrontendTypeError",
@@ -101,6 +102,11 @@ class UnsupportedNodeError(NotSupportedError):
 
 class FrontendTypeError(FrontendError):
     """A type that scripts do not have."""
+
+
+def stays_python(held: Any) -> bool:
+    """Whether a class or a function is of quantized layers, whose packed weights are objects of Python: scripts call it."""
+    return own_place(held).startswith(("rushlight.ao.nn.", "rushlight.ao.operators."))
 
 
 def own_place(held: Any) -> str:

@@ -19,7 +19,7 @@ from rushlight.jit.annotations import BroadcastingList1, BroadcastingList2, Broa
 from rushlight.jit.frontend import hints
 from rushlight.jit.frontend.builtins import BUILTIN_NAMES
 from rushlight.jit.frontend.emitter import Emitter
-from rushlight.jit.frontend.errors import CompileError, NotSupportedError, Source, own_place
+from rushlight.jit.frontend.errors import CompileError, NotSupportedError, Source, own_place, stays_python
 from rushlight.jit.frontend.library import form_of
 from rushlight.jit.frontend.library.derived import Flagged, Form
 from rushlight.jit.frontend.library.functional import reduced
@@ -32,6 +32,7 @@ from rushlight.jit.frontend.sugared import (
     Items,
     Methods,
     NoneValue,
+    PythonCall,
     PythonValue,
     Simple,
     Special,
@@ -46,6 +47,7 @@ from rushlight.jit.ir.passes.constants import constant_of, is_constant
 from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 from rushlight.jit.runtime.constants import number_of
+from rushlight.jit.runtime.objects import PythonMethod
 from rushlight.library.aten.calls import aten_name
 from rushlight.library.operators import OpNamespace
 
@@ -420,6 +422,8 @@ class PythonNames:
         modifier = getattr(held, "_torchscript_modifier", "")
         if modifier.startswith(("unused", "ignore")):
             return self.ignored(held)
+        if getattr(held, "__module__", None) == "torch._ops.quantized":
+            return self.ignored(held._function)
         forms = form_of(held) if _hashable(held) else None
         if isinstance(forms, Flagged):
             return _Dispatched(forms, self.unit)
@@ -441,14 +445,17 @@ class PythonNames:
         node, source = syntax_of(held)
         names = PythonNames(inspect.unwrap(held), self.unit)
         method = owner.type if owner is not None else None
-        unused = held._torchscript_modifier.startswith("unused")
+        unused = getattr(held, "_torchscript_modifier", "").startswith("unused")
         if unused and (node.args.vararg is not None or node.args.kwarg is not None):
             return Special("unused", T.TENSOR if node.returns is None else names.type(node.returns, source.at(node)))
         arguments, returns = signature(node, source, names, method)
         if unused:
             return Special("unused", returns or T.TENSOR)
-        schema = Schema(held.__name__, "", arguments, [Argument("", returns or T.TENSOR)])
-        return Special("ignored", (held, schema, owner))
+        name = held.__name__
+        if stays_python(held):
+            returns = T.TENSOR if returns == T.ANY else returns  # such layers give tensors
+            held = PythonMethod(name) if owner is not None else held
+        return PythonCall(held, Schema(name, "", arguments, [Argument("", returns or T.TENSOR)]), owner)
 
     # ***** modules and classes *****
 

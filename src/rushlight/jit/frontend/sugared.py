@@ -16,7 +16,8 @@ from rushlight.jit.ir.schemas import NO_DEFAULT, Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 
 __all__ = [
-    "Builtin", "Callee", "ClassValue", "EnumClass", "ExceptionClass", "Items", "Methods", "NoneValue", "PythonValue", "Simple", "SliceParts", "Special",
+    "Builtin", "Callee", "ClassValue", "EnumClass", "ExceptionClass", "Items", "Methods", "NoneValue", "PythonCall",
+    "PythonValue", "Simple", "SliceParts", "Special",
     "Sugared", "TupleClass",
 ]  # fmt: skip
 
@@ -458,6 +459,23 @@ class Special(Sugared):
 
     def __init__(self, name: str, payload: Any = None) -> None:
         self.name, self.payload = name, payload
+
+
+class PythonCall(Sugared):
+    """A function that is left to Python; a method is given its owner."""
+
+    kind = "Python function"
+
+    def __init__(self, function: Any, schema: Schema, owner: Value | None) -> None:
+        self.function, self.schema, self.owner = function, schema, owner
+
+    def call(self, e: Any, at: Location, args: list[Value], kwargs: dict[str, Value]) -> Sugared:
+        """A call of Python from compiled code."""
+        matched = match_schemas(e.graph, [self.schema], args, kwargs, at)
+        inputs = matched.inputs if self.owner is None else [self.owner, *matched.inputs]
+        e.graph.location = at
+        kind, name = matched.results[0], self.schema.name
+        return Simple(e.graph.op("prim::PythonOp", inputs, kind, function=self.function, name=name))
 
 
 class PythonValue(Sugared):

@@ -10,7 +10,7 @@ import rushlight
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.types import Type
 
-__all__ = ["ScriptObject", "enum_class", "is_instance", "new_object", "tuple_class", "type_of_object"]
+__all__ = ["PythonMethod", "ScriptObject", "enum_class", "is_instance", "new_object", "tuple_class", "type_of_object"]
 
 
 class ScriptObject:
@@ -104,3 +104,16 @@ def _has_type(value: Any, kind: Type) -> bool:
     if isinstance(kind, T.ClassType):
         return type_of_object(value) is kind
     return False
+
+
+class PythonMethod:
+    """A method of the module that a compiled one was made of; of the compiled one where that is not kept."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, owner: Any, *args: Any, **kwargs: Any) -> Any:
+        kept = owner.__dict__.get("_python")
+        if kept is None:
+            return owner._type.raw[self.name](owner, *args, **kwargs)
+        return getattr(kept, self.name)(*args, **kwargs)

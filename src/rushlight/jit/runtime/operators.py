@@ -347,6 +347,13 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
+_SCALES = ("q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis")
+
+
+def _quantized(x: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
+    return rushlight.quantize_per_tensor(x, scale, zero_point, dtype_of(dtype))
+
+
 def _wait(future: Any) -> Any:
     return future.wait()
 
@@ -614,6 +621,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     **{f"aten::{n}.{k}": f for n, f in (("__and__", operator.and_), ("__or__", operator.or_), ("__xor__", operator.xor), ("__lshift__", operator.lshift),
         ("__rshift__", operator.rshift), ("__iand__", operator.iand), ("__ior__", operator.ior), ("__ixor__", operator.ixor),
         ("__ilshift__", operator.ilshift), ("__irshift__", operator.irshift)) for k in ("Tensor", "Scalar")},
+    "aten::quantize_per_tensor": _quantized, "aten::quantize_per_tensor.tensor_qparams": _quantized,
+    "aten::quantize_per_channel": lambda x, s, z, axis, d: rushlight.quantize_per_channel(x, s, z, axis, dtype_of(d)),
+    "aten::dequantize.self": lambda x: x.dequantize(), **{f"aten::{name}": operator.methodcaller(name) for name in _SCALES},
     "prim::IfThenElse": lambda c, a, b: a if c else b, "aten::_get_tracing_state": lambda: False, "aten::get_device": lambda x: x.get_device(),
 }  # fmt: skip
 # Operators of aten whose results have another form in scripts: lists for tuples, numbers for booleans.
@@ -623,6 +633,7 @@ NATIVE = frozenset((
     "aten::group_norm", "aten::log_sigmoid", "aten::nll_loss_nd", "aten::nll_loss2d", "aten::one_hot", "aten::pad_sequence", "aten::gelu_",
     *(f"aten::{n}.{k}" for n in ("__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__", "__ilshift__",
                                  "__irshift__") for k in ("Tensor", "Scalar")),
+    "aten::quantize_per_tensor", "aten::quantize_per_tensor.tensor_qparams", "aten::quantize_per_channel", "aten::dequantize.self", *(f"aten::{name}" for name in _SCALES),
     "aten::nonzero_numpy", "aten::to.other", "aten::to.prim_Device",
 ))  # fmt: skip
 TABLE: dict[str, Callable[..., Any]] = {}

@@ -61,6 +61,12 @@ def _write(records: list[tuple[str, Any]], out: Any, name: str) -> None:
 
 def _records(held: Any, extra: dict[str, Any] | None) -> list[tuple[str, Any]]:
     module = _as_module(held)
+    for name, inner in module.named_modules():
+        if "_python" in inner.__dict__:
+            raise NotImplementedError(
+                f"rushlight writes no quantized layers into TorchScript archives: {name or 'the module'} is a {inner.original_name} (save "
+                "its state_dict, or export the model)"
+            )
     data = _Pickle("data")
     data.object(module, module._type)
     code = Code()

@@ -63,6 +63,9 @@ class _ConvNd(Quantized):
             w, b, self.stride, padding, self.dilation, self.groups, self.output_padding, self._TRANSPOSED
         )
 
+    def _weight_bias(self) -> Any:
+        return self._packed_params.unpack()
+
     def weight(self) -> Any:
         """The weight, quantized."""
         return self._packed_params.unpack()[0]

@@ -103,7 +103,7 @@ def method_of(cls: type, name: str) -> Any:
     """The form of a layer's method, looked up along its bases; None where its own Python is compiled."""
     _written()
     for base in cls.__mro__:
-        if own_place(base):
+        if own_place(base).startswith("rushlight.nn."):
             found = _METHODS.get(f"{base.__name__}.{name}")
             if found is not None:
                 return found
