@@ -118,7 +118,35 @@ def test_afterwards_calls_are_native_again(x: Any) -> None:
     with profile(activities=[ProfilerActivity.CUDA]) as prof:
         x.exp()
     assert len(of_devices(prof)) == 1
+    assert not [e for e in prof.events() if e.name.startswith("aten")]  # the CPU was not asked for
     assert "cuLaunchKernel" not in vars(driver)
+
+
+def test_devices_are_left_out_for_a_part_of_a_program(x: Any) -> None:
+    with profile(activities=BOTH) as prof:
+        prof.toggle_collection_dynamic(False, [ProfilerActivity.CUDA])
+        x.sin()
+        prof.toggle_collection_dynamic(True, [ProfilerActivity.CUDA])
+        x.exp()
+    rows = {e.name: e for e in prof.events()}
+    assert not rows["aten::sin"].kernels and len(rows["aten::exp"].kernels) == len(of_devices(prof)) == 1
+
+
+def test_kinds_of_events(x: Any) -> None:
+    def names(activities: Any) -> list[str]:
+        with profile(activities=activities) as prof:
+            x.exp()
+            x.cpu()
+        return [e.name for e in prof.events()]
+
+    assert names([{ProfilerActivity.CUDA: ["GPU_MEMCPY"]}]) == ["Memcpy DtoH (Device -> Pageable)"]
+    assert names([{ProfilerActivity.CUDA: []}]) == []
+    assert names([{ProfilerActivity.CUDA: ["CUDA_DRIVER"]}]) == ["cuLaunchKernel", "cuMemcpyDtoHAsync"]
+    for activity, name in ((ProfilerActivity.CUDA, "CPU_OP"), (ProfilerActivity.CPU, "NOPE")):
+        with pytest.raises(RuntimeError, match=f"Unknown or non-member activity type name: '{name}'"):
+            names([{activity: [name]}])
+    with pytest.raises(ValueError, match="specified more than once"):
+        names([ProfilerActivity.CUDA, {ProfilerActivity.CUDA: ["GPU_MEMCPY"]}])
 
 
 def test_traces(x: Any, tmp_path: Path) -> None:
@@ -132,6 +160,8 @@ def test_traces(x: Any, tmp_path: Path) -> None:
     assert [r["name"] for r in rows if r.get("cat") == "gpu_memcpy"] == ["Memcpy DtoH (Device -> Pageable)"]
     (operator,) = [r for r in rows if r["name"] == "aten::exp"]
     assert kernel["args"]["External id"] == operator["args"]["External id"]
+    (call,) = [r for r in rows if r["name"] == "cuLaunchKernel"]
+    assert call["args"] == {k: kernel["args"][k] for k in ("External id", "correlation")}
     arrows = [r for r in rows if r.get("cat") == "ac2g" and r["id"] == kernel["args"]["correlation"]]
     assert [r["ph"] for r in arrows] == ["s", "f"]
     assert {"cuLaunchKernel", "cuMemcpyDtoHAsync"} <= {r["name"] for r in rows if r.get("cat") == "cuda_driver"}

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from rushlight._interface.tensors import OBSERVED, STATE
 from rushlight.profiler import DeviceType, ProfilerActivity, kineto_available, record_function
 from rushlight.profiler.events import (
     MEMORY_EVENT_NAME,
@@ -130,3 +131,9 @@ def parse_nvprof_trace(path: str) -> NoReturn:
     raise NotImplementedError(
         f"parse_nvprof_trace({path!r}): rushlight reads no profiles of nvprof: it has no CUDA that could write them"
     )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_is_profiler_enabled":  # what programs look at before they enter ranges
+        return bool(STATE.word & OBSERVED)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,6 +36,9 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
     base = time.time_ns() - time.perf_counter_ns()  # what to add to the clock of records
     process, thread = os.getpid(), recorder.native_thread
     rows = _headers(process, thread, recorder.began / 1000)
+    for number, activity in enumerate(recorder.activities, 1):
+        if activity.mark is not None:
+            activity.mark.correlation = number
     total = 0
     for number, record in enumerate(recorder.records):
         if record.kind == "memory" or (recorder.memory is not None and record.memory and not _inner_memory(record)):
@@ -141,6 +144,9 @@ def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
 
 def _row(recorder: Recorder, record: Record, process: int, thread: int, number: int) -> dict[str, Any]:
     args: dict[str, Any] = {"External id": number + 1, "Record function id": 0, "Ev Idx": number}
+    if record.kind == "runtime":
+        place = (record if record.parent is None else record.parent).place
+        args = {"External id": place + 1, "correlation": record.correlation}
     if record.kind == "python":
         args = {
             "Python id": number + 1,

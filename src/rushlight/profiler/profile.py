@@ -114,17 +114,47 @@ def tensorboard_trace_handler(
     return write
 
 
-def _asked(activities: Any, use_cuda: bool | None) -> set[Any]:
-    """The activities that were asked for, as a set."""
+# Kinds of events that programs choose of an activity, by their names in PyTorch; events of devices are left out by them.
+_KINDS = {
+    "CPU": (
+        "CPU_OP", "USER_ANNOTATION", "EXTERNAL_CORRELATION", "CUDA_RUNTIME", "CUDA_DRIVER", "CPU_INSTANT_EVENT", "PYTHON_FUNCTION",
+        "XPU_RUNTIME", "PRIVATEUSE1_RUNTIME",
+    ),
+    "CUDA": ("GPU_MEMCPY", "GPU_MEMSET", "CONCURRENT_KERNEL", "CUDA_RUNTIME", "CUDA_DRIVER", "OVERHEAD"),
+}  # fmt: skip
+
+
+def _asked(activities: Any, use_cuda: bool | None) -> tuple[set[Any], dict[Any, set[str]]]:
+    """The activities that were asked for, and of some the kinds of events."""
     found: set[Any] = set()
+    kinds: dict[Any, set[str]] = {}
     for item in activities if activities is not None else supported_activities():
-        found.update(item) if isinstance(item, dict) else found.add(item)
+        for activity in item if isinstance(item, dict) else (item,):
+            if activity in found:
+                raise ValueError(f"Activity {activity} specified more than once")
+            if isinstance(activity, ProfilerActivity):
+                found.add(activity)
+                if isinstance(item, dict):
+                    kinds[activity] = set(item[activity])
     if use_cuda is not None:
         warnings.warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=3)
         (found.add if use_cuda else found.discard)(ProfilerActivity.CUDA)
     if not found:
         raise AssertionError("No valid profiler activities found")
-    return found
+    return found, kinds
+
+
+def _activities(activities: Any, use_cuda: bool | None) -> list[Any]:
+    """The same as `_KinetoProfile` takes it."""
+    found, kinds = _asked(activities, use_cuda)
+    return [{a: kinds[a]} if a in kinds else a for a in found]
+
+
+def _check_kinds(kinds: dict[Any, set[str]]) -> None:
+    for activity, names in kinds.items():
+        for name in names:
+            if name not in _KINDS.get(activity.name, ()):
+                raise RuntimeError(f"Unknown or non-member activity type name: '{name}'")
 
 
 class _KinetoProfile:
@@ -145,7 +175,7 @@ class _KinetoProfile:
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
-        self.activities = _asked(activities, None)
+        self.activities, self.activity_filters = _asked(activities, None)
         self.record_shapes, self.with_flops, self.profile_memory = record_shapes, with_flops, profile_memory
         self.with_stack, self.with_modules = with_stack, with_modules
         self.experimental_config, self.execution_trace_observer = experimental_config, execution_trace_observer
@@ -172,6 +202,7 @@ class _KinetoProfile:
                 "the profiler forgets the last cycle's events when a new cycle begins; acc_events=True keeps those of all cycles",
                 stacklevel=2,
             )
+        _check_kinds(self.activity_filters)
         if self.profiler is None or not self.acc_events:
             elsewhere = [
                 a.name.lower() for a in ProfilerActivity if a in self.activities and a is not ProfilerActivity.CPU
@@ -181,6 +212,7 @@ class _KinetoProfile:
                 with_flops=self.with_flops, profile_memory=self.profile_memory, with_stack=self.with_stack, with_modules=self.with_modules,
                 use_kineto=True,
                 experimental_config=self.experimental_config, acc_events=self.acc_events, custom_trace_id_callback=self.custom_trace_id_callback,
+                activity_filters={a.name.lower(): names for a, names in self.activity_filters.items()},
             )  # fmt: skip
         self._warming = self.profiler._record()
         self._warming.start()
@@ -224,7 +256,7 @@ class _KinetoProfile:
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
         """Stop recording for a part of the program, and go on later."""
-        if self.profiler is not None and ProfilerActivity.CPU in set(activities):
+        if self.profiler is not None:
             self.profiler.toggle_collection_dynamic(enable, activities)
 
     def key_averages(
@@ -311,7 +343,7 @@ class profile(_KinetoProfile):
         post_processing_timeout_s: float | None = None,
     ) -> None:
         super().__init__(
-            activities=_asked(activities, use_cuda), record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack,
+            activities=_activities(activities, use_cuda), record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack,
             with_flops=with_flops, with_modules=with_modules, experimental_config=experimental_config,
             execution_trace_observer=execution_trace_observer or ExecutionTraceObserver.build_execution_trace_obs_from_env(),
             acc_events=acc_events, custom_trace_id_callback=custom_trace_id_callback, post_processing_timeout_s=post_processing_timeout_s,

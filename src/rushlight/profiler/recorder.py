@@ -23,6 +23,7 @@ __all__ = ["Record", "Recorder"]
 
 RANGE = 7  # the scope of ranges that a program names
 _ACTIVITY_TYPES = {"python": "python_function", "range": "user_annotation", "runtime": "cuda_driver"}
+_DEVICE_KINDS = {"kernel": "CONCURRENT_KERNEL", "gpu_memcpy": "GPU_MEMCPY", "gpu_memset": "GPU_MEMSET"}
 _LAST = (1 << 62) - 1  # sequence numbers of accumulation nodes lie above
 
 
@@ -30,7 +31,7 @@ class Record:
     """One call that ran, or runs still (`end` is 0)."""
 
     __slots__ = (
-        "args", "begin", "calls", "collective", "device_held", "device_memory", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
+        "args", "begin", "calls", "collective", "correlation", "device_held", "device_memory", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
         "sequence", "stack", "twin",
     )  # fmt: skip
 
@@ -38,6 +39,7 @@ class Record:
         self.kind, self.name, self.parent = kind, name, parent
         self.begin = self.end = self.memory = self.held = self.device_memory = self.device_held = 0
         self.kernel = 0  # when the plan was there that was made for this call, 0 where there was one
+        self.correlation = 0  # of a call of the driver: the number of what a device did for it
         self.calls = False  # whether it called operators
         self.parts: list[Part] = []
         self.scope = BACKWARD if kind == "node" else RANGE if kind == "range" else 0
@@ -91,7 +93,11 @@ class Recorder(Observer):
         flops: bool = False,
         modules: bool = False,
         device: str | None = None,
+        operators: bool = True,
+        device_kinds: set[str] | None = None,
     ) -> None:
+        self.device_kinds = device_kinds  # names of the kinds of device events that are wanted, None for all
+        self.operators = operators  # else devices alone are recorded
         self.device = device  # the type of the devices whose work is timed, too
         self.activities: list[Any] = []
         self._watch: Any = None
@@ -125,10 +131,9 @@ class Recorder(Observer):
             ]
         self.began = self.began or perf_counter_ns()
         self.ended = 0
-        observe(self)
-        if self.device is not None:
-            self._watch = backend_of(Device(self.device)).activities(self._device_call)
-            self._watch.start()
+        if self.operators:
+            observe(self)
+        self.watch_devices(True)
         if self.stacks:
             self._tracer = FunctionTracer(self._function_begins, lambda mark: self.leave(mark, None))
             self._tracer.start()
@@ -137,10 +142,9 @@ class Recorder(Observer):
         """End."""
         if self._tracer is not None:
             self._tracer.stop()
-        unobserve(self)
-        if self._watch is not None:
-            self.activities += self._watch.stop()
-            self._watch = None
+        if self.operators:
+            unobserve(self)
+        self.watch_devices(False)
         self.ended = perf_counter_ns()
         while self.open:
             self.leave(self.open[-1], None)
@@ -148,6 +152,15 @@ class Recorder(Observer):
             hook.remove()
         if self.memory is not None:
             self._freed(self.ended)
+
+    def watch_devices(self, on: bool) -> None:
+        """Time what devices do from now on, or no longer."""
+        if on and self.device is not None and self._watch is None:
+            self._watch = backend_of(Device(self.device)).activities(self._device_call)
+            self._watch.start()
+        elif not on and self._watch is not None:
+            self.activities += [a for a in self._watch.stop() if self._wants(_DEVICE_KINDS[a.kind])]
+            self._watch = None
 
     # ***** what is told *****
 
@@ -243,8 +256,12 @@ class Recorder(Observer):
         row = Record("runtime", call, above)
         row.begin, row.end, row.place = began, ended, len(self.records)
         row.stack = above.stack if above is not None else None
-        self.records.append(row)
+        if self._wants("CUDA_DRIVER"):
+            self.records.append(row)
         return row
+
+    def _wants(self, kind: str) -> bool:
+        return self.device_kinds is None or kind in self.device_kinds
 
     # ***** what one kernel does *****
 
@@ -359,10 +376,9 @@ class Recorder(Observer):
             found.append(self._device_event(activity, len(found) + 1))
             row = activity.mark
             if row is not None:
-                caller = made[
-                    row if row.parent is None else row.parent
-                ]  # an operator rather than the call of the driver
-                caller.append_kernel(activity.name, activity.device, activity.duration / 1000)
+                caller = made.get(row if row.parent is None else row.parent)  # an operator, not the call of the driver
+                if caller is not None:
+                    caller.append_kernel(activity.name, activity.device, activity.duration / 1000)
         found._build_tree()
         return found
 

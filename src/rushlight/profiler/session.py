@@ -76,6 +76,7 @@ class profile:
         self.use_cpu, self.use_kineto, self.acc_events = use_cpu, use_kineto, acc_events
         self.experimental_config, self.custom_trace_id_callback = experimental_config, custom_trace_id_callback
         self.trace_id = ""
+        self.activity_filters: dict[str, set[str]] = activity_filters or {}
         self.metadata: dict[str, Any] = {}
         self._recorder: Recorder | None = None
         self._kept: list[Any] = []
@@ -106,13 +107,9 @@ class profile:
 
     def _record(self) -> Recorder:
         return Recorder(
-            self.record_shapes,
-            self.profile_memory,
-            self.with_stack,
-            self.with_flops,
-            self.with_modules,
-            self.use_device,
-        )
+            self.record_shapes, self.profile_memory, self.with_stack, self.with_flops, self.with_modules, self.use_device,
+            self.use_cpu, self.activity_filters.get(str(self.use_device)),
+        )  # fmt: skip
 
     def __enter__(self) -> profile | None:
         if not self.enabled:
@@ -135,12 +132,14 @@ class profile:
 
     def toggle_collection_dynamic(self, enabled: bool, activities: Any) -> None:
         """Stop recording for a part of the program, and go on later."""
-        recorder = self._require()
-        if enabled and recorder.ended:
+        recorder, kinds = self._require(), {a.name.lower() for a in activities}
+        if "cpu" in kinds and enabled and recorder.ended:
             recorder.start()
             self._events = None
-        elif not enabled and not recorder.ended:
+        elif "cpu" in kinds and not enabled and not recorder.ended:
             recorder.stop()
+        elif self.use_device in kinds and not recorder.ended:
+            recorder.watch_devices(enabled)
 
     # ***** results *****
 
