@@ -77,6 +77,9 @@ FUSED: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "a variance of rows less a row": (lambda x, c: ((x[1:] - c) / 16).exp().var(0), [(200, 10), (10,)]),
     "rows of unequal lengths": (lambda x, y: (x.sum(1), y.sum(1)), [(64, 3000), (64, 5000)]),
     "rows, and columns of another matrix": (lambda x, y: (x.sum(1), y.sum(0)), [(64, 100), (100, 64)]),
+    "few long rows by their norms": (lambda x: x / x.norm(dim=-1, keepdim=True), [(3, 20000)]),
+    "few long rows less their means": (lambda x: (x - x.mean(-1, keepdim=True)).square().sum(-1), [(3, 20000)]),
+    "few long rows, beside longer calls": (lambda x: (x.softmax(-1), x.sum(-1), x.var(-1)), [(3, 20000)]),
     "beside vectors of rows": (
         lambda x, a, b, c: (x * a[:, None] + b[:, None] * c[:, None]).sum(0),
         [(333, 10), (333,), (333,), (333,)],

@@ -30,7 +30,7 @@ class Grouper:
 
         def fits(group: Group) -> bool:
             stores = sum(len(s.stores) for s in group.stages)
-            if stores >= policy.max_stores:
+            if stores >= policy.max_stores or group.closed and size != group.rows:
                 return False
             if group.reductions:
                 wide = group.rows >= policy.many_rows and not self.reduces_columns(group)
@@ -80,7 +80,7 @@ class Grouper:
         rows, work, policy = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node)), self.schedule.policy
 
         def fits(group: Group) -> bool:
-            if not group.reductions or group.rows != rows:
+            if not group.reductions or group.rows != rows or group.closed:
                 return False
             if (rows >= policy.many_rows and not self.reduces_columns(group)) or work <= policy.serial_work:
                 return True
@@ -88,7 +88,12 @@ class Grouper:
                 s for s in reduced_sizes(node) if s != 1
             ]
 
-        number = self._join(fits, lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}")
+        maker = node.inputs[0].node
+        alone = maker is not None and maker.prim.name == "operand"  # with the number ALONE: see `prepare`
+        add, what = lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}"
+        number = self._join((lambda g: False) if alone else fits, add, what)
+        if alone:
+            self.schedule.groups[number].closed = True  # type: ignore[union-attr]
         self.schedule.homes[id(value)] = number
 
     def reduces_columns(self, group: Group) -> bool:

@@ -64,6 +64,7 @@ class Group:
         self.probe: list[Ix] | None = None
         self.inliner = Inliner(self.builder, self.resolve)
         self.reads: set[int] = set()
+        self.closed = False  # whether it takes nothing but values of its rows
         self.near = (
             0  # whether the elements of a row are neighbours (1), or those of a column (-1); 0 where neither is known
         )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Policy, Target
     from rushlight._types.dtype import DType
 
-__all__ = ["as_words", "prepared"]
+__all__ = ["ALONE", "as_words", "prepared"]
+
+ALONE = -1  # the number of a call by which `operand` marks a reduction that has a kernel for itself
 
 _WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 
@@ -54,6 +56,8 @@ def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
 def _rule(node: Node, target: Target) -> Any:
     """What replaces a node, or None."""
     name = node.prim.name
+    if name == "operand" and node.params["call"] == ALONE:
+        return None
     if name in ("stop_gradient", "operand"):
         return lambda x, **params: x
     if name == "border":

@@ -30,6 +30,10 @@ DEFAULT_STREAM_ID = 0
 # Operators that make tensors and read nothing of their arguments but shapes and dtypes.
 _FACTORIES = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty_strided")
 _RESULT = "output"
+_KINDS = (
+    "event_creation", "event_deletion", "event_record", "event_wait", "event_synchronization", "stream_creation", "stream_synchronization",
+    "device_synchronization", "memory_allocation", "memory_deallocation",
+)  # fmt: skip
 
 
 class AccessType(Enum):
@@ -83,7 +87,7 @@ class UnsynchronizedAccessError(SynchronizationError):
             lines.append("Trace for tensor allocation not found.")
         else:
             lines += ["Tensor was allocated with stack trace:", _text(self.allocation_stack_trace)]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines)
 
 
 def _told(what: str, access: Access) -> list[str]:
@@ -239,19 +243,34 @@ class EventHandler:
     def _handle_memory_deallocation(self, data_ptr: int) -> None:
         self.uses.pop(data_ptr, None)
 
+    def _handle_event_creation(self, event: int) -> None:
+        self.syncs.create_event(event)
+
+    def _handle_event_deletion(self, event: int) -> None:
+        self.syncs.delete_event(event)
+
+    def _handle_event_record(self, event: int, stream: int) -> None:
+        self.syncs.record_state(event, stream)
+
+    def _handle_event_wait(self, event: int, stream: int) -> None:
+        self.syncs.stream_wait_for_event(stream, event)
+
+    def _handle_event_synchronization(self, event: int) -> None:
+        self.syncs.all_streams_wait_for_event(event)
+
+    def _handle_stream_creation(self, stream: int) -> None:
+        self.syncs.create_stream(stream)
+
+    def _handle_stream_synchronization(self, stream: int) -> None:
+        self.syncs.all_streams_wait_for_stream(stream)
+
+    def _handle_device_synchronization(self) -> None:
+        self.syncs.sync_all_streams()
+
     def follow(self) -> None:
         """Be told by the trace of GPUs."""
-        syncs = self.syncs
-        _gpu_trace.register_callback_for_event_creation(syncs.create_event)
-        _gpu_trace.register_callback_for_event_deletion(syncs.delete_event)
-        _gpu_trace.register_callback_for_event_record(syncs.record_state)
-        _gpu_trace.register_callback_for_event_wait(lambda event, stream: syncs.stream_wait_for_event(stream, event))
-        _gpu_trace.register_callback_for_event_synchronization(syncs.all_streams_wait_for_event)
-        _gpu_trace.register_callback_for_stream_creation(syncs.create_stream)
-        _gpu_trace.register_callback_for_stream_synchronization(syncs.all_streams_wait_for_stream)
-        _gpu_trace.register_callback_for_device_synchronization(syncs.sync_all_streams)
-        _gpu_trace.register_callback_for_memory_allocation(self._handle_memory_allocation)
-        _gpu_trace.register_callback_for_memory_deallocation(self._handle_memory_deallocation)
+        for kind in _KINDS:
+            getattr(_gpu_trace, f"register_callback_for_{kind}")(getattr(self, f"_handle_{kind}"))
         _gpu_trace.activate()
 
 
