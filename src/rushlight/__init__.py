@@ -98,7 +98,8 @@ _FROM_PAGES = {
         "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "ExcludeDispatchKeyGuard", "FatalError", "OutOfMemoryError", "Stream", "Tag",
     ), "_surface.dispatch"),
     **dict.fromkeys((
-        "_choose_qparams_per_tensor", "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
+        "_choose_qparams_per_tensor", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_make_per_channel_quantized_tensor",
+        "_make_per_tensor_quantized_tensor", "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
         "per_channel_affine_float_qparams", "per_channel_symmetric", "per_tensor_affine", "per_tensor_symmetric", "q_per_channel_axis",
         "q_per_channel_scales", "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "quantize_per_channel", "quantize_per_tensor",
         "quantize_per_tensor_dynamic",

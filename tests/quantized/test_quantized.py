@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -357,3 +358,66 @@ def test_operators_that_move_or_fill_quantized_numbers():
     assert shown.data_ptr() == made.data_ptr() and not shown.requires_grad
     made.masked_fill_(numbers > 0, 0.5)
     assert np.array_equal(made.int_repr(), np.where(numbers.numpy() > 0, 110, ints))
+
+
+def assigned(change: Any) -> None:
+    """The integers after a change are those of the changed numbers."""
+    numbers = torch.linspace(-1, 1, 20).reshape(5, 4)
+    scales, zeros = torch.tensor([0.1, 0.2, 0.1, 0.3, 0.2]), torch.tensor([1, 2, 3, 4, 5])
+    for made in (
+        torch.quantize_per_tensor(numbers, 0.1, 100, torch.quint8),
+        torch.quantize_per_channel(numbers, scales, zeros, 0, torch.qint8),
+    ):
+        wanted = made.dequantize()
+        change(wanted)
+        change(made)
+        if made.qscheme() is torch.per_tensor_affine:
+            again = torch.quantize_per_tensor(wanted, 0.1, 100, torch.quint8)
+        else:
+            again = torch.quantize_per_channel(wanted, scales, zeros, 0, torch.qint8)
+        assert made.int_repr().tolist() == again.int_repr().tolist()
+
+
+def test_assigning_to_places_that_an_index_picks() -> None:
+    """What such an index gives is no view: writing to it changed nothing."""
+    places = torch.tensor([0, 2])
+    for index, value in (
+        (0, 0.5), ((0, 1), 0.5), ((0, 1), torch.tensor([0.5])), (slice(1, 3), torch.ones(2, 4)), (places, 0.5), ([1, 4], 0.25),
+        (places, torch.full((2, 4), 0.75)), (torch.eye(5, 4) > 0, 0.0), ((places, places), torch.tensor([0.1, 0.2])),
+    ):  # fmt: skip
+        assigned(lambda x, index=index, value=value: x.__setitem__(index, value))
+    assigned(lambda x: x.index_put_((torch.tensor([0, 3]),), torch.tensor([0.3])))
+    made = quantized()
+    with pytest.raises(RuntimeError, match="should not be quantized"):
+        made[torch.tensor([0])] = made[:1]
+    with pytest.raises(RuntimeError, match="accumulate=False"):
+        made.index_put_((torch.tensor([0]),), torch.tensor([0.3]), accumulate=True)
+    assert made.index_put((torch.tensor([0]),), torch.tensor([1.0])).int_repr().tolist()[0] == [20, 20, 20]
+    assert made.int_repr().tolist() == quantized().int_repr().tolist()
+
+
+def test_quantized_tensors_of_integers_and_empty_ones() -> None:
+    ints = torch.tensor([[1, 2]], dtype=torch.int8)
+    one = torch._make_per_tensor_quantized_tensor(ints, 0.5, 3)
+    assert (one.dtype, one.q_scale(), one.q_zero_point(), one.dequantize().tolist()) == (
+        torch.qint8,
+        0.5,
+        3,
+        [[-1.0, -0.5]],
+    )
+    each = torch._make_per_channel_quantized_tensor(ints, torch.tensor([0.5, 1.0]), torch.tensor([3, 0]), 1)
+    assert each.q_per_channel_axis() == 1 and each.dequantize().tolist() == [[-1.0, 2.0]]
+    with pytest.raises(RuntimeError, match="requires quantized dtype"):
+        torch._make_per_tensor_quantized_tensor(torch.ones(2), 0.5, 3)
+    shape = (2, 2, 3, 3)
+    empty = torch._empty_affine_quantized(
+        shape, scale=0.5, zero_point=3, dtype=torch.qint8, memory_format=torch.channels_last
+    )
+    assert empty.stride() == (18, 1, 6, 2) and empty.fill_(1.0).int_repr().unique().tolist() == [5]
+    parts = torch._empty_per_channel_affine_quantized(
+        [2, 3], scales=torch.tensor([0.5, 0.2]), zero_points=torch.tensor([3, 4]), axis=0, dtype=torch.quint8
+    )
+    assert parts.fill_(1.0).int_repr().tolist() == [[5] * 3, [9] * 3]
+    assert parts.unsqueeze(0).q_per_channel_axis() == 1 and parts.unsqueeze(-1).q_per_channel_axis() == 0
+    row = torch.quantize_per_tensor(torch.rand(shape), 0.1, 3, torch.quint8)
+    assert row.to(memory_format=torch.channels_last).stride() == (18, 1, 6, 2)

@@ -30,7 +30,8 @@ from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, IN
 from rushlight._types.formats import FORMATS
 
 __all__ = [
-    "_choose_qparams_per_tensor", "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
+    "_choose_qparams_per_tensor", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_make_per_channel_quantized_tensor",
+    "_make_per_tensor_quantized_tensor", "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
     "per_channel_affine_float_qparams", "per_channel_symmetric", "per_tensor_affine", "per_tensor_symmetric", "q_per_channel_axis",
     "q_per_channel_scales", "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "quantize_per_channel", "quantize_per_tensor",
     "quantize_per_tensor_dynamic",
@@ -307,6 +308,55 @@ def empty_quantized(size: Sequence[int], qtensor: Any, *, dtype: DType | None = 
 # ***** reading *****
 
 
+def _empty_affine_quantized(
+    size: Sequence[int],
+    *,
+    scale: float = 1.0,
+    zero_point: int = 0,
+    dtype: DType,
+    memory_format: Any = None,
+    **options: Any,
+) -> Any:
+    """A quantized tensor with one scale whose integers are whatever is in memory."""
+    ints = _empty(size, dtype, memory_format, options)
+    return make_quantized(ints, dtype, Quantizer(per_tensor_affine, float(scale), int(zero_point)))
+
+
+def _empty_per_channel_affine_quantized(
+    size: Sequence[int], *, scales: Tensor, zero_points: Tensor, axis: int, dtype: DType, memory_format: Any = None, **options: Any
+) -> Any:  # fmt: skip
+    """A quantized tensor with a scale for each place along `axis` whose integers are whatever is in memory."""
+    ints = _empty(size, dtype, memory_format, options)
+    return make_quantized(ints, dtype, _channels(ints, scales, zero_points, axis, dtype))
+
+
+def _empty(size: Sequence[int], dtype: DType, memory_format: Any, options: dict[str, Any]) -> Tensor:
+    made: Tensor = T["empty"](size, dtype=_range_of(dtype)[0], **options)
+    return made if memory_format is None else made.contiguous(memory_format=memory_format)
+
+
+_OF_INTS = {"uint8": "quint8", "int8": "qint8", "int32": "qint32"}
+
+
+def _quantized_as(ints: Tensor) -> DType:
+    name = _OF_INTS.get(ints.dtype.name.rpartition(".")[2])
+    if name is None:
+        raise RuntimeError("Creation of quantized tensor requires quantized dtype like torch.quint8")
+    return BY_NAME[name]
+
+
+def _make_per_tensor_quantized_tensor(input: Tensor, scale: float, zero_point: int) -> Any:
+    """Integers with one scale and zero point: a copy of them as a quantized tensor."""
+    quantizer = Quantizer(per_tensor_affine, float(scale), int(zero_point))
+    return make_quantized(input.clone(), _quantized_as(input), quantizer)
+
+
+def _make_per_channel_quantized_tensor(input: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> Any:
+    """Integers with a scale and zero point for each place along `axis`: a copy of them as a quantized tensor."""
+    dtype = _quantized_as(input)
+    return make_quantized(input.clone(), dtype, _channels(input, scale, zero_point, axis, dtype))
+
+
 def _packed(x: Any, bits: int) -> Tensor:
     """Integers of a few bits, several in a byte, the first lowest."""
     count = 8 // bits
@@ -428,7 +478,8 @@ def _(function: Any, self: Any, dtype: Any = None, non_blocking: bool = False) -
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, DType)]
     if function.__name__ == "to" and (not wanted or wanted[0] is self.dtype):
-        return self
+        layout = kwargs.get("memory_format")
+        return self if layout is None else self.contiguous(memory_format=layout)
     raise RuntimeError("Creation of quantized tensor requires quantized dtype like torch.quint8")
 
 
@@ -455,6 +506,14 @@ def _(function: Any, self: Any, index: Any) -> Any:
     if type(index) is int and self._quantizer.axis is not None:
         return self.select(0, index)
     return seen_through(function, self, index)
+
+
+@QuantTensor.implements("unsqueeze")
+def _(function: Any, self: Any, dim: int) -> Any:
+    held, place = self._quantizer, dim % (self.dim() + 1)
+    if held.axis is not None:
+        held = held._replace(axis=held.axis + (place <= held.axis))
+    return make_quantized(function(self._ints, dim), self.dtype, held)
 
 
 @QuantTensor.implements("T", "mT", "H", "mH")
@@ -529,7 +588,38 @@ def _(function: Any, self: Any) -> Any:
 
 @QuantTensor.implements("__setitem__")
 def _(function: Any, self: Any, index: Any, value: Any) -> None:
-    self[index].copy_(value)
+    if isinstance(value, QuantTensor):
+        if _picks(index):
+            raise RuntimeError("Value argument for quantized input_put should not be quantized")
+        self[index].copy_(value)
+        return
+    if not isinstance(self, QuantTensor):
+        function(self, index, value)
+        return
+    numbers = (value if isinstance(value, Tensor) else T["tensor"](float(value))).to(FLOAT32)
+    if self._quantizer.axis is None:
+        self._ints[index] = _integers(numbers, self._quantizer, self.dtype)
+        return
+    whole = dequantize(self)  # each place along the axis has a scale of its own
+    whole[index] = numbers
+    self.copy_(whole)
+
+
+def _picks(index: Any) -> bool:
+    """Whether an index picks places by tensors or lists, so that what it gives is no view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, (Tensor, list)) for part in parts)
+
+
+@QuantTensor.implements("index_put_", "index_put")
+def _(function: Any, self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    if isinstance(values, QuantTensor):
+        raise RuntimeError("Value argument for quantized input_put should not be quantized")
+    if accumulate:
+        raise RuntimeError("index_put for quantized tensors is currently only supported for accumulate=False")
+    target = self if function.__name__ == "index_put_" else self.clone()
+    target[tuple(indices)] = values
+    return target
 
 
 @QuantTensor.implements("empty_like")
