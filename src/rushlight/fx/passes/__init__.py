@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["infra", "shape_prop", "split_module", "utils"]
+__all__ = [
+    "annotate_getitem_nodes",
+    "backends",
+    "graph_manipulation",
+    "infra",
+    "operator_support",
+    "param_fetch",
+    "pass_manager",
+    "shape_prop",
+    "split_module",
+    "split_utils",
+    "tools_common",
+    "utils",
+]

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-__all__ = ["pass_base", "pass_manager"]
+__all__ = ["partitioner", "pass_base", "pass_manager"]

@@ -2,4 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["matcher_utils", "matcher_with_name_node_map_utils", "source_matcher_utils"]
+from rushlight.fx.passes.utils.subgraphs import HolderModule, compare_graphs, lift_subgraph_as_module
+
+__all__ = [
+    "HolderModule",
+    "compare_graphs",
+    "fuser_utils",
+    "lift_subgraph_as_module",
+    "matcher_utils",
+    "matcher_with_name_node_map_utils",
+    "source_matcher_utils",
+]
