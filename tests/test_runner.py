@@ -157,7 +157,7 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
         ),
         ("from torch import contrib", "ImportError", "rushlight has no 'contrib' yet"),
         ("import torch._strobelight", "ModuleNotFoundError", "rushlight has no '_strobelight'"),
-        ("import torch.utils.mobile_optimizer", "ModuleNotFoundError", "rushlight has no 'utils.mobile_optimizer' yet"),
+        ("import torch.utils.bundled_inputs", "ModuleNotFoundError", "rushlight has no 'utils.bundled_inputs' yet"),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
         (
             "import functorch.not_there",

@@ -48,6 +48,7 @@ from rushlight.distributed.c10d.collectives import all_reduce as all_reduce
 from rushlight.distributed.c10d.collectives import all_reduce_coalesced as all_reduce_coalesced
 from rushlight.distributed.c10d.collectives import all_to_all as all_to_all
 from rushlight.distributed.c10d.collectives import all_to_all_single as all_to_all_single
+from rushlight.distributed import argparse_util as argparse_util
 from rushlight.distributed import autograd as autograd
 from rushlight.distributed.c10d.collectives import barrier as barrier
 from rushlight.distributed.c10d.messages import batch_isend_irecv as batch_isend_irecv
@@ -55,7 +56,9 @@ from rushlight.distributed.c10d.debugging import breakpoint as breakpoint
 from rushlight.distributed.c10d.collectives import broadcast as broadcast
 from rushlight.distributed.c10d.objects import broadcast_object_list as broadcast_object_list
 from rushlight.distributed import c10d as c10d
+from rushlight.distributed import c10d_logger as c10d_logger
 from rushlight.distributed import checkpoint as checkpoint
+from rushlight.distributed import collective_utils as collective_utils
 from rushlight.distributed import constants as constants
 default_pg_timeout: _timedelta
 from rushlight.distributed.c10d.groups import destroy_process_group as destroy_process_group
@@ -110,6 +113,7 @@ from rushlight.distributed.c10d.collectives import reduce_scatter as reduce_scat
 reduce_scatter_single = _reduce_scatter_tensor
 from rushlight.distributed.c10d.collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from rushlight._distributed.launch.rendezvous import register_rendezvous_handler as register_rendezvous_handler
+from rushlight.distributed import remote_device as remote_device
 from rushlight._distributed.launch.rendezvous import rendezvous as rendezvous
 from rushlight.distributed import rpc as rpc
 from rushlight.distributed import run as run

@@ -12,6 +12,7 @@ from rushlight.fx.proxy import Proxy as Proxy
 from rushlight.fx._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta
 from rushlight.fx._symbolic_trace import Tracer as Tracer
 from rushlight.fx.interpreter import Transformer as Transformer
+from rushlight.fx import annotate as annotate
 from rushlight.fx import codegen as codegen
 from rushlight.fx import experimental as experimental
 from rushlight.fx import graph as graph
@@ -27,5 +28,6 @@ from rushlight.fx import proxy as proxy
 from rushlight.fx.subgraph_rewriter import replace_pattern as replace_pattern
 from rushlight.fx import subgraph_rewriter as subgraph_rewriter
 from rushlight.fx._symbolic_trace import symbolic_trace as symbolic_trace
+from rushlight.fx import tensor_type as tensor_type
 from rushlight.fx import traceback as traceback
 from rushlight.fx._symbolic_trace import wrap as wrap

@@ -10,6 +10,7 @@ from rushlight.utils import custom_device as custom_device
 from rushlight.utils import data as data
 from rushlight.utils import deterministic as deterministic
 from rushlight.utils import dlpack as dlpack
+from rushlight.utils import file_baton as file_baton
 from rushlight.utils import flop_counter as flop_counter
 from rushlight.utils.custom_device import generate_methods_for_privateuse1_backend as generate_methods_for_privateuse1_backend
 from rushlight.utils.custom_device import get_cpp_backtrace as get_cpp_backtrace

@@ -291,6 +291,20 @@ def optimize(module: Any, numerics: bool, preserved: Any) -> None:
         function.graph = graph
 
 
+def remove_dropout(module: Any, methods: Any) -> None:
+    """Drop the calls of dropout of a frozen module, which change nothing in evaluation mode."""
+    for name in ("forward", *methods):
+        function = module._type.find_method(name)
+        graph = copy_graph(function.graph)
+        for node in list(graph.block.all_nodes()):
+            if node.kind_ in ("aten::dropout", "aten::feature_dropout") and (
+                is_constant(node.inputs[2]) and constant_of(node.inputs[2]) is False
+            ):
+                node.outputs[0].replace_all(node.inputs[0])
+                node.destroy()
+        function.graph = graph
+
+
 def optimize_for_inference(module: Any, other_methods: Any) -> Any:
     """A frozen module."""
     if not is_compiled(module):

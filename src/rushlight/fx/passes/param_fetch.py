@@ -52,6 +52,7 @@ def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:
 def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:
     """Note `node.attrs_for_lowering` on nodes that call modules, those of inner graphs too."""
     modules = dict(fx_module.named_modules())
+    node: Any
     for node in fx_module.graph.nodes:
         if node.op == "call_module":
             called = modules[node.target]

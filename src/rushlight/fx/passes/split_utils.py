@@ -149,9 +149,10 @@ class _Split:
         single = len(given) == 1 and not return_tuple
         part.graph.output(given[0] if single else given)
         part.gm, moved = lift_subgraph_as_module(self.gm, part.graph, comp_name=part.name)
-        called = self.graph.call_module(part.name, tuple(self.outer[node] for node in part.orig_inputs))
+        called: Any = self.graph.call_module(part.name, tuple(self.outer[node] for node in part.orig_inputs))
+        items: Any = Proxy(called)
         for place, node in enumerate(part.orig_outputs):
-            self.outer[node] = called if single else Proxy(called)[place].node
+            self.outer[node] = called if single else items[place].node
         return moved
 
     def finish(self, kind: type[GraphModule]) -> GraphModule:

@@ -103,7 +103,8 @@ def in_order(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _rebuild(gm: GraphModule, order: list[Node]) -> GraphModule:
-    graph, copied = Graph(), {}
+    graph = Graph()
+    copied: dict[Node, Node] = {}
     for node in order:
         copied[node] = graph.node_copy(node, copied.__getitem__)
     graph._codegen = gm.graph._codegen

@@ -14,6 +14,8 @@ from rushlight.distributed.elastic.multiprocessing.api import SubprocessContext 
 from rushlight.distributed.elastic.multiprocessing import api as api
 from rushlight.distributed.elastic.multiprocessing import errors as errors
 from rushlight.distributed.elastic.multiprocessing import logs as logs
+from rushlight.distributed.elastic.multiprocessing import redirects as redirects
 from rushlight.distributed.elastic.multiprocessing.api import start_processes as start_processes
 from rushlight.distributed.elastic.multiprocessing import streams as streams
+from rushlight.distributed.elastic.multiprocessing import tail_log as tail_log
 from rushlight.distributed.elastic.multiprocessing.streams import to_map as to_map

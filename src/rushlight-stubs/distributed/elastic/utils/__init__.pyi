@@ -2,6 +2,7 @@
 
 
 from rushlight.distributed.elastic.utils import api as api
+from rushlight.distributed.elastic.utils import data as data
 from rushlight.distributed.elastic.utils import distributed as distributed
 from rushlight.distributed.elastic.utils.api import get_env_variable_or_raise as get_env_variable_or_raise
 from rushlight.distributed.elastic.utils.api import get_socket_with_port as get_socket_with_port

@@ -114,12 +114,13 @@ def insert_subgm(
     if not orig_outputs:
         return gm
     results: Any = sub_gm.graph.output_node().args[0]
+    items: Any = Proxy(call)
     with gm.graph.inserting_before(call.next):
         if len(orig_outputs) == 1 and not isinstance(results, tuple):
             orig_outputs[0].replace_all_uses_with(call, propagate_meta=True)
             return gm
         for place, node in enumerate(orig_outputs):
-            node.replace_all_uses_with(Proxy(call)[place].node, propagate_meta=True)
+            node.replace_all_uses_with(items[place].node, propagate_meta=True)
     call.meta["val"] = tuple(node.meta.get("val") for node in orig_outputs)
     return gm
 
