@@ -15,6 +15,7 @@ from rushlight.utils import flop_counter as flop_counter
 from rushlight.utils.custom_device import generate_methods_for_privateuse1_backend as generate_methods_for_privateuse1_backend
 from rushlight.utils.custom_device import get_cpp_backtrace as get_cpp_backtrace
 from rushlight.utils import hooks as hooks
+from rushlight.utils import mobile_optimizer as mobile_optimizer
 from rushlight.utils import model_zoo as model_zoo
 from rushlight.utils import module_tracker as module_tracker
 from rushlight.utils.custom_device import rename_privateuse1_backend as rename_privateuse1_backend
