@@ -21,21 +21,6 @@ SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MOST = 1 << 18  # multiplications of a measured product
 CALLS, ROUNDS = 20, 25
-kept: list[Any] = []  # code whose addresses are called
-
-
-def kernels(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Callables of both ways: `k(ints, c, a, b)`."""
-    from rushlight._backends.cpu.gemm import blas
-
-    made = []
-    for most in (0, 1 << 40):
-        blas.SMALL_WORK[kind] = most
-        kept.append(dict(blas._LOADED))
-        blas._LOADED.clear()
-        blas._KERNELS.clear()
-        made.append(blas.gemm_kernel(kind, blas.prefers_own(kind)))
-    return made[0], made[1]
 
 
 def timed(call: Callable[..., Any], *args: Any) -> float:
@@ -46,26 +31,34 @@ def timed(call: Callable[..., Any], *args: Any) -> float:
     return (time.process_time_ns() - begun) / CALLS
 
 
-def measured(
-    kind: str, calls: Any, sizes: tuple[int, int, int], layout: str, buffers: list[Any]
-) -> tuple[float, float]:
-    """Nanoseconds of both ways."""
+def measured(kind: str, sizes: tuple[int, int, int], layout: str, buffers: list[Any]) -> tuple[float, float] | None:
+    """Nanoseconds of both ways; None for products that are left to the library."""
     import numpy as np
 
     from rushlight._backends.cpu.gemm import blas
     from rushlight._backends.cpu.gemm.product_spec import ProductShape
+    from rushlight._backends.cpu.gemm.small_native import is_small, small_ints
     from rushlight._backends.cpu.runtime import storage
 
-    m, n, k = sizes
+    (m, n, k), size = sizes, 4 if kind == "f32" else 8
     strides = [
         (1, rows) if way == "t" else (columns, 1) for way, rows, columns in zip(layout, (m, k), (k, n), strict=True)
     ]
-    words = np.array(blas.gemm_ints(kind, ProductShape(m, n, k, *strides), allocate=False), dtype=np.int64)
-    ints = storage.from_owner(words.ctypes.data, words.nbytes, words)
-    best = [math.inf, math.inf]
+    shape = ProductShape(m, n, k, *strides)
+    if not is_small(shape, size, MOST):
+        return None
+    usual = blas.gemm_ints(kind, shape, allocate=False)
+    ways: list[tuple[Callable[..., Any], Any]] = []
+    for call, ints in (
+        (blas.gemm_kernel(kind, blas.prefers_own(kind)), usual),
+        (blas.small_kernel(kind), small_ints(usual, shape, size)),
+    ):
+        words = np.array(ints, dtype=np.int64)
+        ways.append((call, storage.from_owner(words.ctypes.data, words.nbytes, words)))
+    addresses, best = [buffer.ctypes.data for buffer in buffers], [math.inf, math.inf]
     for _ in range(ROUNDS):
-        for way, call in enumerate(calls):
-            best[way] = min(best[way], timed(call, ints, *(buffer.ctypes.data for buffer in buffers)))
+        for way, (call, held) in enumerate(ways):
+            best[way] = min(best[way], timed(call, held, *addresses))
     return best[0], best[1]
 
 
@@ -81,7 +74,7 @@ def main() -> None:
     import rushlight
 
     rushlight.set_num_threads(1)
-    calls, sizes = kernels(chosen.kind), [int(size) for size in chosen.sizes.split(",")]
+    sizes = [int(size) for size in chosen.sizes.split(",")]
     dtype = "f4" if chosen.kind == "f32" else "f8"
     rng = np.random.default_rng(0)
     buffers = [rng.standard_normal(max(sizes) ** 2).astype(dtype) for _ in range(3)]
@@ -89,8 +82,8 @@ def main() -> None:
         rows: dict[int, list[float]] = {}
         found = []
         for m, n, k in itertools.product(sizes, repeat=3):
-            if m * n * k <= MOST:
-                library, blocks = measured(chosen.kind, calls, (m, n, k), layout, buffers)
+            if (both := measured(chosen.kind, (m, n, k), layout, buffers)) is not None:
+                library, blocks = both
                 found.append((blocks / library, (m, n, k), library, blocks))
                 rows.setdefault((m * n * k).bit_length(), []).append(blocks / library)
         print(f"{chosen.kind} {layout}: multiplications, ratio of times: mean, least, most")

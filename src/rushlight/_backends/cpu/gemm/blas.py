@@ -15,7 +15,6 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable
-from functools import partial
 from importlib.util import find_spec
 from struct import pack, unpack
 from typing import Any
@@ -34,7 +33,7 @@ from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
 from rushlight._backends.cpu.gemm.product_spec import ProductShape
-from rushlight._backends.cpu.gemm.small_native import make_run, make_small
+from rushlight._backends.cpu.gemm.small_native import make_small
 from rushlight._backends.cpu.launches import unlocks
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
@@ -69,7 +68,7 @@ GEMM: Knob[str] = Knob(
     env="RUSHLIGHT_GEMM",
     kind=str,
     default="auto",
-    doc="Who computes matrix products of float32, float64 and complex numbers: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
+    doc="Who computes matrix products of float32, float64 and complex numbers, except small ones of real numbers: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
     "products the one that was faster when it was first met, noted in the kernel cache and kept, or `fixed`: our own where vectors have 64 bytes, "
     "without measuring.",
 )
@@ -246,8 +245,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind not in _LOADED:
         data = compile_native([_library_gemm(kind, library)], opt=_library_opt(library))
         # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
-        imports = {**_runtime.runtime().symbols, **library.symbols, **_small_addresses(kind)}
-        _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], imports))
+        _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
@@ -278,8 +276,7 @@ def product_ahead(kind: str) -> None:
         forms = _forms(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]))
         native_ahead([_around(forms, kind, library)], opt="quick")
         parts_ahead(forms)
-        if (tile := small_tile(kind)) is not None:
-            part_ahead(tile)
+    small_ahead(kind)
 
 
 def _forms(kind: str, tiles: tuple[RegisterTile, ...]) -> tuple[Form, ...]:
@@ -294,33 +291,43 @@ def least_packed(library: Blas) -> int:
 def _around(forms: tuple[Form, ...], kind: str, library: Blas) -> NativeFunction:
     """The kernel around our own tiles, not compiled yet."""
     wide, least = i64 if library.wide else i32, least_packed(library)
-    tiled = partial(make_tiled, forms, least=least)
-    return make_gemm(kind, library.path is not None, wide, library.gated, tiled, _small(kind))
+    return make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
 
 
-# multiplications up to which products are computed where their operands lie (see `small_native`, bench/small_products.py)
+# Most multiplications of products that are computed where their operands lie (see `small_native`, bench/small_products.py).
 SMALL_WORK = {"f32": _LEAST - 1, "f64": _LEAST - 1}
 
 
-def small_tile(kind: str) -> SmallTile | None:
-    """The blocks of small products on this machine; None for kinds without."""
-    if kind not in SMALL_WORK:
-        return None
+def small_tile(kind: str) -> SmallTile:
+    """The blocks of small products on this machine."""
     tile = host_tiles(kind)[0]
     return SmallTile(kind, tile.lanes, tile.fma)
 
 
-def _small(kind: str) -> NativeFunction | None:
-    tile = small_tile(kind)
-    if tile is None:
-        return None
-    real = KINDS[kind][1]
-    return make_small(kind, real.itemsize, make_run(kind, real, tile), SMALL_WORK[kind])
+def small_address(kind: str, tile: SmallTile) -> int:
+    """The address of the kernel of small products (see `small_native`)."""
+    symbol = f"rl_small_{kind}"
+    if f"small {tile.key}" not in _LOADED:
+        data = compile_native([make_small(kind, KINDS[kind][1], tile)], opt="native")
+        imports = {**_runtime.runtime().symbols, **part_addresses(tile)}
+        _LOADED.setdefault(f"small {tile.key}", jit.load(data, [symbol], imports))
+    return _LOADED[f"small {tile.key}"][symbol]
 
 
-def _small_addresses(kind: str) -> dict[str, int]:
-    tile = small_tile(kind)
-    return {} if tile is None else part_addresses(tile)
+def small_kernel(kind: str) -> Callable[..., Any]:
+    """The callable of small products, as `gemm_kernel` with the constants of `small_ints`."""
+    key = f"small {kind}"
+    if key not in _KERNELS:
+        _KERNELS[key] = stubs.make_kernel_callable(small_address(kind, small_tile(kind)), f"small_{kind}")
+    return _KERNELS[key]
+
+
+def small_ahead(kind: str) -> None:
+    """Let workers compile what `small_kernel` will load."""
+    if kind in SMALL_WORK:
+        tile = small_tile(kind)
+        native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="native")
+        part_ahead(tile)
 
 
 def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:
@@ -330,10 +337,9 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
         parts_ahead(forms)
-        name = f"{key} {library.wide} {library.gated} {least_packed(library)} {SMALL_WORK.get(kind)}"
+        name = f"{key} {library.wide} {library.gated} {least_packed(library)}"
         data = compile_named(name, lambda: [_around(forms, kind, library)], opt="quick")
-        imports = {**_imports(forms), **library.symbols, **_small_addresses(kind)}
-        _LOADED.setdefault(key, jit.load(data, [symbol], imports))
+        _LOADED.setdefault(key, jit.load(data, [symbol], {**_imports(forms), **library.symbols}))
     return _LOADED[key][symbol]
 
 
@@ -412,7 +418,7 @@ def _library_opt(library: Blas) -> str:
 
 
 def _library_gemm(kind: str, library: Blas) -> NativeFunction:
-    return make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated, small=_small(kind))
+    return make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
 
 
 def host_tiles(kind: str) -> tuple[RegisterTile, ...]:

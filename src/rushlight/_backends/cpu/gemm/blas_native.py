@@ -94,14 +94,12 @@ def make_gemm(
     int_type: Type,
     gated: bool,
     generated: Callable[[NativeFunction], NativeFunction] | None = None,
-    small: NativeFunction | None = None,
 ) -> NativeFunction:
     """The kernel for numbers of `kind` (see `KINDS`).
 
     `blas` says whether the symbols rl_cblas_?gemm and rl_cblas_?gemv exist, with `int_type` as their integers; `gated`
     whether BLAS has threads of its own that must be limited (rl_blas_set_threads).  `generated` makes the function that
-    computes a rectangle in place of BLAS, from the function that serves the cases it declines.  `small` computes small
-    rectangles before any of them is asked (see `make_small`).
+    computes a rectangle in place of BLAS, from the function that serves the cases it declines.
     """
     letter, real, width = KINDS[kind]
     blas = blas and letter != ""
@@ -109,57 +107,37 @@ def make_gemm(
     block = _make_blas(kind, letter, real, width, int_type, gated) if blas else simple
     if generated is not None:
         block = generated(block)
-    if small is None and (blas or generated is not None):
-        small = _few(kind, simple, PLAIN_WORK if generated is None else TINY_WORK)
     size = real.itemsize * width
-    return make_driver(f"rl_gemm_{kind}", size, size, block, simple, small)
-
-
-def _few(kind: str, simple: NativeFunction, most: int) -> NativeFunction:
-    """Plain loops in place of `make_small`, for at most so many multiplications."""
-
-    @native("i32(ptr, ptr, i64, i64, ptr, ptr, i64, i64)", name=f"few_{kind}")
-    def few(ints, c, c_row, c_col, a, b, m, n):
-        if m * n * ints.i64[K] > most or c_row != ints.i64[C_ROW] or c_col != ints.i64[C_COL]:
-            return 2
-        return simple(ints, c, a, b, m, n)
-
-    return few
+    few = TINY_WORK if generated is not None else PLAIN_WORK if blas else 1 << 62
+    return make_driver(f"rl_gemm_{kind}", size, size, block, simple, few)
 
 
 def _make_rectangle(
-    name: str, c_size: int, block: NativeFunction, simple: NativeFunction | None, small: NativeFunction | None
+    name: str, c_size: int, block: NativeFunction, simple: NativeFunction | None, few: int
 ) -> NativeFunction:
-    """`i32(ints, c, a, b, rows, columns, pitch, after)`: one rectangle of C, or of sums for an epilogue (`after`), `pitch` apart."""
-    plain, has_small = simple is not None, small is not None
-    loops, little = simple or block, small or block
+    """`i32(ints, c, a, b, rows, columns)`: one rectangle of C."""
+    plain, loops = simple is not None, simple or block
 
-    @native("i32(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"rectangle_{name}", inline=True)
-    def rectangle(ints, c, a, b, rows, columns, pitch, after):
-        constants = ints
-        if has_small:
-            if ints.i64[K] > 0:
-                c_row = pitch if after else ints.i64[C_ROW]
-                c_col = i64(1) if after else ints.i64[C_COL]
-                if little(ints, c, c_row, c_col, a, b, rows, columns) == 0:
-                    return 0
-        if after:
-            constants = stack(8 * BATCHES)
-            memcpy(constants, ints, 8 * BATCHES)
-            constants.i64[C_ROW], constants.i64[C_COL] = pitch, i64(1)
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"rectangle_{name}", inline=True)
+    def rectangle(ints, c, a, b, rows, columns):
         status: i32 = 2
-        if ints.i64[K] > 0:
-            status = block(constants, c, a, b, rows, columns)
+        if not (plain and rows * columns * ints.i64[K] <= few) and ints.i64[K] > 0:
+            status = block(ints, c, a, b, rows, columns)
         if status == 2:
             if plain:
-                loops(constants, c, a, b, rows, columns)
+                loops(ints, c, a, b, rows, columns)
             else:
                 for i in range(rows):
                     for j in range(columns):
-                        memset(c + c_size * (i * constants.i64[C_ROW] + j * constants.i64[C_COL]), 0, c_size)
+                        memset(c + c_size * (i * ints.i64[C_ROW] + j * ints.i64[C_COL]), 0, c_size)
         return i32(status == 1)
 
     return rectangle
+
+
+def pitch_of(columns: int) -> int:
+    """Elements from one row of sums that wait for an epilogue to the next."""
+    return (columns + 15) // 16 * 16 if columns > 1 else 1
 
 
 @native("void(ptr, i64, ptr)", inline=True)
@@ -177,19 +155,14 @@ def add_offsets(ints, batch, at):
 
 
 def make_driver(
-    name: str,
-    size: int,
-    c_size: int,
-    block: NativeFunction,
-    simple: NativeFunction | None,
-    small: NativeFunction | None = None,
+    name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, few: int = 0
 ) -> NativeFunction:
-    """The kernel `name`: splits a piece into rectangles, which `block` computes, or `small` unless it declines (2).
+    """The kernel `name`: splits a piece into rectangles, which `block` computes.
 
-    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes empty sums, and rectangles that
-    `block` declines (2); without it these are zero.
+    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes rectangles of at most `few`
+    multiplications or an empty sum, and those that `block` declines (2); without it these are zero.
     """
-    rectangle = _make_rectangle(name, c_size, block, simple, small)
+    rectangle = _make_rectangle(name, c_size, block, simple, few)
 
     @native("i32(ptr, ptr, i64)", name=name)
     def gemm(bufs, ints, piece):
@@ -205,7 +178,7 @@ def make_driver(
         first = part * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
         index, after = ints.i64[A_INDEX], ints.i64[AFTER] != 0
-        to = bufs.ptr[0]
+        to, constants = bufs.ptr[0], ints
         slot: i64 = -1
         pitch = (columns + 15) // 16 * 16 if columns > 1 else i64(1)
         if after:
@@ -215,6 +188,9 @@ def make_driver(
                 if slot < 0:
                     return rl_fail(bufs, piece, 4, 0, 0, 0)
                 to = borrowed(slot)
+            constants = stack(8 * BATCHES)
+            memcpy(constants, ints, 8 * BATCHES)
+            constants.i64[C_ROW], constants.i64[C_COL] = pitch, i64(1)
         failed: i32 = 0
         at = stack(24)
         for batch in range(first, last):
@@ -224,7 +200,7 @@ def make_driver(
             add_offsets(ints, batch, at)
             c = to if after else to + c_size * at.i64[2]
             a, b = bufs.ptr[index] + size * at.i64[0], bufs.ptr[index + 1] + size * at.i64[1]
-            if rectangle(ints, c, a, b, rows, columns, pitch, i64(after)) != 0:
+            if rectangle(constants, c, a, b, rows, columns) != 0:
                 failed = rl_fail(bufs, piece, 4, 0, 0, 0)
             elif after:
                 failed = failed | run_epilogue(

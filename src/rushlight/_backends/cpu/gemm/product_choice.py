@@ -30,15 +30,16 @@ from rushlight._backends.cpu.gemm.blas import (
     product_ahead,
     shared_addresses,
     shared_ahead,
+    small_kernel,
 )
-from rushlight._backends.cpu.gemm.blas_native import TILE_M
+from rushlight._backends.cpu.gemm.blas_native import TILE_M, pitch_of
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_native import LEAST_ROWS, is_declined
 from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, PACK_CONSTANTS, packed_as
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
-from rushlight._backends.cpu.gemm.small_native import is_small
+from rushlight._backends.cpu.gemm.small_native import is_small, small_ints
 from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
@@ -76,6 +77,10 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
     """
     source, result = types.source, types.result
     kind, operands = KINDS_OF.get(source.name), range(2 + fusion.more)
+    if kind is not None and _small(types, shape, fusion):
+        sums = shape if fusion.epilogue is None else shape._replace(c_strides=(pitch_of(shape.n), 1))
+        ints = with_epilogue(gemm_ints(kind, shape), fusion.sizes, fusion.epilogue)
+        return [Launch(small_kernel(kind), small_ints(ints, sums, source.itemsize), operands)]
     if any(types.conjugated):  # only our own kernels can
         forms, kind = host_forms(source, result, conjugated=types.conjugated), None
     else:
@@ -97,6 +102,16 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
     if key not in _CALLS:
         _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
     return [Launch(_CALLS[key], ints, operands)]
+
+
+def _small(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> bool:
+    """Whether a product is computed by blocks over operands where they lie."""
+    kind, size = KINDS_OF.get(types.source.name), types.source.itemsize
+    if kind not in SMALL_WORK or types.source is not types.result or any(fusion.prologues) or fusion.pinned >= 0:
+        return False
+    if fusion.epilogue is not None:
+        shape = shape._replace(c_strides=(pitch_of(shape.n), 1))
+    return is_small(shape, size, SMALL_WORK[kind])
 
 
 def _forms(types: ProductTypes, shape: ProductShape) -> tuple[Form, ...] | None:
@@ -124,7 +139,12 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
     The library computes thin products, and thin pieces at the edges of others.
     """
     (m, n, k), kind = shape.sizes, KINDS_OF.get(types.source.name)
-    if types.source.kind != "f" or shape.strides[2][1] != 1 or any(types.conjugated):
+    if (
+        types.source.kind != "f"
+        or shape.strides[2][1] != 1
+        or any(types.conjugated)
+        or (order and _small(types, shape))
+    ):
         return False
     least = least_packed(library_for(kind)) if kind in CHOSEN else 1
     forms = _forms(types, shape) if order else _product_forms(types.source, types.result, types.other)
@@ -153,7 +173,7 @@ def product_note(types: ProductTypes, shape: ProductShape) -> str:
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
-    if types.source is types.result and is_small(shape, types.source.itemsize, SMALL_WORK.get(kind or "", 0)):
+    if _small(types, shape):
         by = "blocks over operands where they lie"
     measured = known(_class_of(kind, shape)) if kind in CHOSEN and m * n * k >= SMALL else None
     return f"{types.source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")

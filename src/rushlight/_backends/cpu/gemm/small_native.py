@@ -1,117 +1,182 @@
 """Matrix products that are too small to pack, in the native language: blocks of `SmallTile` over operands where they lie.
 
 An operand whose rows do not lie side by side is transposed into memory on the stack first.  Which products are computed
-here depends on sizes and strides alone.
+here depends on sizes and strides alone: `is_small` decides when a call is planned, and `small_ints` says how.
 """
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.gemm.blas_native import A_COL, A_ROW, ALPHA, B_COL, B_ROW, BETA, K
+from typing import NamedTuple
+
+from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
+from rushlight._backends.cpu.gemm.blas_native import (
+    A_INDEX,
+    AFTER,
+    ALPHA,
+    C_COL,
+    C_ROW,
+    CHUNK,
+    SUMS_BYTES,
+    TILE_M,
+    TOTAL,
+    K,
+    M,
+    N,
+    add_offsets,
+    pitch_of,
+)
 from rushlight._backends.cpu.gemm.gemm_blocks_native import make_transpose
 from rushlight._backends.cpu.gemm.product_spec import ProductShape
 from rushlight._backends.cpu.microkernels.small_tile import SmallTile
-from rushlight._native import Record, Type, extern, i64, load, native, ptr, stack, store
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._native import Type, extern, i32, i64, load, native, stack, store
 from rushlight._native.function import NativeFunction
 
-__all__ = ["is_small", "make_run", "make_small"]
+__all__ = ["is_small", "make_small", "small_ints"]
 
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 SMALL_BYTES, ROW_BYTES = 1 << 15, 1 << 13  # most bytes of an operand that is transposed, and for a result of one row
 # With fewer than `FEW` rows or columns, sums of more than `LONG` steps are the library's: additions in order wait for
 # each other, and a transposed operand is used too rarely.  See bench/small_products.py for all these limits.
 FEW, LONG = 4, 32
-CALL = Record(
-    "small_product",
-    ("a_row", i64, "bytes from one row of A to the next: these four are the steps of `SmallTile`"),
-    ("a_col", i64, "the same of columns of A"),
-    ("b_row", i64, "the same of rows of B"),
-    ("c_row", i64, "the same of rows of C"),
-    ("b_col", i64, "elements from one column of B to the next"),
-    ("a", ptr, "A"),
-    ("b", ptr, "B"),
-    ("c", ptr, "C"),
-    ("m", i64, "rows"),
-    ("n", i64, "columns"),
-    ("k", i64, "steps"),
-)
-CALL_BYTES = 8 * len(CALL)
+
+# The words of `gemm_ints` that have another meaning here: whether the operands are swapped, the pitch of sums; rows and columns after
+# that, elements from one column of B to the next (1: as they lie) and from one row to the next; the steps of `SmallTile`.
+SWAPPED, PITCH = C_ROW, C_COL
+ROWS, COLUMNS, B_COLUMN, B_ROW = range(ALPHA, ALPHA + 4)
+STEPS = TILE_M
+
+
+class _Arranged(NamedTuple):
+    """A product as the blocks compute it: C, or where that lies better C transposed = B transposed @ A transposed."""
+
+    swapped: bool
+    m: int
+    n: int
+    a: tuple[int, int]
+    b: tuple[int, int]
+    c: tuple[int, int]
+
+
+def _arranged(shape: ProductShape) -> _Arranged:
+    (m, n, _), (a, b, c) = shape.sizes, shape.strides
+    if c[1] != 1 or (n == 1 and (m >= FEW or a[0] == 1)):
+        swapped = c[0] == 1
+    else:
+        swapped = m == 1 and n < FEW and b[1] != 1
+    return _Arranged(True, n, m, b[::-1], a[::-1], c[::-1]) if swapped else _Arranged(False, m, n, a, b, c)
 
 
 def is_small(shape: ProductShape, size: int, most: int) -> bool:
-    """Whether a product of numbers of `size` bytes is computed here: what `make_small` decides, in Python."""
-    (m, n, k), ((a_row, _), (_, b_col), (c_row, c_col)) = shape.sizes, shape.strides
-    if m * n * k > most or k == 0:
-        return False
-    if c_row == 1 if c_col != 1 or (n == 1 and (m >= FEW or a_row == 1)) else m == 1 and n < FEW and b_col != 1:
-        m, n, b_col, c_col = n, m, a_row, c_row
-    if n > 1 and c_col != 1 or k > LONG and n < FEW:
+    """Whether a product of numbers of `size` bytes is computed here, of at most `most` multiplications."""
+    k, made = shape.k, _arranged(shape)
+    m, n, b_col = made.m, made.n, made.b[1]
+    if not 0 < m * n * k <= most or (n > 1 and made.c[1] != 1) or (k > LONG and n < FEW):
         return False
     if n == 1 or b_col == 1:
         return True
-    seldom = m < FEW and k > LONG or m == 1 and k < FEW and n > LONG
+    seldom = (m < FEW and k > LONG) or (m == 1 and k < FEW and n > LONG)
     return not seldom and k * n * size <= (ROW_BYTES if m == 1 else SMALL_BYTES)
 
 
-def make_small(kind: str, size: int, run: NativeFunction, most: int) -> NativeFunction:
-    """`i32(ints, c, c_row, c_col, a, b, m, n)`: a rectangle of C as A @ B by `run`, k > 0; 2 where it is not small.
+def small_ints(ints: list[int], shape: ProductShape, size: int) -> list[int]:
+    """Constants of a small product, from those of `gemm_ints`."""
+    made = _arranged(shape)
+    turned = made.n > 1 and made.b[1] != 1
+    b_row = made.n if turned else made.b[0]
+    words = [made.m, made.n, made.b[1] if turned else 1, made.b[0]]
+    steps = [size * step for step in (*made.a, b_row, made.c[0])]
+    out = list(ints)
+    out[SWAPPED], out[PITCH] = int(made.swapped), pitch_of(shape.n)
+    out[ROWS : ROWS + 4], out[STEPS : STEPS + 4] = words, steps
+    return out
 
-    `most`: multiplications up to which it is; `size`: bytes of a number.
-    """
 
-    @native("i32(ptr, ptr, i64, i64, ptr, ptr, i64, i64)", name=f"small_{kind}")
-    def small(ints, c, c_row, c_col, a, b, m, n):
-        k = ints.i64[K]
-        if m * n * k > most or ints.f64[ALPHA] != 1.0 or ints.f64[BETA] != 0.0:
-            return 2
-        a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
-        if c_col != 1 or (n == 1 and (m >= FEW or a_row == 1)):
-            swapped = c_row == 1  # C transposed = B transposed @ A transposed
+def make_small(kind: str, real: Type, tile: SmallTile) -> NativeFunction:
+    """The kernel `rl_small_{kind}` of small products, with the constants of `small_ints`."""
+    size, multiply, turned = real.itemsize, _make_multiply(tile, real.itemsize), _make_turned(kind, real, tile)
+
+    @native("void(ptr, ptr, ptr, ptr)", name=f"one_small_{kind}", inline=True)
+    def one(ints, c, a, b):
+        if ints.i64[SWAPPED] != 0:
+            a, b = b, a
+        if ints.i64[B_COLUMN] != 1:
+            turned(ints, c, a, b)
         else:
-            swapped = m == 1 and n < FEW and b_col != 1
-        if swapped:
-            a, b, m, n = b, a, n, m
-            a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
-            c_row, c_col = c_col, c_row
-        if n > 1 and c_col != 1:
-            return 2
-        if k > LONG and n < FEW:
-            return 2
-        if n > 1 and b_col != 1:
-            if k * n * size > (ROW_BYTES if m == 1 else SMALL_BYTES):
-                return 2
-            if (m < FEW and k > LONG) or (m == 1 and k < FEW and n > LONG):
-                return 2
-        call = stack(CALL_BYTES)
-        call[CALL.a], call[CALL.b], call[CALL.c] = a, b, c
-        call[CALL.m], call[CALL.n], call[CALL.k] = m, n, k
-        call[CALL.a_row], call[CALL.a_col], call[CALL.c_row] = a_row * size, a_col * size, c_row * size
-        call[CALL.b_row], call[CALL.b_col] = b_row * size, b_col
-        run(call)
-        return 0
+            multiply(ints, c, a, b)
+
+    @native("i32(ptr, ptr, i64, i64, i64)", name=f"fused_small_{kind}")
+    def fused(bufs, ints, piece, first, last):
+        operands = bufs + 8 * ints.i64[A_INDEX]
+        pitch, nbytes = ints.i64[PITCH], size * ints.i64[M] * ints.i64[PITCH]
+        sums = stack(SUMS_BYTES)
+        slot: i64 = -1
+        if nbytes > SUMS_BYTES:
+            slot = borrow(nbytes)
+            if slot < 0:
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
+            sums = borrowed(slot)
+        failed: i32 = 0
+        at = stack(24)
+        for batch in range(first, last):
+            at.i64[0], at.i64[1] = i64(0), i64(0)
+            add_offsets(ints, batch, at)
+            one(ints, sums, operands.ptr[0] + size * at.i64[0], operands.ptr[1] + size * at.i64[1])
+            given = ints + 8 * ints.i64[AFTER]
+            failed = failed | run_epilogue(
+                bufs, given, piece, sums, pitch, batch, i64(0), i64(0), ints.i64[M], ints.i64[N]
+            )
+        if slot >= 0:
+            give_back(slot)
+        return failed
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_small_{kind}")
+    def small(bufs, ints, piece):
+        first = piece * ints.i64[CHUNK]
+        last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
+        operands = bufs + 8 * ints.i64[A_INDEX]
+        if ints.i64[AFTER] == 0:
+            at = stack(24)
+            for batch in range(first, last):
+                at.i64[0], at.i64[1], at.i64[2] = i64(0), i64(0), i64(0)
+                add_offsets(ints, batch, at)
+                c = bufs.ptr[0] + size * at.i64[2]
+                one(ints, c, operands.ptr[0] + size * at.i64[0], operands.ptr[1] + size * at.i64[1])
+            return 0
+        return fused(bufs, ints, piece, first, last)
 
     return small
 
 
-def make_run(kind: str, real: Type, tile: SmallTile) -> NativeFunction:
-    """`void(call)`: the product of a CALL.  It is not part of `make_small`'s function: a large frame takes time."""
-    four, two, one = (_make_columns(tile, real.itemsize, height) for height in (4, 2, 1))
-    size, lanes, turn = real.itemsize, tile.lanes, _make_turn(kind, real, tile)
+def _make_multiply(tile: SmallTile, size: int) -> NativeFunction:
+    """`void(ints, c, a, b)`: the product of operands whose rows of B lie side by side."""
+    four, two, one = (_make_columns(tile, size, height) for height in (4, 2, 1))
+    lanes = tile.lanes
 
-    @native("void(ptr)", name=f"run_small_{kind}")
-    def run(call):
-        room = stack(SMALL_BYTES)
-        m, n, k, b = call[CALL.m], call[CALL.n], call[CALL.k], call[CALL.b]
-        if n > 1 and call[CALL.b_col] != 1:
-            turn(room, b, n, call[CALL.b_col], call[CALL.b_row] // size, k)
-            call[CALL.b_row] = n * size
-            b = room
+    @native("void(ptr, ptr, ptr, ptr)", name=f"multiply_{tile.kind}")
+    def multiply(ints, c, a, b):
+        m, n, k, steps = ints.i64[ROWS], ints.i64[COLUMNS], ints.i64[K], ints + 8 * STEPS
         if m >= 4:
-            four(call[CALL.a], b, call[CALL.c], k, call, m, n)
+            four(a, b, c, k, steps, m, n)
         elif m >= 2 and n >= lanes:
-            two(call[CALL.a], b, call[CALL.c], k, call, m, n)
+            two(a, b, c, k, steps, m, n)
         else:
-            one(call[CALL.a], b, call[CALL.c], k, call, m, n)
+            one(a, b, c, k, steps, m, n)
 
-    return run
+    return multiply
+
+
+def _make_turned(kind: str, real: Type, tile: SmallTile) -> NativeFunction:
+    """The same with B transposed first: a function of its own for its large frame."""
+    multiply, turn = _make_multiply(tile, real.itemsize), _make_turn(kind, real, tile)
+
+    @native("void(ptr, ptr, ptr, ptr)", name=f"turned_{kind}")
+    def turned(ints, c, a, b):
+        room = stack(SMALL_BYTES)
+        turn(room, b, ints.i64[COLUMNS], ints.i64[B_COLUMN], ints.i64[B_ROW], ints.i64[K])
+        multiply(ints, c, a, room)
+
+    return turned
 
 
 def _make_turn(kind: str, real: Type, tile: SmallTile) -> NativeFunction:
