@@ -228,6 +228,18 @@ SAID = [  # a call, the class of its error, words of its message
         r"expanded size of the tensor \(2\) must match the existing size \(3\) at non-singleton dim",
     ),
     (
+        lambda: x23().expand(3, 3, 3, 2),
+        RuntimeError,
+        r"tensor \(2\) must match the existing size \(3\) at non-singleton dimension 3",  # the last dim that does not fit
+    ),
+    (lambda: torch.ones(2).expand(-1, -3), RuntimeError, r"tensor \(-3\) must match the existing size \(2\)"),
+    (lambda: torch.broadcast_to(x23(), (4, 5)), RuntimeError, r"tensor \(5\) must match the existing size \(3\)"),
+    (
+        lambda: torch.nn.functional.max_pool2d(torch.ones(1, 1, 2, 2), 5),
+        RuntimeError,
+        r"Given input size: \(1x2x2\). Calculated output size: \(1x0x0\). Output size is too small",
+    ),
+    (
         lambda: torch.ones(3).__setitem__(slice(0, 2), torch.ones(3)),
         RuntimeError,
         r"Target sizes: \[2\].  Tensor sizes: \[3\]",

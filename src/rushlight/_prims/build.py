@@ -74,7 +74,7 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
             f"expand({x.dtype.name}{list(x.shape)}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be greater or equal to the "
             f"number of dimensions in the tensor ({len(x.shape)})"
         )
-    for d, (size, wanted) in enumerate(zip(x.shape, shape[offset:]), offset):
+    for d, (size, wanted) in reversed(list(enumerate(zip(x.shape, shape[offset:]), offset))):
         if size not in (1, wanted):
             raise RuntimeError(
                 f"The expanded size of the tensor ({wanted}) must match the existing size ({size}) at non-singleton dimension {d}.  Target sizes: "

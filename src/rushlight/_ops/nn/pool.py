@@ -77,6 +77,11 @@ class _Pooling(NamedTuple):
     ceil_mode: bool
 
 
+def _by_x(x: Any, space: Sequence[int]) -> str:
+    """Sizes of an image, its channels first: (3x8x8)."""
+    return "(" + "x".join(map(str, (x.shape[-len(space) - 1], *([1] if len(space) == 1 else []), *space))) + ")"
+
+
 class _Windows:
     """The geometry of a pooling's windows: sizes of the result, and the reach beyond the input on either side."""
 
@@ -106,7 +111,7 @@ class _Windows:
         )
         if any(o < 1 for o in self.out):
             raise RuntimeError(
-                f"Given input size: {list(x.shape[-(n + 1) :])}. Calculated output size: {list(self.out)}. Output size is too small"
+                f"Given input size: {_by_x(x, self.space)}. Calculated output size: {_by_x(x, self.out)}. Output size is too small"
             )
         reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(self.out, stride, dilation, kernel, strict=True)]
         self.after: Ints = tuple(r - p - size for r, p, size in zip(reach, padding, self.space, strict=True))

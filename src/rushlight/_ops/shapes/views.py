@@ -39,8 +39,8 @@ def _expanded(x: Any, size: Sequence[int]) -> tuple[int, ...]:
             f"the number of dimensions in the tensor ({len(x.shape)})"
         )
     target = list(size)
-    for d, wanted in enumerate(size):
-        existing = x.shape[d - lead] if d >= lead else 1
+    for d in reversed(range(len(size))):  # errors name the last dim that does not fit
+        wanted, existing = size[d], x.shape[d - lead] if d >= lead else 1
         if wanted == -1:
             if d < lead:
                 raise RuntimeError(
