@@ -19,6 +19,7 @@ from rushlight import (
     set_autocast_dtype,
     set_autocast_enabled,
 )
+from rushlight._higher_order_ops.transforms import TransformedGraph
 from rushlight._interface.compiling import CallRecord, placeholder_name
 from rushlight._interface.sizes import Undecided
 from rushlight.fx.experimental.runtime_asserts import RuntimeAsserts, relation
@@ -270,6 +271,24 @@ class _Builder:
         target = getattr(higher_order, record.target)
         self.bind(record.result, self.graph.call_function(target, (*graphs, *outer, further)))
 
+    def transform(self, record: CallRecord) -> None:
+        """A module with the graph of the function, and a call of it; what it takes from outside are further operands."""
+        part, operands = record.args
+        inner = _Builder(self)
+        for k, x in enumerate(part.inputs):
+            node = inner.graph.placeholder(f"child_{k + 1}")
+            inner.named.add(node)
+            inner.bind(x, node)
+        inner.records(part.calls)
+        inner.output(part.results)
+        captured = [(value, self.argument(value)) for value, _ in inner.captured.values()]
+        inner.close([(value, node.name) for value, node in captured])
+        stem = f"{record.target.name}_body"
+        name = f"{stem}_{next(self.counts.setdefault(stem, itertools.count()))}"
+        setattr(self.root, name, TransformedGraph(record.target, GraphModule(inner.root, inner.graph)))
+        given = (*[self.argument(x) for x in operands], *[node for _, node in captured])
+        self.bind(record.result, self.graph.call_module(name, given))
+
     def operands(self, values: Iterable[Any], nodes: Iterable[Node]) -> None:
         """The first inputs of a part."""
         for value, outer in zip(values, nodes, strict=True):
@@ -349,6 +368,7 @@ class _Builder:
         """What makes a node of a record of this kind."""
         made: dict[str, Callable[[CallRecord], None]] = {
             "placeholder": self.placeholder, "get_attr": self.attribute, "cond": self.cond, "higher": self.higher,
+            "transform": self.transform,
         }  # fmt: skip
         return made.get(kind, self.call)
 

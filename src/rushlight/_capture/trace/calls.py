@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = ["Followed", "call", "entry", "followed", "length"]
+__all__ = ["Followed", "call", "entry", "followed", "length", "opened", "real_arguments"]
 
 # Of the standard library, what is followed although it is not the user's.
 _FOLLOWED = frozenset((
@@ -195,18 +195,20 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if name is not None:
         tracer.spoil()
     if name in _CHECKS and tracer.settings.backend is not None:
-        found = element_checks.noted(tracer, function, *_real(tracer, args, kwargs))
+        found = element_checks.noted(tracer, function, *real_arguments(tracer, args, kwargs))
         if found is not ABSENT:
             return found
     elif name is not None and (tracer.settings.backend is None or name in _IN_DOCUMENTS):
-        found = _HANDLED[name](tracer, *_real(tracer, args, kwargs)[0], **_real(tracer, args, kwargs)[1])
+        found = _HANDLED[name](
+            tracer, *real_arguments(tracer, args, kwargs)[0], **real_arguments(tracer, args, kwargs)[1]
+        )
         if found is not ABSENT:
             return found
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
         raise Break("calls the step of an optimizer, which no node of an fx graph is")
     if HOOKS.communicating and process_groups.communicates(function):
         tracer.spoil()
-        args, kwargs = _real(tracer, args, kwargs)
+        args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
         if function.__name__ in _ADDRESSES:
@@ -227,7 +229,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         if function.__closure__ and id(function) in tracer.outside.sources:
             if _holds_tensors(function, set()):
                 raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")
-            function = _opened(tracer, function)
+            function = opened(tracer, function)
         return _run(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
@@ -241,7 +243,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
     code = function.__code__
     if code.co_flags & 0x0C:  # the tuple and the dict of further arguments are looked at
-        args, kwargs = _real(tracer, args, kwargs)
+        args, kwargs = real_arguments(tracer, args, kwargs)
     tracer.differs = True
     return enter(tracer, function, args, kwargs)
 
@@ -268,7 +270,7 @@ def _holds_tensors(value: Any, seen: set[int]) -> bool:
     return isinstance(value, (list, tuple)) and any(_holds_tensors(each, seen) for each in value)
 
 
-def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
+def opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
     """A function of ours from outside that closes over functions of a user, as `func.grad(f)` does: those are followed."""
     if not _holds_users(function, set()):
         return function
@@ -278,7 +280,7 @@ def _opened(tracer: Tracer, function: types.FunctionType) -> types.FunctionType:
         held = _contents(cell)
         if held is not function and _holds_users(held, {id(function)}):
             inner = tracer.outside.wrap(held, tracer.reads.source(f"{{}}[{number}].cell_contents", place))
-            cells[number] = types.CellType(_opened(tracer, inner) if is_leaf(inner) else Followed(tracer, inner))
+            cells[number] = types.CellType(opened(tracer, inner) if is_leaf(inner) else Followed(tracer, inner))
     made = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
     )
@@ -315,7 +317,7 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         return call(tracer, function.function, args, kwargs)
     operator = HOOKS.opaque(function)
     if operator is not None:
-        return tracer.opaque(operator, *_real(tracer, args, kwargs))
+        return tracer.opaque(operator, *real_arguments(tracer, args, kwargs))
     if is_getter(function) and len(args) == 1:
         return _got(tracer, function, tracer.real(args[0]))
     if type(function).__name__ == "ArrayMethod" and tracer.follows_numpy:
@@ -333,7 +335,7 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         source = tracer.outside.source_of(function)
         return function() if source is None else tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
     if type(function).__module__ == "numpy" and type(function).__name__ == "ufunc" and not kwargs:
-        given = [plain_number(x) for x in _real(tracer, args, kwargs)[0]]
+        given = [plain_number(x) for x in real_arguments(tracer, args, kwargs)[0]]
         made = function(*given) if all(type(x) in (int, float, bool) for x in given) else None
         if is_plain(made) and made is not None:
             return made
@@ -373,7 +375,7 @@ def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
 
 def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a function as it is."""
-    args, kwargs = _real(tracer, args, kwargs)
+    args, kwargs = real_arguments(tracer, args, kwargs)
     if tracer.follows_numpy and (_is_numpy(function) or any(map(is_traced_array, (*args, *kwargs.values())))):
         found = numpy_calls().handed(tracer, function, args, kwargs)
         if found is not ABSENT:
@@ -494,7 +496,7 @@ def followed(tracer: Tracer, function: Any) -> Any:
 
 
 def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    args, kwargs = _real(tracer, args, kwargs)
+    args, kwargs = real_arguments(tracer, args, kwargs)
     if kind is type:
         return _type(tracer, args, kwargs)
     if kind is super:
@@ -683,13 +685,15 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
                 tracer.spoil()
                 return found
             return _native_function(tracer, function, args, kwargs)
-        args, kwargs = _real(tracer, args, kwargs)
+        args, kwargs = real_arguments(tracer, args, kwargs)
         return handler(tracer, *args, **kwargs)
-    args, kwargs = _real(tracer, args, kwargs)
+    args, kwargs = real_arguments(tracer, args, kwargs)
     return _native_method(tracer, function, owner, args, kwargs)
 
 
-def _real(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def real_arguments(
+    tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments that are going to be looked at."""
     return tuple([tracer.real(x) for x in args]), {key: tracer.real(x) for key, x in kwargs.items()}
 
@@ -702,7 +706,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
     )
     name = getattr(function, "__name__", "")
     if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-        args, kwargs = _real(tracer, args, kwargs)
+        args, kwargs = real_arguments(tracer, args, kwargs)
         if not args:
             return function(*args, **kwargs)
         return _native_method(tracer, function.__get__(args[0], type(args[0])), args[0], args[1:], kwargs)
@@ -710,7 +714,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
         raise Break(f"calls {name}()")
     if module != "builtins" and module.partition(".")[0] != PACKAGE and module not in _PURE:
         raise Break(f"calls the native function {module}.{name}()")
-    args, kwargs = _real(tracer, args, kwargs)
+    args, kwargs = real_arguments(tracer, args, kwargs)
     if (
         name in ("any", "all", "sum", "sorted", "min", "max")
         and args

@@ -17,6 +17,7 @@ graph of them.
 | `autocast` | | a type of device, whether operators cast there from here on, and to which dtype | |
 | `cond` | | the predicate, the operands, a `Part` for each of the two functions | a tuple |
 | `higher` | `while_loop`, `scan`, ... | (name, `Part`) of each function, groups of operands | a tuple |
+| `transform` | a `Transform` of `torch.func` | a `Part`, the tensors of its arguments | a tuple |
 | `output` | | the tensors that the rest of the program needs | |
 """
 
@@ -78,7 +79,7 @@ class Document:
 
     def has_calls(self) -> bool:
         """Whether anything was called."""
-        return any(record.kind.startswith(("call_", "cond", "higher")) for record in self.calls)
+        return any(record.kind.startswith(("call_", "cond", "higher", "transform")) for record in self.calls)
 
     def placeholder(self, source: str, tensor: Any) -> Any:
         """An input, when the program first uses it."""
@@ -110,6 +111,10 @@ class Document:
     def higher(self, target: str, parts: Iterable[tuple[str, Part]], groups: Iterable[Any], result: Any) -> None:
         """A function of functions: each part with what its attribute's name begins with, and groups of operands."""
         self._add(CallRecord("higher", target, (tuple(parts), tuple(groups)), {}, tuple(result)))
+
+    def transform(self, transform: Any, part: Part, operands: Iterable[Any], result: Iterable[Any]) -> None:
+        """A function transform: the part is its function."""
+        self._add(CallRecord("transform", transform, (part, tuple(operands)), {}, tuple(result)))
 
     def attribute(self, path: str, value: Any) -> Any:
         """A tensor or another object that the graph holds as an attribute."""

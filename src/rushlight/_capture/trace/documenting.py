@@ -22,11 +22,13 @@ from rushlight._capture.trace.outside import ABSENT, Lazy, is_plain
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
+from rushlight._capture.trace.transforms import transformed
 from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.autocast import dtype_of
+from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._types.shape_env import GuardOnDataDependentSymNode, Undecided, require_between
 from rushlight._types.symbols import is_symbolic
 
@@ -247,6 +249,8 @@ class DocumentingTracer(Tracer):
         """Arguments in the place of values that nobody had looked at."""
         if any(isinstance(_known(kwargs.get(name)), Tensor) for name in _FACTORS):
             raise Break("a tensor in the place of a number, in a graph for another backend", kind="data")
+        if any(level.kind == "dual" for level in LEVELS.stack):
+            raise Break("inside of a level of forward mode, in a graph for another backend")
         return tuple([_known(x) for x in args]), {key: _known(x) for key, x in kwargs.items()}
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -364,6 +368,14 @@ class DocumentingTracer(Tracer):
             raise Break(f"{target} in a graph with symbolic sizes", kind="sizes")
         self.use([list(group) for group in groups])
         self.document.higher(target, parts, groups, made)
+
+    def note_transform(self, transform: Any, part: Part, operands: Any, made: Any) -> None:
+        """Write a function transform down."""
+        self.use(operands)
+        fresh = [None if id(x) in self.document.known else x for x in made]
+        self.document.transform(transform, part, operands, fresh)
+        self.kept.append((part.inputs, made))
+        self.note_result(made)
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
@@ -509,6 +521,8 @@ class DocumentingTracer(Tracer):
             return [self.call(self.load_item(owner, k).item, (), {}) for k in range(owner.shape[0])]
         if isinstance(function, (types.BuiltinFunctionType, types.FunctionType)) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
+        if type(function) is types.FunctionType and (found := transformed(self, function, args, kwargs)) is not ABSENT:
+            return found
         name = getattr(function, "__name__", "")
         if name in ("backward", "grad") and is_backward(function):
             inputs = self.real(args[1] if len(args) > 1 else kwargs.get("inputs", ())) if name == "grad" else ()

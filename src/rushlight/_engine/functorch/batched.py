@@ -104,7 +104,7 @@ class BatchedTensor(Transformed):
         call, leaves = level_call(cls, called, args, kwargs, lambda x: peeled(x, level))
         shared = all(is_shared(x, level) for x in tensors_in((args, kwargs)) if peeled(x, level) is not None)
         made = rewrap(lambda x: batched(x, level, shared), call(*leaves))
-        if call.is_view and isinstance(args[0], BatchedTensor) and args[0].level == level:
+        if call.operator.kind == "view" and isinstance(args[0], BatchedTensor) and args[0].level == level:
             link(args[0], tuple(tensors_in((made,))))
         return made
 

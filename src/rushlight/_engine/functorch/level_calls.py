@@ -36,8 +36,9 @@ class _Row:
     class schema:
         arguments: tuple[Any, ...] = ()
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kind: str) -> None:
         self.name = self.public = name
+        self.kind = kind
 
 
 class LevelCall:
@@ -49,8 +50,7 @@ class LevelCall:
 
     def __init__(self, function: Callable[..., Any], name: str, kind: type, mask: Sequence[bool], tree: Any) -> None:
         self.function, self.kind, self.mask, self.tree = function, kind, mask, tree
-        self.is_view = getattr(getattr(function, "operator", None), "kind", "") == "view"
-        self.__name__, self.operator = name, _Row(name)
+        self.__name__, self.operator = name, _Row(name, getattr(getattr(function, "operator", None), "kind", ""))
 
     def __call__(self, *leaves: Any) -> Any:
         if not are_looked_on(leaves):
@@ -70,6 +70,18 @@ class LevelCall:
         args, kwargs = tree_unflatten(list(leaves), self.tree)
         return self.function(*args, **kwargs)
 
+    def whole(self, *leaves: Any) -> Any:
+        """What a function that shows an item otherwise gives for the batch; NotImplemented where it is not known."""
+        rule = _VIEWS.get(getattr(getattr(self.function, "operator", None), "name", ""))
+        (x, *args), kwargs = tree_unflatten(list(leaves), self.tree)
+        if rule is None or kwargs or not self.mask[0] or any(self.mask[1:]):
+            return NotImplemented
+        try:
+            found = rule(x.ndim - 1, x.shape[0], *args)
+        except (TypeError, ZeroDivisionError):  # arguments in another form
+            return NotImplemented
+        return NotImplemented if found is None else self.function(x, *found)
+
     def aligned(self, *leaves: Any) -> Any:
         """What a function of elements gives for whole batches; NotImplemented where dtypes differ, since items without
         dims count less in promotion than their batch would.
@@ -83,6 +95,23 @@ class LevelCall:
             if m and x.ndim - 1 < most:
                 given[i] = x.reshape((x.shape[0], *[1] * (most - x.ndim + 1), *x.shape[1:]))
         return self.with_leaves(given)
+
+
+def _shifted(dim: int, rank: int) -> int:
+    return dim % rank + 1
+
+
+# How operators that show an item otherwise show the whole batch: by the tensor's rank as an item, their arguments.
+_VIEWS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "basic_index": lambda rank, size, items: ((("s", None, None, 1), *items),),
+    "expand": lambda rank, size, sizes: ((size, *sizes),) if len(sizes) == rank else None,  # type: ignore[return-value]
+    "narrow": lambda rank, size, dim, start, length: (_shifted(dim, rank), start, length),
+    "permute": lambda rank, size, dims: ((0, *[_shifted(d, rank) for d in dims]),),
+    "select": lambda rank, size, dim, index: (_shifted(dim, rank), index),
+    "transpose": lambda rank, size, one, two: (_shifted(one, rank), _shifted(two, rank)),
+    "unsqueeze": lambda rank, size, dim: (_shifted(dim, rank + 1),),
+    "view": lambda rank, size, sizes: ((size, *sizes),),
+}
 
 
 _FUNCTIONS: dict[int, tuple[Any, Any]] = {}  # operators by identity, kept with their functions

@@ -9,11 +9,9 @@ from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import _Mode
 from rushlight._engine.functorch.dual import become_plain, dual, parts
-from rushlight._engine.functorch.transformed import Level
+from rushlight._engine.functorch.transformed import LEVELS, Level
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
-
-_LEVELS: list[Level] = []
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -23,22 +21,28 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+def _open() -> list[Level]:
+    """The levels that the program has opened."""
+    return [level for level in LEVELS.stack if level.kind == "dual"]
+
+
 def enter_dual_level() -> int:
     """Open a level and return its number, 0; RuntimeError inside of another: levels of forward mode do not nest here
     (see `func.jvp`).
     """
-    if _LEVELS:
+    if _open():
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    _LEVELS.append(Level("dual").__enter__())
+    Level("dual").__enter__()
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level: the tensors that were made in it lose their tangents."""
-    if not _LEVELS:
+    levels = _open()
+    if not levels:
         raise RuntimeError("Dual level must be a positive number.")
-    become_plain(_LEVELS[-1].number)
-    _LEVELS.pop().__exit__()
+    become_plain(levels[-1].number)
+    levels[-1].__exit__()
 
 
 class dual_level(_Mode):
@@ -47,7 +51,7 @@ class dual_level(_Mode):
     @staticmethod
     def current() -> int:
         """The number of the open level; -1 outside."""
-        return len(_LEVELS) - 1
+        return len(_open()) - 1
 
     def __enter__(self) -> int:
         return enter_dual_level()
@@ -62,14 +66,15 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where
     `tensor` has a tangent already.
     """
-    if not _LEVELS:
+    levels = _open()
+    if not levels:
         raise RuntimeError(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
     for word, t in (("primal", tensor), ("tangent", tangent)):
         if not (t.is_floating_point() or t.is_complex()):
             raise ValueError(f"Expected {word} to be floating point or complex, but got: {t.dtype}")
-    number = _LEVELS[-1].number
+    number = levels[-1].number
     if parts(tensor, number) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not supported."
@@ -89,7 +94,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """The value and the tangent of a tensor; the tangent is None for those that have none."""
-    if not _LEVELS:
+    levels = _open()
+    if not levels:
         return UnpackedDualTensor(tensor, None)
-    found = parts(tensor, _LEVELS[-1].number)
+    found = parts(tensor, levels[-1].number)
     return UnpackedDualTensor(tensor, None) if found is None else UnpackedDualTensor(*found)

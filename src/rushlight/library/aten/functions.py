@@ -99,16 +99,17 @@ _OPAQUE: dict[Any, Opaque] = {}
 
 
 def opaque(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a function of the table as one operator of the package's own; one of elements under `vmap` as that of whole
-    batches.
+    """Call a function of the table as one operator of the package's own; one of elements, or a view, under `vmap` as that of
+    whole batches.
     """
-    aligned = getattr(function, "aligned", None)
-    if aligned is not None and call_name(function).removeprefix("vmap_") in kernels.POINTWISE:
-        made = aligned(*args)
+    name = call_name(function)
+    if name.startswith("vmap_") and hasattr(function, "whole"):
+        of_elements = name[5:] in kernels.POINTWISE or name[5:] == "clone_core"
+        made = function.aligned(*args) if of_elements else function.whole(*args)
         if made is not NotImplemented:
             return made
     found = _OPAQUE.get(function)
     if found is None:
-        found = _OPAQUE[function] = Opaque(getattr(function, "run", function), call_name(function))
-        found.is_view = getattr(function, "is_view", False)
+        found = _OPAQUE[function] = Opaque(getattr(function, "run", function), name)
+        found.is_view = getattr(getattr(function, "operator", None), "kind", "") == "view"
     return found(*args, **kwargs)

@@ -650,7 +650,7 @@ class CompiledFunction:
             top = frames[-1]
             if (
                 (searching or (top.code, top.ip) in self.known)
-                and not (STATE.word & _ELSEWHERE or STATE.overrides_off)
+                and not (STATE.word & _ELSEWHERE or STATE.overrides_off or LEVELS.stack)
                 and is_clean(frames)
                 and not (top.stack and isinstance(top.stack[-1], BaseException))
                 and all(f.link is None or instead_of(f.link) is not None for f in frames)

@@ -45,6 +45,7 @@ from rushlight._engine.core.state import AUTOCAST, GRAD, INFERENCE, STATE, resto
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._engine.dispatch.override import WATCH
+from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._host.guard_native import AS_IT_IS
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
@@ -158,7 +159,7 @@ def _regions() -> list[Any]:
     """What is open now, besides what the state word says."""
     state = {name: list(v) if type(v) is list else v for name, v in vars(STATE).items() if name not in _APART}
     casts = sorted(place for place, on in STATE.casts.items() if on)
-    return [state, casts, *[list(each) for each in DEFAULTS]]
+    return [state, casts, len(LEVELS.stack), *[list(each) for each in DEFAULTS]]
 
 
 def trace(
@@ -229,7 +230,7 @@ class _ThreadState:
     """
 
     def __init__(self) -> None:
-        self._hooks = list(STATE.saved_hooks)
+        self._hooks, self._levels = list(STATE.saved_hooks), len(LEVELS.stack)
         self._state, self._defaults = saved_state(), [list(each) for each in DEFAULTS]
         self._word = STATE.word
 
@@ -238,6 +239,8 @@ class _ThreadState:
 
     def __exit__(self, *_: object) -> None:
         open_modes = len(STATE.function_modes)
+        while len(LEVELS.stack) > self._levels:
+            LEVELS.stack[-1].__exit__()
         restore_state(self._state, _OF_RECORDING)
         CURRENT_STREAMS.announce()
         for _ in range(len(STATE.function_modes), open_modes):

@@ -18,6 +18,17 @@ Tensor = rushlight.Tensor
 # ***** reading and writing at places *****
 
 
+@handles("basic_index")
+def _basic_index(x: Any, index: Any) -> Any:
+    """The same as an index of Python's: `("n",)` is a new dim, `("i", k)` one place, `("s", start, stop, step)` a range."""
+    return getitem(x, tuple([None if i[0] == "n" else i[1] if i[0] == "i" else slice(*i[1:]) for i in index]))
+
+
+@handles("clone_core")
+def _clone(x: Any) -> Any:
+    return rushlight.ops.aten.clone.default(x)
+
+
 @handles("__getitem__")
 def getitem(self: Any, index: Any) -> Any:
     shown, left = _indexed(self, index, compiler.is_exporting() and _is_of_numbers(index))
