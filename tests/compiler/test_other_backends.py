@@ -262,16 +262,6 @@ def test_casts_are_traced(mode: Any) -> None:
     assert graph(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.bfloat16
 
 
-def test_transforms_end_graphs_of_other_backends() -> None:
-    def go(x):
-        return torch.func.vmap(lambda row: row.sin() + 1)(x * 2) * 3
-
-    counter = torch._dynamo.testing.CompileCounter()
-    x = torch.ones(2, 2)
-    assert torch.equal(torch.compile(go, backend=counter)(x), go(x))
-    assert counter.frame_count == 2
-
-
 def test_numbers_that_tensors_are_added_to() -> None:
     def go(x):
         total, scale, rest = 0, 2, 1.5

@@ -21,6 +21,7 @@ _SHOWN = {
     "linear": "linear",
     "log_sigmoid": "logsigmoid",
     "one_hot": "one_hot",
+    "pad": "pad",
     "scaled_dot_product_attention": "scaled_dot_product_attention",
     "softplus": "softplus",
     "softshrink": "softshrink",
