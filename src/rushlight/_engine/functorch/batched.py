@@ -79,7 +79,7 @@ class BatchedTensor(Transformed):
         if not _reaches(level, args, kwargs):
             return make_function(Caller(op))(*args, **kwargs)
         if are_looked_on((args, kwargs)):
-            return cls.seen(level, op, args, kwargs)
+            return cls.as_one_call(level, op, args, kwargs)
         template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
         function, wrap = _derived(op, template, tensors, level)
         values = [peeled(t, level) for t in tensors]
@@ -100,7 +100,7 @@ class BatchedTensor(Transformed):
         return items[0]
 
     @classmethod
-    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def as_one_call(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         call, leaves = level_call(cls, called, args, kwargs, lambda x: peeled(x, level))
         shared = all(is_shared(x, level) for x in tensors_in((args, kwargs)) if peeled(x, level) is not None)
         made = rewrap(lambda x: batched(x, level, shared), call(*leaves))

@@ -74,7 +74,7 @@ class DualTensor(Transformed):
         if op.kind == "view":
             return _view(level, op, args, kwargs)
         if are_looked_on((args, kwargs)):
-            return cls.seen(level, op, args, kwargs)
+            return cls.as_one_call(level, op, args, kwargs)
         template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
         pairs = [parts(t, level) for t in tensors]
         function, moved, wrap = _derived(op, template, tensors, tuple(p is not None for p in pairs))
@@ -89,7 +89,7 @@ class DualTensor(Transformed):
         return items[0]
 
     @classmethod
-    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def as_one_call(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         tangents: list[Any] = []
 
         def primal(x: Any) -> Any:

@@ -48,7 +48,9 @@ class LevelCall:
     marked leaves follow, and the results are values, then a tangent or None for each.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, kind: type, mask: Sequence[bool], tree: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, kind: type[Transformed], mask: Sequence[bool], tree: Any
+    ) -> None:
         self.function, self.kind, self.mask, self.tree = function, kind, mask, tree
         self.__name__, self.operator = name, _Row(name, getattr(getattr(function, "operator", None), "kind", ""))
 
@@ -102,9 +104,9 @@ def _shifted(dim: int, rank: int) -> int:
 
 
 # How operators that show an item otherwise show the whole batch: by the tensor's rank as an item, their arguments.
-_VIEWS: dict[str, Callable[..., tuple[Any, ...]]] = {
+_VIEWS: dict[str, Callable[..., tuple[Any, ...] | None]] = {
     "basic_index": lambda rank, size, items: ((("s", None, None, 1), *items),),
-    "expand": lambda rank, size, sizes: ((size, *sizes),) if len(sizes) == rank else None,  # type: ignore[return-value]
+    "expand": lambda rank, size, sizes: ((size, *sizes),) if len(sizes) == rank else None,
     "narrow": lambda rank, size, dim, start, length: (_shifted(dim, rank), start, length),
     "permute": lambda rank, size, dims: ((0, *[_shifted(d, rank) for d in dims]),),
     "select": lambda rank, size, dim, index: (_shifted(dim, rank), index),

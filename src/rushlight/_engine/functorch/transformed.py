@@ -226,7 +226,7 @@ class Transformed(Kind):
         """Run a call on tensors of this level: by a handler, by the derived operator, or by a composite's body."""
         name = call_name(function)
         if hasattr(function, "with_leaves"):  # one call of a level above
-            return cls.seen(level, function, args, {})
+            return cls.as_one_call(level, function, args, {})
         if "out" in kwargs and kwargs["out"] is None:
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         for each in cls.__mro__:
@@ -253,7 +253,7 @@ class Transformed(Kind):
         raise NotImplementedError
 
     @classmethod
-    def seen(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def as_one_call(cls, level: int, called: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """An operator of the table, or a call of a level above, as one call that dispatch modes see."""
         raise NotImplementedError(f"{cls.__name__} cannot be part of a call that a dispatch mode sees")
 
