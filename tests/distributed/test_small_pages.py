@@ -16,6 +16,7 @@ from rushlight.distributed.argparse_util import check_env, env
 from rushlight.distributed.collective_utils import all_gather, broadcast
 from rushlight.distributed.elastic.multiprocessing.redirects import redirect
 from rushlight.distributed.elastic.multiprocessing.tail_log import TailLog
+from rushlight.distributed.elastic.rendezvous.endpoints import parse_rendezvous_endpoint
 from rushlight.distributed.elastic.utils.data import CyclingIterator, ElasticDistributedSampler
 from rushlight.distributed.remote_device import _remote_device
 from rushlight.nn.parallel._functions import Broadcast, Gather, Scatter, _get_stream
@@ -54,6 +55,22 @@ def test_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     parser.add_argument("--other", action=env, default="d")
     assert vars(parser.parse_args([])) == {"foo": "x", "bar": True, "baz": False, "other": "d"}
     assert vars(parser.parse_args(["--foo", "a", "--baz"])) == {"foo": "a", "bar": True, "baz": True, "other": "d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, ("localhost", 7)), (" ", ("localhost", 7)), ("h", ("h", 7)), ("h:1", ("h", 1)), ("h:65535", ("h", 65535)),
+        ("[::1]", ("::1", 7)), ("[::1]:3", ("::1", 3)), ("::1:5", ("::1", 5)), ("h:", "port"), ("h:99999", "port"),
+        ("h:x", "port"), ("a b:3", "hostname"), (":5", "hostname"), ("[h", "hostname"),
+    ],
+)  # fmt: skip
+def test_where_machines_meet(text: str | None, found: Any) -> None:
+    if isinstance(found, tuple):
+        assert parse_rendezvous_endpoint(text, 7) == found
+        return
+    with pytest.raises(ValueError, match=f"^The {found}"):
+        parse_rendezvous_endpoint(text, 7)
 
 
 def test_objects_without_a_group() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 import rushlight as torch
 from rushlight.fx.annotate import annotate
+from rushlight.fx.experimental.debug import set_trace
+from rushlight.fx.experimental.merge_matmul import merge_matmul
 from rushlight.fx.passes import graph_manipulation, param_fetch, pass_manager, split_utils, tools_common
 from rushlight.fx.passes.annotate_getitem_nodes import annotate_getitem_nodes
 from rushlight.fx.passes.backends.cudagraphs import partition_cudagraphs
@@ -201,6 +203,33 @@ def test_types_of_values() -> None:
         and is_consistent(int, Dyn)
         and repr(part) == "TensorType[(1, Dyn, 3)]"
     )
+
+
+def test_products_with_one_right_hand_side() -> None:
+    class Products(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.v = (torch.nn.Parameter(torch.randn(*shape)) for shape in ((2, 3), (4, 2)))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return (
+                torch.matmul(x, self.w), torch.matmul(y, self.w), torch.matmul(self.v, self.w), torch.matmul(x, y)
+            )  # fmt: skip
+
+    module, x, y = Products(), torch.randn(5, 2), torch.randn(2, 2)
+    merged = merge_matmul(module)
+    assert [node.target for node in merged.graph.nodes].count(torch.matmul) == 2
+    for found, expected in zip(merged(x, y), module(x, y), strict=True):
+        np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    chain = torch.fx.symbolic_trace(lambda x: torch.matmul(torch.matmul(x, x), x))
+    assert len(merge_matmul(chain).graph.nodes) == len(chain.graph.nodes)
+
+
+def test_a_breakpoint() -> None:
+    traced = set_trace(torch.fx.symbolic_trace(lambda x: x + 1))
+    assert traced.code.strip().splitlines()[1].strip() == "import pdb; pdb.set_trace()"
+    traced.recompile()
+    assert "pdb" not in traced.code
 
 
 def test_cuda_graphs_take_nothing_of_a_cpu() -> None:

@@ -41,5 +41,7 @@ __all__ = [
 
 
 __getattr__ = lazy_files(
-    __name__, {}, ("experimental", "immutable_collections", "operator_schemas", "passes", "traceback")
+    __name__,
+    {},
+    ("annotate", "experimental", "immutable_collections", "operator_schemas", "passes", "tensor_type", "traceback"),
 )

@@ -24,6 +24,8 @@ _MODULES = {
     "_foreach_utils",
     "_python_dispatch",
     "_pytree",
+    "file_baton",
+    "mobile_optimizer",
     "tensorboard",
 } - _FROM_PAGES.keys()
 

@@ -15,5 +15,6 @@ from rushlight.distributed.elastic.rendezvous.api import RendezvousStoreInfo as 
 from rushlight._distributed.launch.rounds import RendezvousTimeoutError as RendezvousTimeoutError
 from rushlight.distributed.elastic.rendezvous import api as api
 from rushlight.distributed.elastic.rendezvous import dynamic_rendezvous as dynamic_rendezvous
+from rushlight.distributed.elastic.rendezvous import endpoints as endpoints
 from rushlight.distributed.elastic.rendezvous import registry as registry
 rendezvous_handler_registry: _RendezvousHandlerRegistry

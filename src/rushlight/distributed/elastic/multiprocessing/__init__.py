@@ -21,5 +21,7 @@ __all__ = [
 _LOGS = ("DefaultLogsSpecs", "LogsDest", "LogsSpecs")
 _PROCESSES = ("MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext", "start_processes")
 __getattr__ = lazy_files(
-    __name__, {**dict.fromkeys(_LOGS, "logs"), **dict.fromkeys(_PROCESSES, "api")}, ("api", "errors", "logs", "streams")
+    __name__,
+    {**dict.fromkeys(_LOGS, "logs"), **dict.fromkeys(_PROCESSES, "api")},
+    ("api", "errors", "logs", "redirects", "streams", "tail_log"),
 )

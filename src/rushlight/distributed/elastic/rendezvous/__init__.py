@@ -36,5 +36,5 @@ _API = (
 __getattr__ = lazy_files(
     __name__,
     {**dict.fromkeys(_API, "api"), "rendezvous_handler_registry": "registry"},
-    ("api", "dynamic_rendezvous", "registry"),
+    ("api", "dynamic_rendezvous", "endpoints", "registry"),
 )

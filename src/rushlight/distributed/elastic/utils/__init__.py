@@ -6,4 +6,4 @@ from rushlight._interface.base import lazy_files
 
 __all__ = ["get_env_variable_or_raise", "get_socket_with_port", "macros"]
 
-__getattr__ = lazy_files(__name__, dict.fromkeys(__all__, "api"), ("api", "distributed", "logging", "store"))
+__getattr__ = lazy_files(__name__, dict.fromkeys(__all__, "api"), ("api", "data", "distributed", "logging", "store"))
