@@ -83,6 +83,15 @@ y = torch.empty(5000, device="cuda")
 assert told[:2] == [event.cuda_event, (event.cuda_event, side.cuda_stream)], told
 assert y.data_ptr() in told
 """,
+    "what selects elements waits for the device once": """
+cuda_sanitizer.disable()
+waits = []
+torch.cuda._gpu_trace.register_callback_for_stream_synchronization(waits.append)
+for select in (torch.nonzero, lambda x: x[x > 0], torch.unique, lambda x: torch.masked_select(x, x > 0)):
+    waits.clear()
+    select(x)
+    assert waits == [0], waits
+""",
 }
 
 

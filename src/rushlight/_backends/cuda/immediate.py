@@ -75,6 +75,6 @@ class Immediate:
         return data.raw
 
     def write(self, memory: Placed, data: bytes) -> None:
-        """Bytes of the host to some memory."""
-        source = ctypes.create_string_buffer(data, len(data))
-        self.backend.copy_in(memory.address, ctypes.addressof(source), len(data))
+        """Bytes of the host to some memory, in the order of the current stream."""
+        source = ctypes.create_string_buffer(data, len(data))  # pageable: the driver has read it when the call returns
+        self.backend.copy_in(memory.address, ctypes.addressof(source), len(data), wait=False)
