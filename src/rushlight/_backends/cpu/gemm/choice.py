@@ -49,7 +49,7 @@ FEW = 32  # rows, columns or steps below which a product is thin
 # rows, columns and steps of the measured product of each size, in periods
 SIZES = {
     "medium": (13, 13, 13),
-    "large": (35, 35, 35),
+    "large": (25, 25, 25),  # both ways compare as they do for 35 periods, in a third of the time
     "few rows": (1, 35, 35),
     "few columns": (35, 1, 35),
     "few steps": (35, 35, 1),
@@ -61,7 +61,7 @@ AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
 MARGIN = 1.1
 CLOSE = 1.25  # factor around the rate where the choice changes, within which a second look may find otherwise
 ROUNDS, MORE_ROUNDS = 3, 21  # turns of both ways; more where they are close,
-MORE_SECONDS = 0.02  # within this many seconds
+MORE_SECONDS, LATER_SECONDS = 0.008, 0.02  # within this many seconds: while a program waits, when the process ends
 clock = time.thread_time  # the pieces run on this thread: others on the same cores change nothing
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
@@ -138,7 +138,7 @@ def look_again() -> None:
         name, (process, maker) = _CLOSE.popitem()
         first = known(name)
         if process == os.getpid() and first is not None and _noted(name, "again") is None:
-            better = _better(first, _measured(name, maker), name)
+            better = _better(first, _measured(name, maker, LATER_SECONDS), name)
             default_cache().keep(_key(name, "again"), better.packed())
             log("plan", f"products {name}, once more: {better}")
 
@@ -261,7 +261,7 @@ def _key(name: str, *look: str) -> bytes:
     return default_cache().key("choice", sources_digest((*generator_files(), *_SOURCES)), path, name, *look)
 
 
-def _measured(name: str, maker: Maker) -> Entry:
+def _measured(name: str, maker: Maker, more_seconds: float = MORE_SECONDS) -> Entry:
     """Time both ways, and check them on whole numbers, which either must multiply exactly."""
     ctypes = require("ctypes")
 
@@ -280,7 +280,7 @@ def _measured(name: str, maker: Maker) -> Entry:
     with alone():
         while round_no <= ROUNDS or (
             round_no <= ROUNDS + MORE_ROUNDS
-            and clock() - began < MORE_SECONDS
+            and clock() - began < more_seconds
             and _close(name, work / times[0], work / times[1])
         ):
             for way, multiply in enumerate(calls):
