@@ -39,30 +39,47 @@ ROW_BYTES = 1 << 14  # of an array, up to which a row is still in the first cach
 class Compiled:
     """A graph's program, and what it costs."""
 
-    __slots__ = ("kernels", "moved", "orders", "part", "program", "work")
+    __slots__ = ("_orders", "_work", "kernels", "moved", "part", "program")
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.kernels, self.moved, self.work = 0, 0, 0.0
-        self.orders: tuple[Any, ...] = ()
-        orders: list[Any] = []
+        self.kernels, self.moved = 0, 0
+        self._orders: tuple[Any, ...] | None = None
+        self._work: float | None = None
         for step in program.steps:
             if isinstance(step, KernelStep):
                 self.kernels += 1
                 self.moved += traffic(step.kernel, ROW_BYTES)[0]
-                self.work += work_of(step.kernel, step.target.policy)
-                orders += orders_of(step.kernel.sections)
                 continue
             assert isinstance(step, ExternStep)
-            if step.name == "allocate":
-                continue
-            self.kernels += 1
-            self.moved += sum(numel(o.shape) * o.dtype.itemsize for o in (*step.inputs, *step.outputs))
-            orders.append(_order_of(step))
-            for part in step.parts:
-                orders += orders_of(part.step.kernel.sections)
-        self.orders = tuple(orders)
+            if step.name != "allocate":
+                self.kernels += 1
+                self.moved += sum(numel(o.shape) * o.dtype.itemsize for o in (*step.inputs, *step.outputs))
         self.part: Any = None  # its launches, once they are known
+
+    @property
+    def work(self) -> float:
+        """The work of its kernels."""
+        if self._work is None:
+            kernels = [step for step in self.program.steps if isinstance(step, KernelStep)]
+            self._work = sum(work_of(step.kernel, step.target.policy) for step in kernels)
+        return self._work
+
+    @property
+    def orders(self) -> tuple[Any, ...]:
+        """In which orders it adds, found out where somebody asks: that chooses, and loads, the kernels of convolutions."""
+        if self._orders is None:
+            orders: list[Any] = []
+            for step in self.program.steps:
+                if isinstance(step, KernelStep):
+                    orders += orders_of(step.kernel.sections)
+                elif step.name != "allocate":
+                    assert isinstance(step, ExternStep)
+                    orders.append(_order_of(step))
+                    for part in step.parts:
+                        orders += orders_of(part.step.kernel.sections)
+            self._orders = tuple(orders)
+        return self._orders
 
     def pinned(self, sides: Sequence[tuple[int, int]]) -> Compiled:
         """The same, with products of which an operand may stay packed: numbers of steps, and which it is."""
