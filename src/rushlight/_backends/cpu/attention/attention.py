@@ -22,7 +22,7 @@ from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native, native_ahead
+from rushlight._native.compiled import compile_named, native_ahead
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
@@ -60,8 +60,8 @@ def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
         imports = dict(_runtime.runtime().symbols)
         for part in parts.needs:
             imports.update(part_addresses(part))  # type: ignore[arg-type]
-        function = _ROUTINES[which](parts)
-        _LOADED.setdefault(key, jit.load(compile_native([function], opt="quick"), [function.symbol], imports))
+        data = compile_named(key, lambda: [_ROUTINES[which](parts)], opt="quick")
+        _LOADED.setdefault(key, jit.load(data, [f"rl_{which}"], imports))
     return int(_LOADED[key][f"rl_{which}"])
 
 
