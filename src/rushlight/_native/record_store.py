@@ -142,6 +142,13 @@ class RecordStore:
             log("cache", f"{'miss' if body is None else 'hit '} record {key.hex()[:16]}")
         return body
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing can be found here."""
+        if self._segments is None:
+            self._segments = self._opened()
+        return not self._segments and not self._fresh
+
     def put(self, key: bytes, body: bytes) -> None:
         """Keep a record; others see it after the next `flush`."""
         if DIGEST_BYTES + len(body) <= _LARGEST_RECORD:

@@ -13,7 +13,7 @@ from functools import cache
 from rushlight._base.digest import DIGEST_BYTES, hasher
 from rushlight._native.cache import default_cache
 
-__all__ = ["files_below", "generator_files", "rooms", "sources_digest"]
+__all__ = ["files_below", "generator_files", "rooms", "sources_digest", "sources_state"]
 
 _ROOM = os.path.dirname(os.path.dirname(__file__))  # the package
 _KNOWN: dict[tuple[str, ...], bytes] = {}
@@ -43,14 +43,19 @@ def generator_files() -> tuple[str, ...]:
     return (*files_below("_codegen"), *expressions, *files_below("_backends/cpu/microkernels"))
 
 
-def sources_digest(names: tuple[str, ...]) -> bytes:
+def sources_state(names: tuple[str, ...]) -> str:
+    """What the file system says about these files: equal texts stand for equal contents on this machine."""
+    return "\n".join([f"{name} {_state(name)}" for name in names])
+
+
+def sources_digest(names: tuple[str, ...], state: str | None = None) -> bytes:
     """A digest of the contents of these files of the package; a file that is not there (no sources installed) counts by
-    name.
+    name.  `state` is their `sources_state`, where it is known.
     """
     found = _KNOWN.get(names)
     if found is None:
         objects = default_cache()
-        key = objects.key("sources", "\n".join([f"{name} {_state(name)}" for name in names]))
+        key = objects.key("sources", sources_state(names) if state is None else state)
         kept = objects.get(key)
         if kept is None or len(kept) != DIGEST_BYTES:
             kept = _digest_contents(names)

@@ -39,7 +39,7 @@ from rushlight._capture.trace.segments.segment import Ending, Segment, Written, 
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._engine.dispatch.kept.plan_store import Waiting, keep, keep_later, part_key, store
 from rushlight._graph.packing import RecordError, UnpackableError
-from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.sources import files_below, sources_digest, sources_state
 from rushlight._types.device import CPU
 
 __all__ = ["COUNTS", "Shelf"]
@@ -119,14 +119,24 @@ class Shelf(Waiting):
         self._traced: list[tuple[Segment, Any]] = []  # segments to keep, and the store where they belong
         self._next = 0
         self._free: list[int] = []  # places of records that are of no use
-        self._key = None if settings.backend is not None or not _has_file(target) else _key(target, settings)
+        self._said = None if settings.backend is not None or not _has_file(target) else _said(target, settings)
+        self._state = _own_state() if self._said is not None else ""
+
+    @functools.cached_property
+    def _key(self) -> bytes:
+        """All that is known of a segment before it is read."""
+        h = hasher(b"segment")
+        sources = sources_digest(_own_files(), self._state).hex()
+        h.update("\0".join([*(self._said or ()), sources]).encode("utf-8", "surrogatepass"))
+        return h.digest()
 
     def segments(self, state: Sequence[Any]) -> Iterator[Segment]:
         """Segments that may fit a state, those that are read for it included."""
         yield from list(self.found)
-        kept = store() if self._key is not None else None
-        while kept is not None and self._next < MOST:
-            assert self._key is not None
+        kept = store() if self._said is not None else None
+        if kept is None or kept.empty:  # the digest of our sources takes 50 ms where nobody has it yet
+            return
+        while self._next < MOST:
             body = kept.get(part_key(self._key, self._next))
             if body is None:
                 return
@@ -150,7 +160,7 @@ class Shelf(Waiting):
 
     def put(self, segment: Segment) -> None:
         """Keep a segment that was traced here: its record is made later, so that the call which traced it need not wait."""
-        fit = self._key is not None and segment.finished and not segment.unkept and len(self._traced) < MOST
+        fit = self._said is not None and segment.finished and not segment.unkept and len(self._traced) < MOST
         kept = store() if fit else None
         if kept is not None:
             self._traced.append((segment, kept))
@@ -169,6 +179,8 @@ class Shelf(Waiting):
         if COUNTS["kept"] >= _MOST_KEPT:
             return
         try:
+            if self._state != sources_state(_own_files()):
+                raise _Unkept("files of the package were changed since")
             body = _packed(segment, self.target)
         except Exception as error:  # that a segment is not kept must not be an error of the program
             segment.unkept = (
@@ -181,7 +193,6 @@ class Shelf(Waiting):
             place = self._free.pop(0)
         else:
             place, self._next = self._next % MOST, self._next + 1
-        assert self._key is not None
         keep(part_key(self._key, place), lambda: body, kept)
 
 
@@ -192,20 +203,17 @@ def _has_file(target: types.FunctionType) -> bool:
     return os.path.isfile(target.__code__.co_filename)
 
 
-def _key(target: types.FunctionType, settings: CompileSettings) -> bytes:
-    """All that is known of a segment before it is read."""
-    h = hasher(b"segment")
+def _said(target: types.FunctionType, settings: CompileSettings) -> list[str]:
+    """What a segment depends on besides our sources."""
     options = sorted((name, repr(value)) for name, value in settings.options.items())
-    said = [
+    return [
         target.__module__ or "", target.__qualname__, content(target), f"{settings.dynamic} {options}", HOOKS.settings_text(),
-        backend_of(CPU).choices, _own_sources().hex(),
+        backend_of(CPU).choices,
     ]  # fmt: skip
-    h.update("\0".join(said).encode("utf-8", "surrogatepass"))
-    return h.digest()
 
 
 @functools.cache
-def _own_sources() -> bytes:
+def _own_files() -> tuple[str, ...]:
     """The package's public pages, which traces follow too; the store knows the others."""
     place = os.path.dirname(sys.modules[PACKAGE].__file__ or "")
     names: list[str] = []
@@ -214,7 +222,13 @@ def _own_sources() -> bytes:
             names.append(name)
         elif name[0] != "_" and os.path.isdir(os.path.join(place, name)):
             names += files_below(name)
-    return sources_digest(tuple(names))
+    return tuple(names)
+
+
+@functools.cache
+def _own_state() -> str:
+    """What these files were when a function was compiled first."""
+    return sources_state(_own_files())
 
 
 # ***** the files of the program *****
