@@ -49,7 +49,7 @@ class Launched:
         self.launch, self.words, self.fresh, self.written, self.step = launch, words, fresh, written, step
         self.wave, self.moved = 0, 0
         self.pin: Pin | None = None
-        self.reads: set[Any] = {key_of(p) for p in words if p[0] != "number"}
+        self.reads: set[Any] = {p[:2] for p in words if p[0] != "number"}
         self.writes: set[Any] = written | {("buffer", b) for b in fresh}
 
     def halves(self) -> tuple[Launched, Launched]:

@@ -175,9 +175,8 @@ class LinkedExecutable:
         self.reports += cluster.part.steps
         pin: Pin | None = None
         for launch, given, fresh, step, moved in laid.launches:
-            written = {key_of(p) for p in given if key_of(p) in into or (p[0] == "buffer" and p[1] >= first)} - {
-                ("buffer", b) for b in fresh
-            }
+            written = {p[:2] for p in given if (p[0] == "buffer" and p[1] >= first) or p[:2] in into}
+            written -= {("buffer", b) for b in fresh}
             made = Launched(launch, given, fresh, written, steps + step)
             made.moved = moved
             if launch.pinned is not None:
@@ -514,8 +513,8 @@ class _Table:
             self.at.append((phase, len(self._fills), len(self.steps), number))
             self.words += HEADER
             begin = 8 * self.words
-            for place in (*(("buffer", b, 0) for b in x.fresh), *x.words):
-                self.fill(place)
+            for place in (*[("buffer", b, 0) for b in x.fresh], *x.words):
+                self._fills += (self.words, *self._origins(place))
                 self.words += 1
             ints = x.launch.constants()
             self.executable._keep += [ints, x.launch.call]
@@ -527,10 +526,6 @@ class _Table:
             first += x.pieces
         shared = pieces_shared([x.moved for x in wave], first)
         return [len(wave), shared, self.executable._kept(steps, self.steps)]
-
-    def fill(self, place: Place) -> None:
-        """Add where the next word comes from."""
-        self._fills.extend((self.words, *self._origins(place)))
 
 
 class Origins:

@@ -227,19 +227,20 @@ def _unpacked_cluster(row: Any, parts: Sequence[Part], n_words: int) -> Wired:
     if type(row) is not list or len(row) != 5 or type(row[0]) is not int or type(row[4]) is not int:
         raise RecordError("no cluster")
     which, n_results = row[0], row[4]
-    pairs, held, into = (list(unpacked_ints(x)) for x in row[1:4])
+    pairs, held, into = [unpacked_ints(x) for x in row[1:4]]
     if not 0 <= which < len(parts) or len(pairs) % 2 or len(held) % 2 or len(into) % 2:
         raise RecordError("a cluster of another program")
     part = parts[which]
     tensors = list(zip(pairs[::2], pairs[1::2], strict=True))
-    if any(
-        kind not in (0, 1) or (kind and not 0 <= n < n_words) for kind, n in zip(held[::2], held[1::2], strict=True)
-    ):
-        raise RecordError("an argument that is not there")
-    numbers = [("word" if kind else "number", n, 0) for kind, n in zip(held[::2], held[1::2], strict=True)]
+    numbers = []
+    for kind, n in zip(held[::2], held[1::2], strict=True):
+        if kind not in (0, 1) or (kind and not 0 <= n < n_words):
+            raise RecordError("an argument that is not there")
+        numbers.append(("word" if kind else "number", n, 0))
     aliases = dict(zip(into[::2], into[1::2], strict=True))
-    if any(not 0 <= j < n_results or not 0 <= k < len(tensors) for j, k in aliases.items()):
-        raise RecordError("a result in memory that is not there")
+    for j, k in aliases.items():
+        if not 0 <= j < n_results or not 0 <= k < len(tensors):
+            raise RecordError("a result in memory that is not there")
     program = part.program
     if (len(tensors), len(numbers)) != (program.n_inputs, program.n_args):
         raise RecordError("a program that takes something else")
@@ -259,9 +260,10 @@ class _Checker:
 
     def cluster(self, row: Any) -> Wired:
         """A cluster."""
-        found = _unpacked_cluster(row, self.parts, self.n_words)
-        if any(not 0 <= v < len(self.sizes) or not 0 <= at <= self.sizes[v] for v, at in found.tensors):
-            raise RecordError("memory that is not there")
+        found, sizes = _unpacked_cluster(row, self.parts, self.n_words), self.sizes
+        for value, at in found.tensors:
+            if not 0 <= value < len(sizes) or not 0 <= at <= sizes[value]:
+                raise RecordError("memory that is not there")
         self.made(found.part, found.tensors, found.aliases, found.results)
         return found
 

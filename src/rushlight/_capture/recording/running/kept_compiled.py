@@ -204,8 +204,9 @@ class _Reader:
         if type(data) is not dict:
             raise RecordError("no program")
         self.data = data
-        self.specs = [unpacked_spec(s) for s in _list(data["specs"])]
-        self.in_specs = [None if s is None else unpacked_spec(s) for s in _list(data["inputs"])]
+        self._known: dict[str, Spec] = {}  # by what is written of them: layers that repeat have the same ones
+        self.specs = [self._spec(s) for s in _list(data["specs"])]
+        self.in_specs = [None if s is None else self._spec(s) for s in _list(data["inputs"])]
         self.made = [self._made(row) for row in _list(data["made"])]
 
     def program(self) -> CompiledProgram:
@@ -253,6 +254,13 @@ class _Reader:
             raise RecordError("memory that is not there")
         return found
 
+    def _spec(self, row: Any) -> Spec:
+        said = repr(row)
+        found = self._known.get(said)
+        if found is None:
+            found = self._known[said] = unpacked_spec(row)
+        return found
+
     def _made(self, row: Any) -> Made:
         kind, number, spec, offset, base, creation, worn = _row(row, 7)
         if kind not in ("same", "view", "empty", "storage") or type(creation) is not str or type(offset) is not int:
@@ -268,7 +276,7 @@ class _Reader:
             origin = _row(base, 2)[0], _number(base[1], 1 << 31)
             if origin[0] not in ("input", "result"):
                 raise RecordError("a view of nothing")
-        return Made(kind, _number(number, 1 << 31), unpacked_spec(spec), offset, None, origin, creation, dress)
+        return Made(kind, _number(number, 1 << 31), self._spec(spec), offset, None, origin, creation, dress)
 
     def _given(self, row: Any) -> Given:
         content, shape, strides, offset, name = _row(row, 5)

@@ -28,6 +28,7 @@ _TOKEN = re.compile(
     r"|(?<![\w.])(?:s\[\d+\]|(?:[cv]\d+|s)(?!\w)|(?<!e[+-])\d+(?![\w.]))"
 )
 _LITERAL = re.compile(r"\d|.*['\"]\Z", re.DOTALL)
+_WHOLE = re.compile(r"(?:0|[1-9][0-9]*)\Z")
 
 Form = tuple[Callable[..., Any], tuple[str, ...]]  # a function of a value and operands, and the names of these
 _SHAPES: dict[tuple[str, bool], Callable[..., Any]] = {}
@@ -129,7 +130,7 @@ class Conditions:
                 known[text] = shape_of(text)
                 for token in known[text][1]:  # literals are found by their texts
                     if token not in self._literals and _LITERAL.match(token):
-                        self._literals[token] = ast.literal_eval(token)
+                        self._literals[token] = int(token) if _WHOLE.match(token) else ast.literal_eval(token)
         asked = _asked_for({shape: len(operands) for shape, operands in known.values()}, self._space)
         forms = {text: (asked[shape], operands) for text, (shape, operands) in known.items()}
         self._forms = [forms[text] for text in texts]

@@ -416,8 +416,8 @@ def _reads(head: dict[str, Any], space: dict[str, Any]) -> Reads:
     constants.space, constants.names = space, {id(value): name for name, value in space.items()}
     reads = Reads(constants)
     sources: list[Source] = []
-    rows = [*head["sources"], *[(kind, 0, condition) for kind, _, condition in head["entries"]]]
-    if not all(type(first) is type(last) is str for first, _, last in rows):
+    texts = [text for rows in (head["sources"], head["entries"]) for first, _, last in rows for text in (first, last)]
+    if not {str}.issuperset(map(type, texts)):
         raise RecordError("a source or a condition that is no text")
     for pattern, base, variable in head["sources"]:
         if type(base) is not int or not -1 <= base < len(sources):
@@ -437,7 +437,7 @@ def _fits(specs: Sequence[Any], wanted: Sequence[str], reads: Reads, space: dict
     """Whether conditions say of each input of a program that it has its spec."""
     told: dict[str, set[int]] = {}
     for kind, source, condition in reads.entries:
-        for found in _SPEC.finditer(condition) if kind == "check" else ():
+        for found in _SPEC.finditer(condition) if kind == "check" and "._spec is " in condition else ():
             told.setdefault(source.variable, set()).add(id(space.get(found[1] or found[2])))
     for spec, name in zip(specs, wanted, strict=False):
         own = getattr(space.get(name), "_spec", None)
