@@ -77,10 +77,11 @@ def test_the_same_objects(pool, monkeypatch):
         sent(n)
     begun(0, pool)
     first = workers._POOL[0].tasks[pool.key("test", text_of(0))]
+    here, compile_object = [], jit.compile_object
     with monkeypatch.context() as patch:
-        patch.setattr(jit, "compile_object", lambda text, opt: pytest.fail("a worker has it"))
+        patch.setattr(jit, "compile_object", lambda text, opt: here.append(text) or compile_object(text, opt))
         assert got(0) == made[0]
-    assert first.state == 2
+    assert first.state == 2 and text_of(0) not in here
     assert {n: got(n) for n in made} == made
     assert all(pool.get(pool.key("test", text_of(n))) == data for n, data in made.items()), "what came is kept on disk"
     assert not workers._POOL[0].tasks
@@ -105,6 +106,43 @@ def test_what_no_worker_has_begun_is_compiled_here(pool, monkeypatch, tmp_path):
     assert got(2) == expected(2)
     assert got(1) == expected(1)
     assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize("length", [0, 1 << 16])
+def test_who_waits_compiles_other_short_texts_the_last_first(pool, monkeypatch, tmp_path, length):
+    free = tmp_path / "free"
+    fake(monkeypatch, tmp_path, f"while not os.path.exists({str(free)!r}): time.sleep(0.001)\n    answer(b'no', 1)")
+    made = {n: expected(n) for n in range(4)}
+    for n in made:
+        sent(n)
+        begun(0, pool)
+    objectcode.ahead("none", lambda: text_of(9) + ";" * length, "long")
+    here, compile_object = [], jit.compile_object
+
+    def compiled(text, opt):
+        here.append(text)
+        if text == text_of(1):
+            free.touch()  # now the worker has an answer: that it cannot
+        return compile_object(text, opt)
+
+    monkeypatch.setattr(jit, "compile_object", compiled)
+    assert got(0) == made[0]
+    long = [] if length else [text_of(9)]
+    assert here == [*long, *(text_of(n) for n in (3, 2, 1, 0))]
+    assert {n: got(n) for n in (1, 2, 3)} == {n: made[n] for n in (1, 2, 3)} and len(here) == len(long) + 4
+
+
+def test_a_text_that_is_none_is_an_error_for_who_needs_it(pool, monkeypatch, tmp_path):
+    free = tmp_path / "free"
+    fake(monkeypatch, tmp_path, f"while not os.path.exists({str(free)!r}): time.sleep(0.001)\n    answer(b'no', 1)")
+    sent(0)
+    begun(0, pool)
+    objectcode.ahead("none", lambda: "define nothing", "broken")
+    compile_object = jit.compile_object
+    monkeypatch.setattr(jit, "compile_object", lambda text, opt: free.touch() or compile_object(text, opt))
+    assert got(0) == expected(0)
+    with pytest.raises(RuntimeError):
+        objectcode.obtain("none", lambda: "define nothing", "broken")
 
 
 def test_a_text_is_sent_once_and_not_where_it_is_kept(pool):

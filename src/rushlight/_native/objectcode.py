@@ -31,7 +31,7 @@ def obtain(opt: str, make: Callable[[], str], *parts: str | bytes) -> bytes:
     pack = shipped_pack()
     data = pack.get(parts) if pack is not None else None
     if data is None:
-        data, text = workers.take(key)
+        data, text = workers.take(key, jit.compile_object)
         if data is None:
             workers.compiled_here()
             data = jit.compile_object(make() if text is None else text, opt)

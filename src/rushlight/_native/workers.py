@@ -60,6 +60,7 @@ PATIENCE = 30.0  # seconds for an answer, and one more for every
 _PER_SECOND = 8192  # bytes of text: some hundred times what it takes
 SCRIPT = llvm_compiler.__file__
 _LARGEST = 64 << 20  # bytes of an answer
+_SHORT = 1 << 15  # bytes of text that takes no longer to compile than who waits for another one would wait
 
 _QUEUED, _SENT, _DONE = range(3)
 
@@ -200,8 +201,17 @@ class _Pool:
                 thread.start()
             self.changed.notify()
 
-    def take(self, key: bytes) -> tuple[bytes | None, str | None]:
-        """What a worker made of a text, or the text that none has begun; a key that was not sent has neither."""
+    def take(self, key: bytes, compile_text: Callable[[str, str], bytes] | None) -> tuple[bytes | None, str | None]:
+        """See `take` below."""
+        while compile_text is not None and (other := self._meanwhile(key)) is not None:
+            try:
+                other.data = compile_text(other.text.decode(), LEVELS[other.level])
+            except RuntimeError:  # who needs it compiles it again, and has the error
+                pass
+            finally:
+                with self.lock:
+                    other.state = _DONE
+                    self.changed.notify_all()
         with self.lock:
             task = self.tasks.get(key)
             if task is None:
@@ -214,6 +224,19 @@ class _Pool:
             if task.state == _QUEUED and task in self.queue:
                 self.queue.remove(task)
             return task.data, task.text.decode()
+
+    def _meanwhile(self, key: bytes) -> _Task | None:
+        """A short text that nobody has begun, the one needed last, where a worker is at that of `key`: now the caller's."""
+        with self.lock:
+            task = self.tasks.get(key)
+            if task is None or task.state != _SENT or self.failed:
+                return None
+            for other in reversed(self.queue):
+                if len(other.text) <= _SHORT:
+                    self.queue.remove(other)
+                    other.state = _SENT
+                    return other
+            return None
 
     # ***** the threads that feed workers *****
 
@@ -318,11 +341,14 @@ def send(key: bytes, opt: str, text: str, processor: Callable[[], tuple[str, str
     _POOL[0].send(key, LEVELS.index(opt), text.encode(), processor)
 
 
-def take(key: bytes) -> tuple[bytes | None, str | None]:
+def take(key: bytes, compile_text: Callable[[str, str], bytes] | None = None) -> tuple[bytes | None, str | None]:
     """The object that was sent for, waited for where a worker is at it, or None; and the text, None where none was
     sent.
+
+    While a worker is at it, short texts that were sent and that none has begun are compiled here, by
+    `compile_text(text, opt)`.
     """
-    return _POOL[0].take(key) if _POOL else (None, None)
+    return _POOL[0].take(key, compile_text) if _POOL else (None, None)
 
 
 def close() -> None:
