@@ -18,6 +18,7 @@ attention: Any = LazyModule("rushlight._backends.cpu.attention.attention")
 conv: Any = LazyModule("rushlight._backends.cpu.conv.conv")
 winograd: Any = LazyModule("rushlight._backends.cpu.conv.winograd")
 product_choice: Any = LazyModule("rushlight._backends.cpu.gemm.product_choice")
+unpool: Any = LazyModule("rushlight._backends.cpu.image.unpool")
 product_spec: Any = LazyModule("rushlight._backends.cpu.gemm.product_spec")
 
 
@@ -41,17 +42,24 @@ def _attention(node: Node) -> None:
 
 
 def _attention_grad(node: Node) -> None:
-    for which in ("attention_grad", "attention_collect"):
-        attention.routine_ahead(which, node.inputs[0].dtype)
+    ct, q, k = node.inputs[:3]
+    attention.routine_ahead("attention_grad", ct.dtype)
+    if all(type(size) is int for size in (*q.shape, *k.shape)) and attention.grad_division(q, k)[2]:
+        attention.routine_ahead("attention_collect", ct.dtype)
+
+
+_WINOGRAD_SIDE = 8  # least outputs in a row, and in a column, for which Winograd's method is likely
 
 
 def _conv(node: Node) -> None:
-    """Convolutions by kernels of 3 x 3 may go by Winograd's method."""
+    """Convolutions of many positions by kernels of 3 x 3 may go by Winograd's method."""
     x, w = node.inputs[:2]
     name = conv.SHORT[x.dtype.name]
     form = conv.conv_form(name, name)
     conv.conv_ahead(form)
-    if w.shape[-2:] == (3, 3):
+    steps = *node.params["stride"], *node.params["dilation"]
+    sides = node.outputs[0].shape[-2:]
+    if w.shape[-2:] == (3, 3) and set(steps) == {1} and not any(type(n) is int and n < _WINOGRAD_SIDE for n in sides):
         winograd.winograd_ahead(w.shape[0], form)
 
 
@@ -63,6 +71,10 @@ def _dot(node: Node) -> None:
         product_choice.products_ahead(types, sizes, all(size == 1 for size in a.shape[:-2]))
 
 
+def _unpool(node: Node) -> None:
+    unpool.unpool_ahead(*[v.dtype for v in node.inputs])
+
+
 _ROUTINES: dict[str, Callable[[Node], None]] = {
-    "attention": _attention, "attention_grad": _attention_grad, "conv": _conv, "dot": _dot,
+    "attention": _attention, "attention_grad": _attention_grad, "conv": _conv, "dot": _dot, "unpool": _unpool,
 }  # fmt: skip

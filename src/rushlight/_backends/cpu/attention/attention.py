@@ -26,7 +26,7 @@ from rushlight._native.compiled import compile_named, native_ahead
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
-__all__ = ["attention_call", "attention_grad_call", "routine_address", "routine_ahead"]
+__all__ = ["attention_call", "attention_grad_call", "grad_division", "routine_address", "routine_ahead"]
 
 _PIECES = 16  # wanted pieces, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
@@ -133,6 +133,17 @@ def attention_call(step: ExternStep) -> list[Launch]:
     return [Launch(_kernel("attention", q.dtype), ints, range(len(step.inputs)))]
 
 
+def grad_division(q: Any, k: Any) -> tuple[int, int, bool]:
+    """How the derivative divides the keys of a head: keys of a part, parts, and whether each part has sums of its own for
+    the queries, which are added at the end.
+    """
+    heads, keys, steps = numel(q.shape[:-2]), k.shape[-2], Blocks(_tile(q.dtype)).steps
+    wanted = max(1, min(-(-_GRAD_PIECES // heads), keys // _FEWEST))
+    span = -(-keys // (wanted * steps)) * steps
+    parts = -(-keys // span)
+    return span, parts, parts > 1 or span > -(-STRETCH // steps) * steps
+
+
 def attention_grad_call(step: ExternStep) -> list[Launch]:
     """The kernels of `attention_grad`: where keys are divided, one more adds the parts' sums for the queries."""
     ct, q, k, v, _, _, *more = step.inputs
@@ -141,11 +152,7 @@ def attention_grad_call(step: ExternStep) -> list[Launch]:
     *batch, queries, width = q.shape
     keys, depth, heads = k.shape[-2], v.shape[-1], numel(batch)
     tile = _tile(q.dtype)
-    steps = Blocks(tile).steps
-    wanted = max(1, min(-(-_GRAD_PIECES // heads), keys // _FEWEST))
-    span = -(-keys // (wanted * steps)) * steps
-    parts = -(-keys // span)
-    own = parts > 1 or span > -(-STRETCH // steps) * steps
+    span, parts, own = grad_division(q, k)
     dims, *table = _lead(batch, [x.strides[:-2] if x is not None else (0,) * len(batch) for x in named.values()])
     row = {
         "queries": queries, "keys": keys, "width": width, "depth": depth, "scale": _scale(step.params["scale"]),

@@ -4,20 +4,29 @@ sizes and layouts alone."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.image.unpool_native import UNPOOL, make_unpool
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
+from rushlight._native.compiled import native_ahead
+from rushlight._types.dtype import DType
 
-__all__ = ["unpool_call"]
+__all__ = ["unpool_ahead", "unpool_call"]
 
 _PIECE = 1 << 14  # least elements worth a thread
 _ROWS = 1 << 15  # elements of the sums that a piece keeps
 _BLOCK = 32  # contiguous channels taken at a time
 _FEW = 16  # most positions of a window that all channels of a block are compared with
 _KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+@cache
+def unpool_ahead(dtype: DType, position: DType) -> None:
+    """Let workers compile what `unpool_call` will be asked for, for values and positions of these dtypes."""
+    native_ahead([make_unpool(dtype.name, position.itemsize)])
 
 
 def unpool_call(step: ExternStep) -> list[Launch]:
