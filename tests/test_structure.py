@@ -239,6 +239,7 @@ LAZY = {
     "rushlight._backends.cpu.attention.attention": "routines of programs that are recorded where nothing was compiled",
     "rushlight._backends.cpu.conv.conv": "likewise",
     "rushlight._backends.cpu.conv.winograd": "likewise",
+    "rushlight._backends.cpu.image.unpool": "likewise",
     "rushlight._backends.cpu.gemm.product_choice": "likewise",
     "rushlight._backends.cpu.gemm.product_spec": "likewise",
     "rushlight._backends.cpu.program.measuring": "only who looks inside measures",

@@ -73,8 +73,7 @@ class Compiled:
             for step in self.program.steps:
                 if isinstance(step, KernelStep):
                     orders += orders_of(step.kernel.sections)
-                elif step.name != "allocate":
-                    assert isinstance(step, ExternStep)
+                elif isinstance(step, ExternStep) and step.name != "allocate":
                     orders.append(_order_of(step))
                     for part in step.parts:
                         orders += orders_of(part.step.kernel.sections)
