@@ -48,7 +48,7 @@ def asked(monkeypatch):
             monkeypatch.setattr(page, "_KERNELS", {})
     monkeypatch.setattr(conv, "_SYMBOLS", {})
     functions = (attention.routine_ahead, conv.conv_ahead, winograd._ahead, winograd._kernels, conv_choice._bound)
-    caches = (*functions, product_choice._kind_ahead, product_choice._form_ahead)
+    caches = (*functions, product_choice._kind_ahead, product_choice._form_ahead, product_choice._small_ahead)
     for each in caches:
         each.cache_clear()
     yield sent, found
@@ -59,7 +59,8 @@ def asked(monkeypatch):
 def test_what_is_sent_is_asked_for(asked):
     sent, found = asked
     dot = PRIMITIVES["dot"]
-    cold_start.expect(trace(lambda a, b: dot(a, b, dtype=FLOAT32), [((512, 512), FLOAT32)] * 2))
+    for side in (512, 8):
+        cold_start.expect(trace(lambda a, b: dot(a, b, dtype=FLOAT32), [((side, side), FLOAT32)] * 2))
     form = conv.conv_form("f32", "f32")
     conv.conv_ahead(form)
     winograd.winograd_ahead(64, form)
@@ -70,6 +71,7 @@ def test_what_is_sent_is_asked_for(asked):
     attention.routine_address("attention", FLOAT32, attention._tile(FLOAT32))
     for own in (True, False):
         blas.gemm_address("f32", own)
+    blas.small_kernel("f32")
     forms = blas.host_forms(FLOAT32, FLOAT32)
     for shared in forms:
         blas.shared_addresses(shared)

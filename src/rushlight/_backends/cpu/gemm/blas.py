@@ -276,7 +276,6 @@ def product_ahead(kind: str) -> None:
         forms = _forms(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]))
         native_ahead([_around(forms, kind, library)], opt="quick")
         parts_ahead(forms)
-    small_ahead(kind)
 
 
 def _forms(kind: str, tiles: tuple[RegisterTile, ...]) -> tuple[Form, ...]:
@@ -324,10 +323,9 @@ def small_kernel(kind: str) -> Callable[..., Any]:
 
 def small_ahead(kind: str) -> None:
     """Let workers compile what `small_kernel` will load."""
-    if kind in SMALL_WORK:
-        tile = small_tile(kind)
-        native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="native")
-        part_ahead(tile)
+    tile = small_tile(kind)
+    native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="native")
+    part_ahead(tile)
 
 
 def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:

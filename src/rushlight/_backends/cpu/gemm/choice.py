@@ -66,7 +66,7 @@ clock = time.thread_time  # the pieces run on this thread: others on the same co
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
     "_backends/cpu/gemm/gemm_form.py", "_backends/cpu/gemm/gemm_native.py", "_backends/cpu/gemm/gemm_shared_native.py", "_backends/cpu/gemm/pack_native.py",
-    "_backends/cpu/gemm/product_choice.py", "_backends/cpu/gemm/small_native.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/exact_products.py",
+    "_backends/cpu/gemm/product_choice.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/exact_products.py",
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}

@@ -30,6 +30,7 @@ from rushlight._backends.cpu.gemm.blas import (
     product_ahead,
     shared_addresses,
     shared_ahead,
+    small_ahead,
     small_kernel,
 )
 from rushlight._backends.cpu.gemm.blas_native import TILE_M, pitch_of
@@ -196,6 +197,8 @@ def products_ahead(types: ProductTypes, sizes: tuple[int, int, int], single: boo
     kind = KINDS_OF.get(types.source.name)
     if kind in CHOSEN and types.source is types.result and numel(sizes) >= SMALL:
         _kind_ahead(kind)
+    elif kind is not None and _small(types, ProductShape(*sizes)):
+        _small_ahead(kind)
     if single and min(sizes[:2]) >= SHARED_SIDE and numel(sizes) > SHARED_WORK:
         forms = _product_forms(types.source, types.result, types.other)
         if forms:
@@ -208,7 +211,7 @@ def _kind_ahead(kind: str) -> None:
     library_ahead(kind)  # both are measured
 
 
-_form_ahead = cache(shared_ahead)
+_form_ahead, _small_ahead = cache(shared_ahead), cache(small_ahead)
 
 
 def _is_large(shape: ProductShape) -> bool:
