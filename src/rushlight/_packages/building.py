@@ -103,12 +103,14 @@ def build(
     options: Mapping[str, Any] | None = None,
     named: Mapping[int, str] | None = None,
     sizes: Sizes | None = None,
+    keeps: bool = True,
 ) -> Built:
     """The program of `function(*args, **kwargs)` without gradients, compiled for some kinds of processors.
 
-    It is recorded.  Tensors among the arguments are its inputs, everything else stays as it is here; tensors that it
-    reads otherwise are weights.  With `sizes` it is compiled for each choice of sizes within their ranges.  PackageError
-    where that is not possible, with the reason.
+    It is recorded; before, it runs once as it is where it may keep tensors from its first call (`keeps`).  Tensors among the
+    arguments are its inputs, everything else stays as it is here; tensors that it reads otherwise are weights.  With
+    `sizes` it is compiled for each choice of sizes within their ranges.  PackageError where that is not possible, with
+    the reason.
     """
     if not name.isidentifier() or not name.isascii():
         raise PackageError(f"{name!r} is no name in C")
@@ -127,6 +129,8 @@ def build(
     names, store = Names(_names(function, in_trees, len(tensors)), named or {}), WeightStore()
     requests, calls = [], []
     with no_grad():
+        if keeps:
+            function(*args, **(kwargs or {}))
         for given in [tensors] if sizes is None else _each(tensors, sizes):
             request, call = captured(flat, given, names, store, options)
             requests.append(request)

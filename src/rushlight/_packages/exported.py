@@ -8,7 +8,6 @@ from typing import Any
 
 from rushlight._backends.ahead import SizeRange
 from rushlight._base.errors import PackageError
-from rushlight._engine.dispatch.modes import no_grad
 from rushlight._packages.building import Built, Sizes, build
 
 __all__ = ["build_program"]
@@ -29,8 +28,8 @@ def build_program(
     options: Mapping[str, Any] | None = None,
     limits: Mapping[str, tuple[int, int]] | None = None,
 ) -> Built:
-    """What `build` makes of an exported program, which knows its arguments and sizes, or of a module or function, which runs once
-    as it is before.
+    """What `build` makes of an exported program, which knows its arguments and sizes, and keeps nothing, or of a module or
+    function.
 
     `limits` are narrower ranges for sizes of the program, by name: those that calls will have.
     """
@@ -44,13 +43,12 @@ def build_program(
         raise PackageError("sizes vary in exported programs alone: torch.export.export(..., dynamic_shapes=...)")
     if args is None:
         raise TypeError("a module or a function is packaged with example arguments: give args")
-    if not exported:
-        with no_grad():
-            program(*args, **(kwargs or {}))  # what modules keep from their first call is made of tensors then
     named: dict[int, str] = {}
     if hasattr(program, "named_parameters") and hasattr(program, "named_buffers"):
         named = {id(x): key for key, x in (*program.named_parameters(), *program.named_buffers())}
-    return build(program, args, kwargs, name=name, levels=levels, options=options, named=named, sizes=sizes)
+    return build(
+        program, args, kwargs, name=name, levels=levels, options=options, named=named, sizes=sizes, keeps=not exported
+    )
 
 
 def exported_sizes(program: Any, limits: Mapping[str, tuple[int, int]]) -> Sizes | None:
