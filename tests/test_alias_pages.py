@@ -93,6 +93,10 @@ for wrong in ("torch.jit._trace.sofmax", "torch._ops.sofmax", "torch.masked.sofm
     except AttributeError as error:
         print(error)
 import rushlight._ops.table
+try:  # a file of the folder masked, which is not below the path that stands for it
+    import torch.masked.maskedtensor.operators
+except ModuleNotFoundError as error:
+    print(error)
 """
 
 
@@ -105,4 +109,5 @@ def test_paths_give_the_objects_of_the_pages() -> None:
         "rushlight has no 'jit._trace.sofmax' (asked for as 'torch.jit._trace.sofmax')",
         "rushlight has no '_ops.sofmax' (asked for as 'torch._ops.sofmax')",
         "module 'torch.masked' has no attribute 'sofmax'. Did you mean: 'softmax'?",
+        "No module named 'torch.masked.maskedtensor.operators', neither in rushlight nor in PyTorch. Did you mean: 'operators'?",
     ]

@@ -256,8 +256,11 @@ class _Finder(MetaPathFinder):
             except ModuleNotFoundError as error:  # a page whose names are in a folder of PyTorch
                 if error.name is None or not _page_of(fullname).startswith(f"{error.name}."):
                     raise
-                return None
+                real = None
             if real is None:
+                if sources_of(present_place(rest.rpartition(".")[0])) is not None and _is_import():
+                    # or the folder of the page that the parent stands for would be searched, and a file loaded twice
+                    raise ModuleNotFoundError(absent_module(fullname, rest), name=fullname)
                 return None
             spec = ModuleSpec(fullname, _Same(), origin=real.origin)
             spec.submodule_search_locations = real.submodule_search_locations
