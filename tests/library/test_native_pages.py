@@ -62,3 +62,15 @@ def test_private_methods_of_tensors() -> None:
     assert (both._is_all_true().item(), both._is_any_true().item()) == (False, True)
     assert not X._is_zerotensor() and not torch._is_zerotensor(X)
     assert torch.tensor([1j])._conj().is_conj()
+
+
+def test_helpers_that_copies_of_attention_take_from_functional() -> None:
+    F = torch.nn.functional
+    mask = torch.tensor([True, False])
+    added = F._canonical_mask(mask, "mask", F._none_or_dtype(None), "other", torch.float32)
+    assert added.tolist() == [-float("inf"), 0.0] and F._none_or_dtype(mask) is torch.bool
+    x, weight = torch.ones(3, 2), torch.arange(12.0).reshape(6, 2)
+    assert [part[0].tolist() for part in F._in_projection_packed(x, x, x, weight)] == [[1, 5], [9, 13], [17, 21]]
+    assert F._mha_shape_check(x, x, x, None, None, 1) is False
+    assert (F._pair(3), F._single(3), F._list_with_default([2, None], [4, 5, 6])) == ((3, 3), (3,), [2, 6])
+    assert F.has_torch_function is torch.overrides.has_torch_function

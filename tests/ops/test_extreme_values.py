@@ -45,3 +45,13 @@ def test_chebyshev_polynomials_of_low_degree_at_infinity(letter: str, of_two: fl
     assert polynomial(x, 1).tolist()[:2] == [INF, -INF]
     np.testing.assert_allclose(polynomial(x, 2).numpy(), [INF, INF, of_two], rtol=1e-6)
     assert polynomial(torch.tensor([NAN]), 0).item() == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_polygamma_in_place_of_whole_numbers_is_refused(dtype: torch.dtype) -> None:
+    x = torch.tensor([2, 1]).to(dtype)
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type"):
+        x.polygamma_(2)
+    assert torch.equal(x, torch.tensor([2, 1]).to(dtype)) and torch.tensor([1.0]).polygamma_(1).item() == pytest.approx(
+        math.pi**2 / 6
+    )

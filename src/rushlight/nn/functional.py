@@ -31,6 +31,23 @@ _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "unpooling": ("max_unpool1d", "max_unpool2d", "max_unpool3d"),
 }
 
+# Names of other pages, and helpers of attention, that copies of PyTorch's modules take from here.
+_ELSEWHERE: dict[str, tuple[str, str]] = {
+    "_canonical_mask": ("nn.composites.attention", "canonical_mask"),
+    "_in_projection_packed": ("nn.composites.attention", "_project"),
+    "_mha_shape_check": ("nn.composites.attention", "_check_shapes"),
+    "_none_or_dtype": ("nn.composites.attention", "_dtype_of"),
+    **{name: ("nn.modules.utils", name) for name in ("_list_with_default", "_pair", "_single", "_triple")},
+    **{
+        name: ("overrides", name)
+        for name in (
+            "handle_torch_function",
+            "has_torch_function",
+            "has_torch_function_unary",
+            "has_torch_function_variadic",
+        )
+    },
+}
 
 # Of those that only choose an operator, the arguments: the operator's plan is kept as theirs.
 _CHOOSING = dict.fromkeys(_BEFORE_OPERATORS["softmax"], ("input", "dim", "_stacklevel", "dtype"))
@@ -51,6 +68,10 @@ def __getattr__(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         value: Any = None
+        if name in _ELSEWHERE:
+            file, there = _ELSEWHERE[name]
+            value = globals()[name] = getattr(import_whole(f"rushlight.{file}"), there)
+            return value
         if name not in _FIRST:
             value = SPACES["nn.functional"].get(name)
         if value is None:

@@ -19,6 +19,7 @@ from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of, into_given, row_named
 from rushlight._types.dtype import INT64, DType
+from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
 __all__: list[str] = []
@@ -258,7 +259,10 @@ def _polygamma(self: Tensor, n: int) -> Tensor:
 
 
 def _polygamma_(self: Tensor, n: int) -> Tensor:
-    """`polygamma` in place."""
+    """`polygamma` in place; RuntimeError for a tensor that cannot hold its numbers."""
+    if not self.is_floating_point():
+        made, held = default_dtype(), self._spec.dtype
+        raise RuntimeError(f"result type {made.scalar} can't be cast to the desired output type {held.scalar}")
     return self.copy_(_polygamma(convert.clone(self), n))
 
 

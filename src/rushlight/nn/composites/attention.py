@@ -37,6 +37,10 @@ def canonical_mask(
     return rushlight.zeros_like(mask, dtype=target_type).masked_fill_(mask, float("-inf"))
 
 
+def _dtype_of(mask: Tensor | None) -> rushlight.dtype | None:
+    return None if mask is None else mask.dtype
+
+
 def _check_shapes(
     query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None, num_heads: int
 ) -> bool:
@@ -67,7 +71,7 @@ def _check_shapes(
 
 
 def _project(
-    query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None
+    query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values by one stacked weight: one product where the inputs are the same tensor."""
     linear = rushlight.nn.functional.linear
