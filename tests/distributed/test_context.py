@@ -128,3 +128,7 @@ def test_blocks_are_dealt_out_by_their_work() -> None:
     heads = create_block_mask(lambda b, h, q, k: q >= k, 1, 2, 8, 8, BLOCK_SIZE=2)
     with pytest.raises(ValueError, match="one head"):
         _PTRRLoadBalancer(heads, 2)._generate_indices()
+
+
+def test_compiled_functions_follow_the_dispatcher(four: Ranks) -> None:
+    assert four.run(programs.compiled_before, timeout=100.0) == [[0.0] * 4] * 4

@@ -17,6 +17,7 @@ from rushlight.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from rushlight.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from rushlight.distributed.tensor import DTensor
 
 SOME = (
@@ -307,6 +308,9 @@ def test_wrappers_at_their_edges(alone: Any) -> None:
         model = FSDP(torch.nn.Linear(2, 2), sharding_strategy=ShardingStrategy.HYBRID_SHARD, **options)
         model(torch.ones(1, 2)).sum().backward()
         assert model.clip_grad_norm_(100.0).item() > 0.0
+    scaler = ShardedGradScaler(init_scale=4.0)
+    scaled = scaler.scale([torch.ones((), dtype=torch.float16), torch.ones(2)])
+    assert [(x.dtype, x.sum().item()) for x in scaled] == [(torch.float16, 4.0), (torch.float32, 8.0)]
     frozen = torch.nn.Linear(2, 2)
     model = FSDP(torch.nn.Sequential(frozen, torch.nn.Linear(2, 2)), ignored_modules=[frozen])
     assert not isinstance(frozen.weight, DTensor) and isinstance(model[1].weight, DTensor)

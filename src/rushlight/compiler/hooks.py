@@ -11,6 +11,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import import_whole, tree_flatten, tree_map
 from rushlight._interface.compiling import HOOKS, look_again
+from rushlight._interface.operators import INSTEAD
 from rushlight.compiler import backends
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
 from rushlight.compiler.settings import settings
@@ -173,6 +174,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled["rushlight._higher_order_ops.operators", "cond"] = "cond"
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.world = _world
+    HOOKS.states.append(INSTEAD.state)
     HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
     for name in ("before", "after"):
         HOOKS.handled["rushlight.distributed.fsdp.states", name] = f"shard_{name}"

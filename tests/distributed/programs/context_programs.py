@@ -193,6 +193,38 @@ def styles(rank: int, size: int) -> dict[str, float]:
     return found
 
 
+def compiled_before(rank: int, size: int) -> list[float]:
+    """Differences of a compiled function from eager calls: before attention goes round the ring, then, with other
+    settings, and afterwards.
+    """
+    mesh, found = mesh_of(2), []
+    torch.manual_seed(3)
+    x = distribute_tensor(torch.randn(1, 2, 8, 4), mesh, [Shard(2)])
+    before = _cp_options.enable_load_balance
+
+    def attend(x: Any) -> Any:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    compiled = torch.compile(attend, fullgraph=True)
+
+    def compare() -> None:
+        for _ in range(2):
+            made, wanted = compiled(x), attend(x)
+        assert made.placements == wanted.placements
+        found.append((made.full_tensor() - wanted.full_tensor()).abs().max().item())
+
+    compare()
+    _enable_context_parallel_dispatcher()
+    try:
+        for _cp_options.enable_load_balance in (True, False):
+            compare()
+    finally:
+        _disable_context_parallel_dispatcher()
+        _cp_options.enable_load_balance = before
+    compare()
+    return found
+
+
 def refusals(rank: int, size: int) -> list[str]:
     mesh, found = mesh_of(2), []
     x = torch.ones(1, 1, 6, 4)

@@ -58,6 +58,8 @@ class Hooks:
     `wrappers` are classes of tensors that are made of others, by module and name, with the attributes that say how (see
     `trace.wrappers`); `values` are modules whose objects never change, and are guarded by what they are equal to.
 
+    `states` are lists about the whole process: a trace is used while their last items are the same objects.
+
     `public` is the package with the functions of tensors, by which functions of NumPy are computed where
     `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`),
     `captures_sizes()` whether operators whose results have sizes that only elements tell may run between two programs.
@@ -94,6 +96,7 @@ class Hooks:
         self.communicating: dict[str, frozenset[str]] = {}
         self.wrappers: dict[tuple[str, str], tuple[str, ...]] = {}
         self.values: set[str] = set()
+        self.states: list[list[Any]] = []
         self.compiling: list[Any] = []  # functions that tell whether code is being compiled
         self.inlined: tuple[str, ...] = (
             "rushlight.nn.modules.", "rushlight.nn.utils.", "rushlight.optim.", "rushlight.utils.checkpoint", "rushlight.distributions.",

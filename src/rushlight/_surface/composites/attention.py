@@ -14,9 +14,27 @@ __all__: list[str] = ["ALLOWED", "INSTEAD"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
 ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
-# Functions that compute attention instead, the innermost last, or give NotImplemented: parts of a sequence that is divided
-# among processes.
-INSTEAD: list[Any] = []
+
+
+class _Instead(list[Any]):
+    """Functions that compute attention instead, the innermost last, or give NotImplemented: parts of a sequence that is
+    divided among processes.
+
+    The last item of `state` is one object as long as attention is computed in the same way: compiled programs depend on it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: list[tuple[Any, ...]] = [()]
+        self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {(): ()}
+
+    def note(self, *settings: Any) -> None:
+        """The functions, or the settings that they depend on, were changed."""
+        key = (*self, *settings) if self else ()
+        self.state[-1] = self._known.setdefault(key, key)
+
+
+INSTEAD = _Instead()
 
 
 @composite("scaled_dot_product_attention", spaces=("nn.functional",))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 __all__ = ["takes_second"]
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def takes_second(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -18,13 +19,14 @@ def takes_second(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if len(args) == 2:
-                warnings.warn(
-                    f"The argument order of {function.__name__} has been changed. Please check the document to avoid future breakages.",
-                    stacklevel=2,
-                )
-                args, kwargs[name] = args[:1], args[1]  # type: ignore[assignment]
-            return function(*args, **kwargs)
+            if len(args) != 2:
+                return function(*args, **kwargs)
+            warnings.warn(
+                f"The argument order of {function.__name__} has been changed. Please check the document to avoid future breakages.",
+                stacklevel=2,
+            )
+            first, kwargs[name] = args
+            return cast("Any", function)(first, **kwargs)
 
         return call
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.amp import GradScaler
 
 __all__ = ["ShardedGradScaler"]
@@ -34,3 +36,11 @@ class ShardedGradScaler(GradScaler):
             enabled=enabled,
         )
         self.process_group = process_group
+
+    def scale(self, outputs: Any) -> Any:
+        """Scaled losses, each in the dtype that it has: of a model in mixed precision that is the low one."""
+        if isinstance(outputs, Tensor):
+            return super().scale(outputs).to(outputs.dtype)
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(map(self.scale, outputs))
+        return map(self.scale, outputs) if isinstance(outputs, Iterable) else super().scale(outputs)

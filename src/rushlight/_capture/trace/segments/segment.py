@@ -149,6 +149,13 @@ class Segment:
 
 
 DEFAULTS: tuple[list[Any], ...] = (DEFAULT_DTYPE, DEFAULT_DEVICES)
+
+
+def process_states() -> tuple[list[Any], ...]:
+    """Lists whose last items a trace depends on."""
+    return (*DEFAULTS, *HOOKS.states)
+
+
 # What the recording of a trace sets, and sets back itself.
 _OF_RECORDING = frozenset(("word", "recording", "observers"))
 # The dicts keep what is off, too.
@@ -159,7 +166,7 @@ def _regions() -> list[Any]:
     """What is open now, besides what the state word says."""
     state = {name: list(v) if type(v) is list else v for name, v in vars(STATE).items() if name not in _APART}
     casts = sorted(place for place, on in STATE.casts.items() if on)
-    return [state, casts, len(LEVELS.stack), *[list(each) for each in DEFAULTS]]
+    return [state, casts, len(LEVELS.stack), *[list(each) for each in process_states()]]
 
 
 def trace(
@@ -231,7 +238,7 @@ class _ThreadState:
 
     def __init__(self) -> None:
         self._hooks, self._levels = list(STATE.saved_hooks), len(LEVELS.stack)
-        self._state, self._defaults = saved_state(), [list(each) for each in DEFAULTS]
+        self._state, self._defaults = saved_state(), [list(each) for each in process_states()]
         self._word = STATE.word
 
     def __enter__(self) -> None:
@@ -245,7 +252,7 @@ class _ThreadState:
         CURRENT_STREAMS.announce()
         for _ in range(len(STATE.function_modes), open_modes):
             WATCH.leave()
-        for each, values in zip(DEFAULTS, self._defaults, strict=True):
+        for each, values in zip(process_states(), self._defaults, strict=True):
             each[:] = values
         STATE.word, STATE.saved_hooks[:] = self._word, self._hooks
         HERE.frame = None  # a frame that was there may be over, and would live on
@@ -268,7 +275,7 @@ def _guard_state(tracer: Tracer, outer: int) -> None:
     reads.check(held, f"{{}}.word == {outer}")
     reads.check(held, "not {}.overrides_off")
     reads.check(reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
-    for state_of_process in DEFAULTS:
+    for state_of_process in process_states():
         place = reads.source("{}[-1]", reads.constant(state_of_process))
         reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
 

@@ -49,6 +49,14 @@ class _ContextParallelOptions:
     enable_load_balance: bool = True
     rotate_method: _RotateMethod = _RotateMethod.ALL_GATHER
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.note()
+
+    def note(self) -> None:
+        """What compiled programs depend on: whether attention of divided sequences goes round a ring, and how."""
+        INSTEAD.note(*vars(self).values())
+
 
 _cp_options = _ContextParallelOptions()
 
@@ -317,9 +325,11 @@ def _enable_context_parallel_dispatcher() -> None:
     """
     if _over_parts not in INSTEAD:
         INSTEAD.insert(0, _over_parts)
+    _cp_options.note()
 
 
 def _disable_context_parallel_dispatcher() -> None:
     """Let it be computed as other operators are again."""
     if _over_parts in INSTEAD:
         INSTEAD.remove(_over_parts)
+    _cp_options.note()
