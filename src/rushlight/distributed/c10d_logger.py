@@ -11,7 +11,8 @@ from rushlight import distributed as dist
 
 __all__: list[str] = []
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 _DEFAULT_DESTINATION = "default"
 _FORMAT = "%(asctime)s %(filename)s:%(lineno)s %(levelname)s p:%(processName)s t:%(threadName)s: %(message)s"
 # Destination -> its handler; programs add theirs.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from rushlight import distributed as dist
 
@@ -62,7 +62,8 @@ def broadcast(
         stage = "" if stage_name is None else f": stage {found.stage_name}"
         why = "" if found.exception is None else f": exception {found.exception}"
         raise RuntimeError(f"Rank {rank} failed{stage}{why}") from found.exception
-    return found.payload
+    payload: Any = found.payload
+    return cast("T", payload)
 
 
 def all_gather(data_or_fn: T | Callable[[], T], stage_name: str | None = None, pg: Any = None) -> list[T]:
