@@ -235,6 +235,7 @@ LAZY = {
     "rushlight._backends.cpu.program.collectives": "most programs have one process",
     "rushlight._engine.core.cuda_array": "few programs show arrays of other libraries on GPUs",
     "rushlight._engine.core.dlpack_capsules": "NumPy makes the capsules of the host's memory",
+    "rushlight.fx.codegen": "short names of dtypes are for printed specs alone",
     "rushlight.compiler.compilation": "settings are read by programs that compile nothing",
     "rushlight._backends.cpu.attention.attention": "routines of programs that are recorded where nothing was compiled",
     "rushlight._backends.cpu.conv.conv": "likewise",
