@@ -1,9 +1,9 @@
 """`torch.fx.passes.infra.partitioner`: the largest parts of a graph that a backend can run, as modules.
 
 >>> import rushlight as torch
->>> from rushlight.fx.passes.operator_support import OperatorSupport
+>>> from rushlight.fx.passes.operator_support import create_op_support
 >>> traced = torch.fx.symbolic_trace(lambda x: torch.sin((x + 1) * 2) + x)
->>> arithmetic = OperatorSupport({"_operator.add": None, "_operator.mul": None})
+>>> arithmetic = create_op_support(lambda submodules, node: node.name in ("add", "mul"))
 >>> fused = CapabilityBasedPartitioner(traced, arithmetic).partition_and_fuse()
 >>> [(node.op, node.name) for node in fused.graph.nodes]
 [('placeholder', 'x'), ('call_module', 'fused_0'), ('call_function', 'sin'), ('call_function', 'add_1'), ('output', 'output')]
