@@ -23,9 +23,9 @@ class _Instead(list[Any]):
     The last item of `state` is one object as long as attention is computed in the same way: compiled programs depend on it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: list[tuple[Any, ...]]) -> None:
         super().__init__()
-        self.state: list[tuple[Any, ...]] = [()]
+        self.state = state
         self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {(): ()}
 
     def note(self, *settings: Any) -> None:
@@ -34,7 +34,8 @@ class _Instead(list[Any]):
         self.state[-1] = self._known.setdefault(key, key)
 
 
-INSTEAD = _Instead()
+_STATE: list[tuple[Any, ...]] = [()]  # named, so that kept programs find it
+INSTEAD = _Instead(_STATE)
 
 
 @composite("scaled_dot_product_attention", spaces=("nn.functional",))
