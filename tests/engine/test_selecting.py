@@ -259,3 +259,10 @@ def test_a_mask_with_more_places_than_elements():
         0,
         0,
     ]
+
+
+def test_tensors_without_memory_are_apart() -> None:
+    """On the device meta no two tensors share memory."""
+    x, places, values = (torch.empty(9, dtype=torch.int64, device="meta") for _ in range(3))
+    x[places] = values
+    assert x.index_put_((places,), values, accumulate=True).shape == x.scatter_(0, places, values).shape == (9,)

@@ -194,8 +194,8 @@ def test_stored_results_are_those_of_the_installed_pytorch() -> None:
 def test_a_missing_class_is_named() -> None:
     with pytest.raises(AttributeError, match=r"module 'rushlight.nn' has no attribute 'NoSuchLayer'$"):
         rushlight.nn.NoSuchLayer
-    with pytest.raises(AttributeError, match=r"module 'rushlight.nn.functional' has no attribute 'no_such_function'$"):
-        rushlight.nn.functional.no_such_function
+    with pytest.raises(AttributeError, match=r"module 'rushlight.nn.functional' has no attribute 'not_there'$"):
+        rushlight.nn.functional.not_there
 
 
 def test_lazy_layers_of_another_dtype_stay_lazy() -> None:

@@ -3,7 +3,7 @@
 from builtins import bool as _bool, int as _int, list as _list, str as _str
 from collections import defaultdict as _defaultdict
 from collections.abc import Iterator as _Iterator
-from rushlight.autograd.profiler import _Emitter as _Emitter
+from rushlight.profiler.ranges import ForeignRanges as _ForeignRanges
 from typing import Any as _Any, NoReturn as _NoReturn
 
 from rushlight._C._autograd import DeviceType as DeviceType
@@ -15,6 +15,7 @@ class EnforceUnique:
     def see(self, *key: _Any) -> None:
         ...
 from rushlight.profiler.events import EventList as EventList
+from rushlight.profiler.ranges import ForeignRanges as ForeignRanges
 from rushlight.profiler.events import FunctionEvent as FunctionEvent
 from rushlight.profiler.events import FunctionEventAvg as FunctionEventAvg
 from rushlight.profiler.events import Interval as Interval
@@ -47,9 +48,9 @@ class MemRecordsAcc:
         ...
 OUT_OF_MEMORY_EVENT_NAME: _str
 from rushlight.profiler.profile import ProfilerActivity as ProfilerActivity
-class emit_itt(_Emitter):
+class emit_itt(_ForeignRanges):
     ...
-class emit_nvtx(_Emitter):
+class emit_nvtx(_ForeignRanges):
     ...
 from rushlight.profiler import kineto_available as kineto_available
 def load_nvprof(path: _str) -> _NoReturn: ...

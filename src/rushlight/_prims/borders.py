@@ -14,7 +14,9 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims.record import ProgramPrimitive, prim
 from rushlight._prims.samples import Samples, floats, integers
 
-__all__: list[str] = []
+__all__ = ["ALONE"]
+
+ALONE = -1  # in place of a call's number: what reads the operand is a reduction that has a kernel for itself
 
 
 def _border_spec(*xs: Any, strides: tuple[tuple[int, ...], ...]) -> Any:

@@ -89,7 +89,7 @@ class Grouper:
             ]
 
         maker = node.inputs[0].node
-        alone = maker is not None and maker.prim.name == "operand"  # with the number ALONE: see `prepare`
+        alone = maker is not None and maker.prim.name == "operand"  # with the number `borders.ALONE`
         add, what = lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}"
         number = self._join((lambda g: False) if alone else fits, add, what)
         if alone:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, rebuilt
 from rushlight._prims import build
+from rushlight._prims.borders import ALONE
 from rushlight._prims.record import PRIMITIVES, prim
 from rushlight._schedule.fused_products import part_of_dim
 from rushlight._types.dtype import COMPLEX32, COMPLEX64, INT16, INT32, INT64
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Policy, Target
     from rushlight._types.dtype import DType
 
-__all__ = ["ALONE", "as_words", "prepared"]
-
-ALONE = -1  # the number of a call by which `operand` marks a reduction that has a kernel for itself
+__all__ = ["as_words", "prepared"]
 
 _WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 

@@ -18,6 +18,7 @@ from rushlight.profiler.events import (
     Interval,
     Kernel,
 )
+from rushlight.profiler.ranges import ForeignRanges
 from rushlight.profiler.session import profile
 
 __all__ = [
@@ -87,33 +88,13 @@ class MemRecordsAcc:
         yield from self._records[bisect_left(self._starts, start_ns) : bisect_right(self._starts, end_ns)]
 
 
-class _Emitter:
-    """Would hand ranges to a tool outside; there is none."""
-
-    _needs = ""
-
-    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
-        self.enabled, self.entered, self.record_shapes = enabled, False, record_shapes
-
-    def __enter__(self) -> Any:
-        if not self.enabled:
-            return None
-        raise RuntimeError(
-            f"{type(self).__name__}: {self._needs}, which rushlight does not have; torch.profiler.profile with export_chrome_trace "
-            "records the same ranges"
-        )
-
-    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        return None
-
-
-class emit_itt(_Emitter):
+class emit_itt(ForeignRanges):
     """Ranges for VTune: RuntimeError on entering, since this is no build with ITT; nothing with `enabled=False`."""
 
     _needs = "ranges for VTune need Intel's ITT"
 
 
-class emit_nvtx(_Emitter):
+class emit_nvtx(ForeignRanges):
     """Ranges for nvprof and Nsight: RuntimeError on entering, since there is no CUDA; nothing with `enabled=False`."""
 
     _needs = "ranges for Nsight need CUDA's NVTX"

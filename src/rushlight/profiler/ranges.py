@@ -1,4 +1,4 @@
-"""`record_function`: a part of a program under a name of its own."""
+"""`record_function`: a part of a program under a name of its own; and what would hand such parts to other tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._interface.tensors import STATE
 from rushlight.futures import Future
 
-__all__ = ["record_function"]
+__all__ = ["ForeignRanges", "record_function"]
 
 
 def _nothing() -> list[tuple[str, Any]]:
@@ -69,3 +69,23 @@ class record_function:
             return done.value()
 
         return fut.then(ended)
+
+
+class ForeignRanges:
+    """Would hand ranges to a tool outside; there is none."""
+
+    _needs = ""
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled, self.entered, self.record_shapes = enabled, False, record_shapes
+
+    def __enter__(self) -> Any:
+        if not self.enabled:
+            return None
+        raise RuntimeError(
+            f"{type(self).__name__}: {self._needs}, which rushlight does not have; torch.profiler.profile with export_chrome_trace "
+            "records the same ranges"
+        )
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        return None

@@ -172,13 +172,9 @@ def follow_program(base: Tensor, results: Sequence[Tensor]) -> None:
 def one_memory(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors share one storage, or storages over the same memory."""
     x, y = a._storage, b._storage
-    return (
-        x is y
-        or x is not None
-        and y is not None
-        and (x.owner is not None or y.owner is not None)
-        and root_of(x) is root_of(y)
-    )
+    if x is None or y is None:  # without memory, on the device meta
+        return False
+    return x is y or (x.owner is not None or y.owner is not None) and root_of(x) is root_of(y)
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:

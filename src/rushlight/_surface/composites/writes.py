@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.lazy import numpy as np
 from rushlight._engine.core import convert
+from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.tensor import Tensor
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
@@ -136,24 +138,21 @@ def as_strided_scatter(
             "expected src to have a size equal to the slice of self. "
             f"src size = {list(src._spec.shape)}, slice size = {list(shape)}"
         )
-    start = window.storage_offset() - input.storage_offset()
-    places, values = _memory_places(shape, strides, input.device) + start, src.to(input.dtype)
-    span = extent(held.shape, held.strides)
+    start, span = window.storage_offset() - input.storage_offset(), extent(held.shape, held.strides)
+    places, values = _memory_places(shape, strides) + start, src.to(input.dtype)
     if not held.contiguous or start < 0 or start + extent(shape, strides) > span:
-        inside, elements = (places >= 0) & (places < span), T["full"]((span,), -1, device=input.device)
-        elements[_memory_places(held.shape, held.strides, input.device)] = T["arange"](held.numel, device=input.device)
-        places, values = elements[places[inside]], values.reshape(-1)[inside]
-        places, values = places[places >= 0], values[places >= 0]
-    return function_of("as_strided_scatter_core")(input, places, values)
+        elements = np.full(span + 1, -1)  # the last stands for what lies outside
+        elements[_memory_places(held.shape, held.strides)] = np.arange(held.numel)
+        places = elements[np.where((places >= 0) & (places < span), places, span)]
+        seen = np.flatnonzero(places >= 0)
+        places, values = places[seen], values.reshape(-1)[from_numpy(seen).to(input.device)]
+    return function_of("as_strided_scatter_core")(input, from_numpy(places).to(input.device), values)
 
 
-def _memory_places(shape: Sequence[int], strides: Sequence[int], device: Any) -> Tensor:
-    """Where in memory each element is, counted from the first, row-major."""
-    places = T["zeros"](tuple(shape), dtype=INT64, device=device)
-    for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        row = T["arange"](size, device=device) * stride
-        places = places + row.reshape([-1 if d == dim else 1 for d in range(len(shape))])
-    return places.reshape(-1)
+def _memory_places(shape: Sequence[int], strides: Sequence[int]) -> Any:
+    """Where in memory each element is, counted from the first, row-major: an array."""
+    rows = np.ix_(*[np.arange(size) * stride for size, stride in zip(shape, strides, strict=True)])
+    return np.broadcast_to(sum(rows, np.zeros((), np.int64)), tuple(shape)).reshape(-1)
 
 
 # ***** order statistics *****

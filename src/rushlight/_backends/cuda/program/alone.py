@@ -13,9 +13,10 @@ from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
 from rushlight._graph.core import Graph, Node, rebuilt
 from rushlight._prims import prim
+from rushlight._prims.borders import ALONE
 from rushlight._schedule.groups import Group
 from rushlight._schedule.interleaved import apart
-from rushlight._schedule.prepare import ALONE, prepared
+from rushlight._schedule.prepare import prepared
 from rushlight._schedule.schedule import is_reduction
 from rushlight._schedule.scheduling import schedule_graph
 from rushlight._transforms.units import Unit, cut
