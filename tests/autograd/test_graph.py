@@ -337,3 +337,24 @@ def test_nodes_know_the_call_that_they_belong_to() -> None:
     for name in ("_saved_dim", "_saved_nothing", "_saved_self_nothing", "_saved_", "_raw_saved_keepdim"):
         with pytest.raises(AttributeError, match=name):
             getattr(x.exp().grad_fn, name)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"create_graph": True}, {"allow_unused": True}, {"materialize_grads": True}, {"is_grads_batched": True}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "given", [iter, list, lambda tensors: (t for t in tensors), lambda tensors: dict(enumerate(tensors)).values()]
+)
+def test_tensors_may_come_from_a_generator(given: Any, settings: dict[str, bool]) -> None:
+    """As `Module.parameters()` gives them: whatever looks at them first leaves them for the others."""
+    layer, x = torch.nn.Linear(2, 3), torch.tensor([[1.0, 2.0]])
+    seeds = torch.ones(*([4] if "is_grads_batched" in settings else []), 1, 3)
+    outs = (layer(x), layer(x))
+    weight, bias = torch.autograd.grad(given(outs), given(list(layer.parameters())), given([seeds, seeds]), **settings)
+    assert torch.equal(weight, (2 * x).expand_as(weight)) and torch.equal(bias, torch.full_like(bias, 2.0))
+    (weight, bias) = torch.autograd.grad(layer(x).sum(), layer.parameters())
+    assert torch.equal(weight, x.expand_as(weight)) and bias.tolist() == [1.0] * 3
+    torch.autograd.backward(given([layer(x)]), given([torch.ones(1, 3)]), inputs=layer.parameters())
+    assert torch.equal(layer.weight.grad, x.expand_as(weight))

@@ -209,23 +209,23 @@ def grad(
             values, rest = tuple(inputs.values()), (True, allow_unused, is_grads_batched, materialize_grads)
             found = grad(outputs, values, grad_outputs, retain_graph, create_graph, *rest)
             return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
+        outs, wanted = _tensors(outputs), _tensors(inputs)  # read once: they may be generators, as `parameters()` is
+        if grad_outputs is not None and not isinstance(grad_outputs, Tensor):
+            grad_outputs = _tensors(grad_outputs)
         if HOOKS.asks or STATE.word & FUNCTION_MODE:
             named = {
                 "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
                 "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
             }  # fmt: skip
-            handled, made = _asked(
-                grad, (_tensors(outputs), _tensors(inputs)), (*_tensors(outputs), *_tensors(inputs)), named
-            )
+            handled, made = _asked(grad, (outs, wanted), (*outs, *wanted), named)
             if handled:
                 return made
         if is_grads_batched:
-            return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
+            return _batched(outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
         if materialize_grads and allow_unused is False:
             raise ValueError(
                 "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
             )
-        outs, wanted = _tensors(outputs), _tensors(inputs)
         if not wanted:
             raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
         if "grad" in TRANSFORMS and any(
