@@ -564,11 +564,7 @@ def test_a_dispatcher_looks_like_a_function() -> None:
     function = torch.add
     assert function.__name__ == "add" and function.__doc__ and callable(function) and inspect.isroutine(function)
     assert pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
-    assert (
-        repr(function).startswith("<function")
-        and native_plans.is_function(function)
-        and not native_plans.is_function(torch.Tensor)
-    )
+    assert native_plans.is_function(function) and not native_plans.is_function(torch.Tensor)
     x = torch.rand(3)
     bound = x.add
     assert torch.equal(bound(1), x + 1)
@@ -777,3 +773,12 @@ def test_plans_of_plain_calls_are_native():
     torch.exp(x)
     plan, inputs = ready().find_plan(torch.exp, (x,), None)
     assert type(plan) is ready().Plan and inputs[0] is x
+
+
+def test_functions_print_as_pytorchs() -> None:
+    """Programs that rewrite graphs know functions by their text."""
+    for function, text in (
+        (torch.flatten, "built-in method flatten of type object"),
+        (torch.nn.functional.relu, "function relu"),
+    ):
+        assert str(function) == repr(function) and repr(function).startswith(f"<{text} at 0x"), repr(function)

@@ -154,13 +154,20 @@ def _plain(cls: type) -> None:
 def _dress(cls: Any) -> None:
     """What Python expects of a function."""
     cls.__module__, cls.__name__ = "rushlight", "operator_function"
-    cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
+    cls.__repr__ = _printed
     cls.__reduce__ = _named
     cls.__signature__ = property(_signature)
     # Composites are functions in Python: what they take by name, with its defaults, can be asked of them as of any
     # other.
     cls.__kwdefaults__ = property(lambda self: self.__wrapped__.__kwdefaults__)
     cls.__defaults__ = property(lambda self: self.__wrapped__.__defaults__)
+
+
+def _printed(function: Any) -> str:
+    """As PyTorch prints functions: programs that rewrite graphs know `torch.flatten` by this text."""
+    if function.__module__ in ("rushlight", "torch"):
+        return f"<built-in method {function.__qualname__} of type object at {id(type(function)):#x}>"
+    return f"<function {function.__qualname__} at {id(function):#x}>"
 
 
 def _signature(function: Any) -> Any:
