@@ -14,6 +14,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._capture.trace import COUNTERS, CompileSettings, compile_function
+from rushlight._capture.trace.tracer import Tracer
 
 
 def test_threads_compile_once() -> None:
@@ -347,3 +348,39 @@ def test_the_collector_of_cycles_is_as_it_was_behind_a_trace(collects: bool, bre
         assert gc.isenabled() is collects and seen == [collects] * breaks
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+def test_ctrl_c_in_the_tracer_is_no_failure_of_it(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame that Ctrl-C ends is mostly one of the tracer: it must leave the call, and the next call compiles."""
+
+    def function(x: Any) -> Any:
+        return torch.sin(x) + 1
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    compiled, x = torch.compile(function, backend=backend), torch.ones(3)
+    monkeypatch.setattr(Tracer, "load_global", interrupted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            compiled(x)
+        monkeypatch.undo()
+        assert torch.equal(compiled(x), function(x))
+
+
+def test_interrupts_that_a_program_raises_are_its_own() -> None:
+    def caught(x: Any) -> Any:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return x + 1
+
+    def leaves(x: Any) -> Any:
+        raise KeyboardInterrupt(f"{x.shape[0]}")
+
+    x = torch.ones(2)
+    assert torch.equal(torch.compile(caught, fullgraph=True)(x), x + 1)
+    with pytest.raises(KeyboardInterrupt, match="2"):
+        torch.compile(leaves)(x)

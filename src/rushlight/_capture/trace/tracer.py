@@ -19,6 +19,7 @@ from typing import Any
 from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
+from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import attributes, calls, classes, process_groups
@@ -171,7 +172,7 @@ class Tracer(Undocumented, Operations):
     def check_error(self, error: BaseException) -> None:
         if isinstance(error, RecordingError):  # an instruction itself asked for what is not known
             raise Break(f"{error}", kind="data" if isinstance(error, DataDependentError) else "break")
-        if is_own(error):
+        if is_own(error) or (isinstance(error, KeyboardInterrupt) and not _is_raised(HERE.frame)):
             raise TracerError(error)
 
     def interrupt(self, found: Interrupt) -> None:
@@ -946,6 +947,13 @@ class Tracer(Undocumented, Operations):
 
     def store_name(self, frame: Any, names: Any, name: str, value: Any) -> None:
         names[name] = self.real(value)
+
+
+def _is_raised(frame: Any) -> bool:
+    """Whether the program raises at the instruction that a frame is at; what comes elsewhere, as Ctrl-C does, would not
+    come again where the function runs as it is.
+    """
+    return frame is not None and frame.decoded.opnames[frame.ip - 1] in ("RAISE_VARARGS", "RERAISE")
 
 
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments

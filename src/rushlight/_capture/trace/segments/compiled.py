@@ -488,7 +488,7 @@ class CompiledFunction:
                     stop_at, reason = found.count, found.reason
                     continue
                 except (Exception, TracerError) as error:
-                    if plain or isinstance(error, HOOKS.fatal):
+                    if plain or isinstance(error, HOOKS.fatal) or _ends_program(error):
                         raise
                     self._no_symbols(f"{type(error).__name__}: {error}")
                     if position.symbols:
@@ -512,7 +512,8 @@ class CompiledFunction:
             self._failed(f"{error}", error)
         except (Exception, TracerError) as found:
             error, place = (found.error, found.place) if isinstance(found, TracerError) else (found, None)
-            if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
+            ends = isinstance(error, HOOKS.fatal) or _ends_program(found)
+            if not self.settings.suppress_errors or self.settings.fullgraph or ends:
                 try:
                     raise error from None
                 finally:
@@ -700,6 +701,11 @@ def _step(interpreter: Interpreter) -> None:
         as_seen(interpreter.step)
     else:
         interpreter.step()
+
+
+def _ends_program(error: BaseException) -> bool:
+    """Whether Ctrl-C, or what else is no error of the trace, came while the tracer's own code ran."""
+    return isinstance(error, TracerError) and not isinstance(error.error, Exception)
 
 
 def _through_symbols(found: Exception) -> bool:
