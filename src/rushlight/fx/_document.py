@@ -247,12 +247,7 @@ class _Builder:
         outer = [type(group)(self.argument(x) for x in group) for group in groups]
         built = []
         for _, part in parts:
-            inner = _Builder(self)
-            for k, x in enumerate(part.inputs):
-                node = inner.graph.placeholder(f"child_{k + 1}")
-                inner.named.add(node)
-                inner.bind(x, node)
-            inner.records(part.calls)
+            inner = self.part(part)
             if record.target == "while_loop" and part is parts[0][1]:
                 inner.graph.output(inner.argument(part.results[0]))
             else:
@@ -263,9 +258,7 @@ class _Builder:
         graphs = []
         for (stem, _), inner in zip(parts, built, strict=True):
             inner.close(captured)
-            name = f"{stem}_{next(self.counts.setdefault(stem, itertools.count()))}"
-            setattr(self.root, name, GraphModule(inner.root, inner.graph))
-            graphs.append(self.graph.get_attr(name))
+            graphs.append(self.graph.get_attr(self.attach(stem, GraphModule(inner.root, inner.graph))))
         more = [self.argument(value) for value, _ in captured]
         further = tuple(more) if record.target == "while_loop" else more
         target = getattr(higher_order, record.target)
@@ -274,20 +267,30 @@ class _Builder:
     def transform(self, record: CallRecord) -> None:
         """A module with the graph of the function, and a call of it; what it takes from outside are further operands."""
         part, operands = record.args
+        inner = self.part(part)
+        inner.output(part.results)
+        captured = [(value, self.argument(value)) for value, _ in inner.captured.values()]
+        inner.close([(value, node.name) for value, node in captured])
+        module = TransformedGraph(record.target, GraphModule(inner.root, inner.graph))
+        name = self.attach(f"{record.target.name}_body", module)
+        given = (*[self.argument(x) for x in operands], *[node for _, node in captured])
+        self.bind(record.result, self.graph.call_module(name, given))
+
+    def part(self, part: Any) -> _Builder:
+        """The graph of a part without its results: a placeholder for each input, and the calls."""
         inner = _Builder(self)
         for k, x in enumerate(part.inputs):
             node = inner.graph.placeholder(f"child_{k + 1}")
             inner.named.add(node)
             inner.bind(x, node)
         inner.records(part.calls)
-        inner.output(part.results)
-        captured = [(value, self.argument(value)) for value, _ in inner.captured.values()]
-        inner.close([(value, node.name) for value, node in captured])
-        stem = f"{record.target.name}_body"
+        return inner
+
+    def attach(self, stem: str, module: Any) -> str:
+        """The name of a module of the root: the stem with the next number."""
         name = f"{stem}_{next(self.counts.setdefault(stem, itertools.count()))}"
-        setattr(self.root, name, TransformedGraph(record.target, GraphModule(inner.root, inner.graph)))
-        given = (*[self.argument(x) for x in operands], *[node for _, node in captured])
-        self.bind(record.result, self.graph.call_module(name, given))
+        setattr(self.root, name, module)
+        return name
 
     def operands(self, values: Iterable[Any], nodes: Iterable[Node]) -> None:
         """The first inputs of a part."""

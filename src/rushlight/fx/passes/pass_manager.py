@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from rushlight.fx.passes.infra.pass_manager import this_before_that_pass_constraint
+from rushlight.fx.passes.infra.pass_manager import PassSchedule, this_before_that_pass_constraint
 
 __all__ = [
     "PassManager",
@@ -82,30 +82,19 @@ def these_before_those_pass_constraint(these: Pass, those: Pass) -> Constraint:
     return depends_on
 
 
-class PassManager:
+class PassManager(PassSchedule):
     """Runs functions one after another, each on what the one before returned.
 
     `constraints` are functions of two passes: whether the first may come before the second.
     """
 
     def __init__(self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None) -> None:
-        self.passes, self.constraints = passes or [], constraints or []
-        self._validated = False
+        super().__init__(passes or [], constraints or [])
 
     @classmethod
     def build_from_passlist(cls, passes: list[Pass]) -> PassManager:
         """A manager without constraints."""
         return cls(passes)
-
-    def add_pass(self, _pass: Pass) -> None:
-        """One more pass, at the end."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """One more constraint."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def remove_pass(self, _passes: list[str] | None) -> None:
         """Drop the passes of these names."""
@@ -120,17 +109,7 @@ class PassManager:
 
     def validate(self) -> None:
         """RuntimeError where the order of the passes violates a constraint."""
-        if self._validated:
-            return
-        for constraint in self.constraints:
-            for place, first in enumerate(self.passes):
-                for later, second in enumerate(self.passes[place + 1 :]):
-                    if not constraint(first, second):
-                        raise RuntimeError(
-                            f"pass schedule constraint violated. Expected {first} before {second} but found {first} at "
-                            f"index {place} and {second} at index{later} in pass list."
-                        )
-        self._validated = True
+        self._check_order()
 
     def __call__(self, source: Any) -> Any:
         """Check the order and run the passes."""

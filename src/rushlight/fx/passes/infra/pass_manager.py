@@ -11,7 +11,7 @@ from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.passes.infra.pass_base import PassResult
 from rushlight.nn.modules.module import Module
 
-__all__ = ["PassManager", "pass_result_wrapper", "this_before_that_pass_constraint"]
+__all__ = ["PassManager", "PassSchedule", "pass_result_wrapper", "this_before_that_pass_constraint"]
 
 Pass = Callable[..., Any]
 Constraint = Callable[[Any, Any], bool]
@@ -69,7 +69,32 @@ def _sorted(passes: Sequence[Any], constraints: Sequence[Constraint]) -> list[An
     return done
 
 
-class PassManager:
+class PassSchedule:
+    """Passes, and constraints that say of two passes whether the first may come before the second."""
+
+    def __init__(self, passes: list[Any], constraints: list[Constraint]) -> None:
+        self.passes, self.constraints = passes, constraints
+        self._validated = False
+
+    def add_pass(self, _pass: Pass) -> None:
+        """One more pass, at the end."""
+        self.passes.append(_pass)
+        self._validated = False
+
+    def add_constraint(self, constraint: Constraint) -> None:
+        """One more constraint."""
+        self.constraints.append(constraint)
+        self._validated = False
+
+    def _check_order(self) -> None:
+        if self._validated:
+            return
+        for constraint in self.constraints:
+            _check_schedule(constraint, self.passes)
+        self._validated = True
+
+
+class PassManager(PassSchedule):
     """Runs passes over a graph module.
 
     - `passes`: functions of a module that return a `PassResult`
@@ -93,22 +118,11 @@ class PassManager:
         run_checks_after_each_pass: bool = False,
         suppress_check_failures: bool = False,
     ) -> None:
-        self.passes, self.constraints = list(passes or ()), list(constraints or ())
+        super().__init__(list(passes or ()), list(constraints or ()))
         self.steps = steps or 1
         self.run_checks_after_each_pass = run_checks_after_each_pass
         self.suppress_check_failures = suppress_check_failures
         self._checks: list[Callable[[Module], None]] = []
-        self._validated = False
-
-    def add_pass(self, _pass: Pass) -> None:
-        """One more pass, at the end."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """One more constraint."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def add_checks(self, check: Callable[[Module], None]) -> None:
         """A function of one argument that looks at the module, and raises where something is wrong."""
@@ -123,11 +137,7 @@ class PassManager:
 
     def validate_constraints(self) -> None:
         """RuntimeError where the order of the passes violates a constraint."""
-        if self._validated:
-            return
-        for constraint in self.constraints:
-            _check_schedule(constraint, self.passes)
-        self._validated = True
+        self._check_order()
 
     def solve_constraints(self) -> None:
         """Put the passes into an order that the constraints allow."""
