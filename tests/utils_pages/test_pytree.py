@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import json
+import sys
 from collections import namedtuple
 from typing import Any
 
@@ -45,6 +47,18 @@ def test_members_of_enumerations_are_keys_in_texts() -> None:
     assert pytree.enum_object_hook({"a": 1}) == {"a": 1}
     with pytest.raises(TypeError, match="no enumeration"):
         pytree.enum_object_hook({"__enum__": True, "fqn": f"{__name__}:Constant", "name": "RED"})
+
+
+def test_texts_of_structures_import_nothing() -> None:
+    """They come with files of others, and a module runs code when it is imported."""
+    assert "antigravity" not in sys.modules
+    with pytest.raises(TypeError, match="antigravity, which is not loaded"):
+        pytree.enum_object_hook({"__enum__": True, "fqn": "antigravity:Colour", "name": "RED"})
+    named = {"default_factory_module": "antigravity", "default_factory_name": "open", "dict_context": []}
+    text = json.dumps([1, {"type": "collections.defaultdict", "context": named, "children_spec": []}])
+    with pytest.raises(TypeError, match="antigravity, which is not loaded"):
+        pytree.treespec_loads(text)
+    assert "antigravity" not in sys.modules
 
 
 def test_constants_are_part_of_the_structure() -> None:

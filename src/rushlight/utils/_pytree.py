@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
+import sys
 import types
 import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -244,8 +244,17 @@ def _defaultdict_serialize(context: Any) -> dict[str, Any]:
     }
 
 
+def _loaded_module(name: str) -> Any:
+    """A module that a text names, which may come from anywhere: TypeError where the program has not loaded it."""
+    if name not in sys.modules:
+        raise TypeError(
+            f"a structure names the module {name}, which is not loaded: import it first, reading imports nothing"
+        )
+    return sys.modules[name]
+
+
 def _defaultdict_deserialize(context: dict[str, Any]) -> list[Any]:
-    module = importlib.import_module(context["default_factory_module"])
+    module = _loaded_module(context["default_factory_module"])
     return [getattr(module, context["default_factory_name"]), context["dict_context"]]
 
 
@@ -693,11 +702,14 @@ def _enums_named(value: Any) -> Any:
 
 
 def enum_object_hook(obj: dict[str, Any]) -> Any:
-    """The member of an enumeration that `EnumEncoder` wrote; another dict as it is."""
+    """The member of an enumeration that `EnumEncoder` wrote; another dict as it is.
+
+    TypeError where its module is not loaded, or where the text names something else.
+    """
     if obj.get("__enum__") is not True:
         return obj
     module, _, path = obj["fqn"].partition(":")
-    found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    found: Any = functools.reduce(getattr, path.split("."), _loaded_module(module))
     if not (isinstance(found, type) and issubclass(found, Enum)):
         raise TypeError(f"{obj['fqn']} is no enumeration.")
     return found[obj["name"]]
