@@ -111,6 +111,51 @@ def test_a_compiled_capturable_step_has_the_bits_of_eager() -> None:
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
+def launches(function: Callable[[], Any]) -> int:
+    activity = torch.profiler.ProfilerActivity.CUDA
+    with torch.profiler.profile(activities=[activity]) as seen:
+        function()
+        torch.cuda.synchronize()
+    return sum("cuda" in str(event.device_type).lower() for event in seen.events())
+
+
+@pytest.mark.parametrize("name", ["adam", "asgd", "nadam", "rmsprop"])
+def test_launches_of_a_capturable_step_do_not_grow_with_parameters(name: str) -> None:
+    counts = []
+    for count in (2, 24):
+        params = [torch.nn.Parameter(torch.ones(n % 5 * 8 + 3, device="cuda")) for n in range(count)]
+        for p in params:
+            p.grad = torch.ones_like(p)
+        optimizer = OPTIMIZERS[name](params, capturable=True)
+        optimizer.step()
+        counts.append(launches(optimizer.step))
+    assert counts[1] <= counts[0] + 2  # a table has rows for 64 counters
+    assert counts[0] < 40
+
+
+def test_capturable_parameters_of_many_kinds_in_one_group() -> None:
+    """Double, complex, gaps, no dims, no elements, a rate in memory of the device, other numbers of steps."""
+    found = []
+    for capturable in (False, True):
+        torch.manual_seed(0)
+        made = [torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.complex64), torch.randn(6, 4)[:, ::2]]
+        made += [torch.randn(()), torch.randn(0), torch.randn(2, 3).t(), torch.randn(40)]
+        device = "cuda" if capturable else "cpu"
+        params = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in made]
+        for p, x in zip(params, made, strict=True):
+            p.copy_(x).requires_grad_()
+        rate = torch.tensor(0.25, device=device)
+        optimizer = optim.AdamW(params, lr=rate, capturable=capturable, weight_decay=0.5)
+        for turn in range(4):
+            for k, (p, x) in enumerate(zip(params, made, strict=True)):
+                p.grad = None if turn == 1 and k % 2 else (x * (turn + 1)).to(device)
+            optimizer.step()
+        found.append([p.detach().cpu() for p in params])
+        assert [int(optimizer.state[p]["step"]) for p in params] == [4, 3, 4, 3, 4, 3, 4]
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
 def test_a_compiled_step_that_the_host_counts_is_not_captured() -> None:
     def steps(optimizer: Any, give: Callable[[int], None]) -> None:
         step = torch.compile(optimizer.step)

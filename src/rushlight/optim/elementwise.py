@@ -30,8 +30,10 @@ from rushlight import Tensor
 from rushlight import dtype as DType
 from rushlight._interface.multi_tensor import (
     Rule,
+    copied,
     count_steps,
     flat_dtype,
+    is_array,
     is_counter,
     moved,
     on_device,
@@ -90,14 +92,14 @@ def check_betas(betas: tuple[Any, Any]) -> None:
 
 def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
     """start + factor * a * b"""
-    return start + a * b * factor if isinstance(factor, Tensor) else t.addcmul(start, a, b, value=factor)
+    return start + a * b * factor if is_array(factor) else t.addcmul(start, a, b, value=factor)
 
 
 def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> Any:
     """start + factor * over / under"""
     return (
         t.addcdiv(start, over * factor, under, value=1)
-        if isinstance(factor, Tensor)
+        if is_array(factor)
         else t.addcdiv(start, over, under, value=factor)
     )
 
@@ -255,8 +257,11 @@ class ElementwiseOptimizer(Optimizer):
                 changes = cls._changes(triples, group, keeps)
         else:
             changes = cls._changes(triples, group, keeps)
-        if not differentiable and not capturable:
-            changes = (cls._update_recorded if Rule.is_recorded() else cls._update_together)(changes, group)
+        if not differentiable:
+            if Rule.is_recorded():
+                changes = changes if capturable else cls._update_recorded(changes, group)
+            else:
+                changes = (cls._update_counted_there if capturable else cls._update_together)(changes, group)
         if changes:
             known: dict[tuple[bool, bool], tuple[Rule, tuple[Any, ...]]] = {}
             with rushlight.set_grad_enabled(differentiable):
@@ -350,6 +355,40 @@ class ElementwiseOptimizer(Optimizer):
             numbers_of_rows.append(numbers)
         for (rule, dtype, _), (rows, numbers_of_rows) in kinds.items():
             update_elements(rule, dtype, rows, numbers_of_rows)
+        return rest
+
+    @classmethod
+    def _update_counted_there(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
+        """Change parameters whose steps are counted on their device, in a few launches for all of a kind; gives back those
+        that no kernel takes.
+        """
+        states = cls._states(group)
+        rest: list[Change] = []
+        kinds: dict[Any, list[tuple[list[Any], dict[str, Any]]]] = {}
+        for change in changes:
+            param, grad, kept, fresh = change
+            tensors = _elements([param, grad, *[kept[name] for name in states]])
+            dtype = flat_dtype(tensors)
+            if dtype is None or not all(is_counter(kept[name], param.device) for name in cls._counters):
+                rest.append(change)
+            else:
+                key = dtype, param.device, fresh, param.is_complex()
+                kinds.setdefault(key, []).append((tensors, kept))
+        for (dtype, device, fresh, pairs), taken in kinds.items():
+            rows, held = map(list, zip(*taken, strict=True))
+            with rushlight.no_grad():
+                # A column for each parameter: what follows from its counters is computed for all at once.
+                table = rushlight.empty(len(cls._counters), len(rows), dtype=rushlight.float32, device=device)
+                cells, counters = table.view(-1).unbind(), [kept[name] for name in cls._counters for kept in held]
+                copied(cells, counters)
+                columns = dict(zip(cls._counters, table.unbind(), strict=True))
+                columns["step"] += 1
+                rule, numbers = cls._rule_and_numbers(group, columns, columns["step"], fresh, states, pairs)
+                copied(counters, cells)
+                named = dict(zip(rule.numbers, numbers, strict=True))
+                read = {name: value.to(dtype) for name, value in named.items() if isinstance(value, Tensor)}
+                given = [value for name, value in named.items() if name not in read]
+                update_elements(rule, dtype, rows, [given] * len(rows), read)
         return rest
 
     @classmethod

@@ -92,24 +92,28 @@ class _Rule:
 
     def __init__(self, trace: Callable[[int], Graph], layouts: Sequence[Any], aliases: Mapping[int, int]) -> None:
         self.trace, self.layouts, self.aliases = trace, layouts, aliases
+        self.arrays = sum(bool(layout) for layout in layouts)  # behind them numbers that lie in memory, then others
+        self.read = range(self.arrays, sum(layout is not None for layout in layouts))
         self.forms: dict[tuple[int, bool], RowForm] = {}
 
-    def form(self, rows: Sequence[Sequence[int]], arrays: int) -> RowForm:
+    def form(self, rows: Sequence[Sequence[int]]) -> RowForm:
         """The form for rows of these addresses and sizes."""
-        aligned = all(word % _ALIGNED == 0 for row in rows for word in (*row[:arrays], row[-1]))
+        aligned = all(word % _ALIGNED == 0 for row in rows for word in (*row[: self.arrays], row[-1]))
         tiled = _SMALL if all(row[-1] < _SMALL << 9 for row in rows) else _LARGE
         found = self.forms.get((tiled, aligned))
         if found is None:
             size = tiled + (_ALIGNED if aligned else 1)
             found = RowForm(self.trace(size), self.layouts, self.aliases, size, tiled)
-            if not aligned:
-                found.kernel = _for_any_address(found.kernel)
+            anywhere = [k for k, at in enumerate(found.arguments) if not aligned or at in self.read]
+            found.kernel = _for_any_address(found.kernel, anywhere)
             self.forms[tiled, aligned] = found
         return found
 
 
-def _for_any_address(kernel: Kernel) -> Kernel:
-    return Kernel(kernel.name, kernel.body, warps=kernel.warps, stages=kernel.stages)
+def _for_any_address(kernel: Kernel, parameters: Sequence[int]) -> Kernel:
+    """The kernel without what divides some of its parameters."""
+    divisible = {k: n for k, n in kernel.divisible.items() if k not in parameters}
+    return Kernel(kernel.name, kernel.body, divisible=divisible, warps=kernel.warps, stages=kernel.stages)
 
 
 class MultiTensor:
@@ -134,10 +138,13 @@ class MultiTensor:
         rows = [words[at : at + buffers + 1] for at in range(0, len(words), buffers + 1)]
         for row in rows:
             row[-1] = ctypes.c_int64.from_address(row[-1] + 8 * _SIZE_AT).value
+        rows = [row for row in rows if row[-1]]  # what has no elements has no address
+        if not rows:
+            return
         rule = self.rules[kernel]
         arrays = sum(layout is not None for layout in rule.layouts)
         differ = any(row[arrays:-1] != rows[0][arrays:-1] for row in rows)
-        form = rule.form(rows, arrays)
+        form = rule.form(rows)
         most = most_rows(len(form.arguments), len(form.varying(differ)))
         for first in range(0, len(rows), most):
             self._launch(form, rows[first : first + most], differ)
@@ -150,7 +157,6 @@ class MultiTensor:
             given += [programs, *form.words(row, varying)]
             programs += -(-row[-1] // form.tile)
         given += [programs, *[0] * len(varying)] * (room - len(rows))
-        if programs:
-            stream = self.backend.enter(device)
-            made = self.backend.kernels(device).get(form.joined(room, differ))
-            made.launch(stream, (programs, 1, 1), slots(*given))
+        stream = self.backend.enter(device)
+        made = self.backend.kernels(device).get(form.joined(room, differ))
+        made.launch(stream, (programs, 1, 1), slots(*given))

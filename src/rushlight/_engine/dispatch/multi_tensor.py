@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of, host
@@ -11,15 +11,15 @@ from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
-from rushlight._graph.core import Graph, GraphBuilder
+from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "Rule", "count_steps", "factored_update", "flat_dtype", "is_captured", "is_counter", "moved", "on_device", "rule_of", "update_elements",
-    "update_recorded",
+    "Rule", "copied", "count_steps", "factored_update", "flat_dtype", "is_array", "is_captured", "is_counter", "moved", "on_device", "rule_of",
+    "update_elements", "update_recorded",
 ]  # fmt: skip
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
@@ -49,7 +49,7 @@ class Rule:
 
     def __init__(self, body: Callable[[Any, Any, Any], None], arrays: Sequence[str], numbers: Sequence[str]) -> None:
         self.body, self.arrays, self.numbers = body, tuple(arrays), tuple(numbers)
-        self._kernels: dict[tuple[DType, Device], int] = {}
+        self._kernels: dict[tuple[DType, Device, tuple[str, ...]], int] = {}
 
     def apply(self, t: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
         """The new values of all arrays but the gradient."""
@@ -57,23 +57,30 @@ class Rule:
         self.body(t, x, n)
         return [getattr(x, name) for name in self.arrays if name != "grad"]
 
-    def trace(self, dtype: DType, size: int) -> Graph:
-        """The rule on arrays of one dim: a graph of the arrays, then of the numbers."""
+    def trace(self, dtype: DType, size: int, read: tuple[str, ...] = ()) -> Graph:
+        """The rule on arrays of one dim: a graph of the arrays, of the numbers that are read from memory, then of those
+        that are given.
+        """
         builder = GraphBuilder()
         arrays = [builder.input((size,), dtype) for _ in self.arrays]
-        numbers = [builder.input((), FLOAT64, weak=True) for _ in self.numbers]
+        values = {name: builder.input((), dtype) for name in read}
+        given = {name: builder.input((), FLOAT64, weak=True) for name in self.numbers if name not in read}
+        values |= given
         with builder:
-            made = self.apply(_Bodies(), arrays, numbers)
+            made = self.apply(_Bodies(), arrays, [values[name] for name in self.numbers])
         return builder.finish(made)
 
-    def kernel(self, dtype: DType, device: Device) -> int:
-        """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers."""
-        address = self._kernels.get((dtype, device))
+    def kernel(self, dtype: DType, device: Device, read: tuple[str, ...] = ()) -> int:
+        """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers, of
+        which those named in `read` lie in memory of the device.
+        """
+        address = self._kernels.get((dtype, device, read))
         if address is None:
             written = [i for i, name in enumerate(self.arrays) if name != "grad"]
-            layouts: list[Any] = [(1,)] * len(self.arrays) + [None] * len(self.numbers)
-            address = self._kernels[dtype, device] = backend_of(device).multi_tensor.element_kernel(
-                lambda size: self.trace(dtype, size), layouts, dict(enumerate(written))
+            layouts: list[Any] = [(1,)] * len(self.arrays) + [()] * len(read)
+            layouts += [None] * (len(self.numbers) - len(read))
+            address = self._kernels[dtype, device, read] = backend_of(device).multi_tensor.element_kernel(
+                lambda size: self.trace(dtype, size, read), layouts, dict(enumerate(written))
             )
         return address
 
@@ -116,7 +123,25 @@ def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[st
 
 def moved(t: Any, start: Any, way: Any, factor: Any) -> Any:
     """start + factor * way"""
-    return start + way * factor if isinstance(factor, Tensor) else t.add(start, way, alpha=factor)
+    return start + way * factor if is_array(factor) else t.add(start, way, alpha=factor)
+
+
+def is_array(number: Any) -> bool:
+    """Whether a number of a rule lies in memory: a tensor, or what stands for one in a trace."""
+    return isinstance(number, Tensor) or (isinstance(number, Value) and not number.weak)
+
+
+def _copy(t: Any, x: Any, n: Any) -> None:
+    x.target = x.grad
+
+
+_COPY = Rule(_copy, ("target", "grad"), ())
+
+
+def copied(targets: Sequence[Any], sources: Sequence[Any]) -> None:
+    """Copy tensors of one element, all of one dtype and device, in as few launches as parameters allow."""
+    rows = list(zip(targets, sources, strict=True))
+    update_elements(_COPY, targets[0]._spec.dtype, rows, [()] * len(rows))
 
 
 _RECORDED = new_plan_table()  # (rule, spec) -> the executable of a recorded program
@@ -179,9 +204,10 @@ def on_device(tensor: Any) -> bool:
     return not backend_of(tensor._spec.device.real).host_readable
 
 
-def is_counter(tensor: Any) -> bool:
-    """Whether `count_steps` takes it."""
-    return tensor._spec is _COUNTER and tensor._storage is not None
+def is_counter(tensor: Any, device: Device = CPU) -> bool:
+    """Whether it is one float32 in memory of a device; `count_steps` takes those of the host."""
+    spec = _COUNTER if device is CPU else Spec.of(FLOAT32, device, ())
+    return tensor._spec is spec and tensor._storage is not None
 
 
 def count_steps(counters: Sequence[Any]) -> array[float]:
@@ -223,22 +249,31 @@ def flat_dtype(tensors: Sequence[Any]) -> DType | None:
 
 
 def update_elements(
-    rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]
+    rule: Rule,
+    dtype: DType,
+    rows: Sequence[Sequence[Any]],
+    numbers: Sequence[Sequence[float]],
+    read: Mapping[str, Any] | None = None,
 ) -> None:
     """Apply a rule in place to many parameters in one call.
 
     A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that
-    `rule.numbers` names.  All are on one device.
+    `rule.numbers` names.  All are on one device.  `read` are numbers that lie there, by their names: tensors of `dtype` with
+    an element for each row or one for all; `numbers` are then the others.
     """
+    read = read or {}
+    columns = [_addresses(values, len(rows)) for values in read.values()]
+    addresses: Sequence[Sequence[int]] = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
     words: list[int] = []
     # A complex number is two of its elements; complex and real parameters may lie in one list.
     specs = [tensors[0]._spec for tensors in rows]
     sizes = tuple([spec.numel if spec.dtype is dtype else 2 * spec.numel for spec in specs])
     work = _works.get((sizes, False)) or _work(sizes, False)
     last: Any = None
-    for tensors, values, constants in zip(rows, numbers, work.constants, strict=True):
+    for tensors, values, constants, places in zip(rows, numbers, work.constants, addresses, strict=True):
         _own_all(tensors)
         words += [tensor._ptr for tensor in tensors]
+        words += places
         if values is not last:  # rows that have counted as many steps share one object of numbers
             last, packed = values, array("q", array("d", values).tobytes())
         words += packed
@@ -247,11 +282,19 @@ def update_elements(
     buffers = len(rule.arrays) + len(rule.numbers)
     device = rows[0][0]._spec.device
     update_rows = backend_of(device).multi_tensor.update_rows
-    update_rows(work.address, table.buffer_info()[0], rule.kernel(dtype, device), buffers)
+    update_rows(work.address, table.buffer_info()[0], rule.kernel(dtype, device, (*read,)), buffers)
     for tensors in rows:
         tensors[0]._storage.version += 1
         for state in tensors[2:]:
             state._storage.version += 1
+
+
+def _addresses(values: Any, rows: int) -> Sequence[int]:
+    """Where the elements of a tensor lie, or for each row the only one."""
+    if values._spec.shape == ():
+        return [values._ptr] * rows
+    (step,) = values._spec.strides
+    return [values._ptr + row * step * values._spec.dtype.itemsize for row in range(rows)]
 
 
 def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
