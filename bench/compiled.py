@@ -11,7 +11,9 @@ what the machine could do at best: the bytes that a row must move at the speed o
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -397,10 +399,14 @@ def _same(x: Any) -> Any:
 
 
 def asked(target: str, name: str, seconds: float, python: str = sys.executable) -> dict[str, Any]:
-    """The same in a process of its own whose caches are empty, and in a second one that finds them filled (`disk`)."""
+    """The same in a process of its own whose caches are empty, and in a second one that finds them filled (`disk`).
+
+    Byte code is no part of these caches: what is installed has it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "RUSHLIGHT_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder, "JAX_COMPILATION_CACHE_DIR": folder,
                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         argv = [python, __file__, "--measure", target, name, "--seconds"]
         found = _told(subprocess.run([*argv, str(seconds)], capture_output=True, text=True, env=env, check=False))
         if "cold" not in found:
@@ -457,6 +463,10 @@ def main() -> None:
         return
     pythons = {x: given.jax if x.startswith("jax") else sys.executable for x in given.targets.split(",")}
     targets = [x for x, python in pythons.items() if _has(python, x.split(":")[0])]
+    if "rushlight" in given.targets:
+        spec = importlib.util.find_spec("rushlight")
+        assert spec is not None
+        compileall.compile_dir(os.path.dirname(spec.origin or ""), quiet=1)
     copy = copying()
     print("| row | limit |", " | ".join(f"{x}: cold, from disk, warm, peak" for x in targets), "|")
     print("| --- | --- |", " | ".join("---" for _ in targets), "|")

@@ -373,7 +373,7 @@ def test_numbers_of_the_host_are_kept(shelf, kind):
         model, step = stepping_with(kind, lr=0.01)
         step(x)  # the first step makes the state
         made, found, loss = traced(step, x)
-        assert made == expected and found
+        assert (made, found) == (expected, 1 - expected)  # the record of the first step fits no later one
         losses.append([loss.item(), *[step(x).item() for _ in range(3)], model.inner.weight.sum().item()])
     model, step = stepping_with(kind, lr=0.01)
     with torch.compiler.set_stance("force_eager"):

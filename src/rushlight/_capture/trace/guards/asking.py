@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.trace.guards.sources import Reads, parts
@@ -63,9 +64,14 @@ class Conditions:
         self._forms: list[Form] | None = None
         self._literals: dict[str, Any] = {}
         self._function: Callable[[Sequence[Any]], tuple[Any, ...] | None] | None = None
+        self._answer: tuple[Sequence[Any], tuple[Any, ...]] | None = None  # of the question that comes next
 
     def __call__(self, state: Sequence[Any]) -> tuple[Any, ...] | None:
         """Ask."""
+        if self._answer is not None:
+            known, self._answer = self._answer, None
+            if known[0] is state:
+                return known[1]
         if self._function is not None:
             return self._function(state)
         self._asked += 1
@@ -92,6 +98,15 @@ class Conditions:
         except ERRORS:
             return number, values
         return None, values
+
+    @contextlib.contextmanager
+    def answered(self, state: Sequence[Any], values: tuple[Any, ...]) -> Iterator[None]:
+        """A time in which they are asked once more of a state, whose answer is known."""
+        self._answer = state, values
+        try:
+            yield
+        finally:
+            self._answer = None
 
     def first_failing(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
         """What does not hold: the number of an entry, that of one of its conditions (-1: there is no value), and the value

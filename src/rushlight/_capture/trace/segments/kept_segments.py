@@ -8,7 +8,9 @@ The text may only speak of what a segment speaks of (`_checked`), and runs witho
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 import os
 import re
@@ -16,7 +18,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.collector import uncollected
@@ -24,6 +26,7 @@ from rushlight._base.digest import digest, hasher
 from rushlight._base.log import log
 from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._capture.recording.running.kept_compiled import packed_compiled, unpacked_compiled
+from rushlight._capture.trace.guards.asking import Conditions
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.segments.kept_objects import (
     PACKAGE,
@@ -104,18 +107,22 @@ _CONDITION = re.compile(
 )
 
 
+_Made = TypeVar("_Made")
+
+
 class _Unkept(Exception):
     """Why a segment is not kept."""
 
 
 class Shelf(Waiting):
-    """The kept segments of one function; `again` runs it as it is.  `found` are those that were read and did not fit a
-    call yet.  Records of segments that were traced here are made when the process ends, or nobody holds the function.
+    """The kept segments of one function; `again` runs it as it is.  `found` are those that were made and did not fit a
+    call.  Records of segments that were traced here are made when the process ends, or nobody holds the function.
     """
 
     def __init__(self, target: types.FunctionType, settings: CompileSettings, again: Callable[[Any], Any]) -> None:
         self.target, self.again = target, again
         self.found: list[Segment] = []
+        self._records: list[Record] = []  # those that were read and did not fit a call yet
         self._traced: list[tuple[Segment, Any]] = []  # segments to keep, and the store where they belong
         self._next = 0
         self._free: list[int] = []  # places of records that are of no use
@@ -131,8 +138,25 @@ class Shelf(Waiting):
         return h.digest()
 
     def segments(self, state: Sequence[Any]) -> Iterator[Segment]:
-        """Segments that may fit a state, those that are read for it included."""
+        """Segments that fit a state, those that are read for it included.
+
+        Of a record that does not fit, the conditions are read and nothing else.
+        """
         yield from list(self.found)
+        for record in itertools.chain(list(self._records), self._read(state)):
+            values = record.conditions(state)
+            if values is None:
+                continue
+            self._records.remove(record)
+            made = self._tried(record.number, record.whole)
+            if made is not None:
+                COUNTS["found"] += 1
+                self.found.append(made)
+                with record.conditions.answered(state, values):
+                    yield made
+
+    def _read(self, state: Sequence[Any]) -> Iterator[Record]:
+        """Records that were not read yet."""
         kept = store() if self._said is not None else None
         if kept is None or kept.empty:  # the digest of our sources takes 50 ms where nobody has it yet
             return
@@ -140,18 +164,22 @@ class Shelf(Waiting):
             body = kept.get(part_key(self._key, self._next))
             if body is None:
                 return
-            self._next += 1
-            try:
-                with uncollected():
-                    made = _unpacked(body, self.target, self.again, state)
-            except (RecordError, NotImplementedError) as error:
-                log("cache", f"a segment of {self.target.__qualname__} is left aside: {error}")
-                if not isinstance(error, ElsewhereError):
-                    self._free.append(self._next - 1)
-                continue
-            COUNTS["found"] += 1
-            self.found.append(made)
-            yield made
+            number, self._next = self._next, self._next + 1
+            record = self._tried(number, functools.partial(Record, number, body, self.target, self.again, state))
+            if record is not None:
+                self._records.append(record)
+                yield record
+
+    def _tried(self, number: int, make: Callable[[], _Made]) -> _Made | None:
+        """What is made of a record; None where it is of no use."""
+        try:
+            with uncollected():
+                return make()
+        except (RecordError, NotImplementedError) as error:
+            log("cache", f"a segment of {self.target.__qualname__} is left aside: {error}")
+            if not isinstance(error, ElsewhereError):
+                self._free.append(number)
+            return None
 
     def take(self, segment: Segment) -> None:
         """A segment is in use."""
@@ -390,24 +418,76 @@ def _may_call(value: Any) -> bool:
 # ***** reading *****
 
 
-def _unpacked(body: bytes, target: types.FunctionType, again: Callable[[Any], Any], state: Sequence[Any]) -> Segment:
-    """The segment of a record, for this process and a state; RecordError where that has other code."""
+class Record:
+    """A segment as it was kept, of which the conditions are read; RecordError where this process has other code.
+
+    `state` is the one of the call that reads it.
+    """
+
+    def __init__(
+        self, number: int, body: bytes, target: types.FunctionType, again: Callable[[Any], Any], state: Sequence[Any]
+    ) -> None:
+        self.number, self._target, self._again = number, target, again
+        with _refused():
+            self._head = head = json.loads(body)
+            _check_modules(head["modules"])
+            finder = Finder(target, again, state)
+            for name, recipe in head["recipes"]:
+                finder.find(name, recipe)
+            self._space = finder.space
+            _checked(head["text"], self._space, head["entries"], [place for place, _, _ in head["numbers"]])
+            self._reads = _reads(head, self._space)
+            self._wanted = [str(name) for name in head["wanted"]]
+            if not all(re.fullmatch(r"v\d+|c\d+|s\[\d+\]", name) for name in self._wanted):
+                raise RecordError("a value that has no name")
+            self._bare = {**self._space, "__builtins__": dict(_BUILTINS)}
+            self.conditions = Conditions(self._reads, self._wanted, self._bare)
+            self.conditions.formed()
+
+    def whole(self) -> Segment:
+        """The segment, with its program."""
+        with _refused():
+            program = None if self._head["program"] is None else unpacked_compiled(self._head["program"])
+            if program is not None:
+                program.compile()
+            return self._segment(self._head, program)
+
+    def _segment(self, head: dict[str, Any], program: Any) -> Segment:
+        wanted, text, reads = self._wanted, head["text"], self._reads
+        given = max([-1, *map(int, re.findall(r"\bg\[(\d+)\]", text))])
+        if ("program(" in text) is (program is None) or given >= len(wanted):
+            raise RecordError("a text of another program")
+        if program is not None and not head["inputs"] == len(program.specs) <= len(wanted):
+            raise RecordError("a program of other inputs")
+        if type(head["inputs"]) is not int or type(head["reason"]) is not str:
+            raise RecordError("no number of inputs, or no reason")
+        if head["calls"] is not None and type(head["calls"]) is not str:
+            raise RecordError("a result without an expression")
+        if type(head["plain"]) is not bool or type(head["most_bytes"]) is not int:
+            raise RecordError("no word of whether the function runs as it is")
+        written = Written(text, reads, wanted, head["inputs"])
+        kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
+        written.numbers = {place: kinds[kind](value) for place, kind, value in head["numbers"]}
+        written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
+        if head["calls"] is not None:
+            written.only_calls = Ending(head["calls"], None, self._again)
+        if head["plain"]:
+            written.plain = called_with_state(self._target)
+        if program is not None and called_with_state(self._target) is not None:
+            written.most_bytes = head["most_bytes"]
+        if program is not None and not _fits(program.specs, wanted, reads, self._space):
+            raise RecordError("a program of inputs that no condition tells of")
+        return written.segment(self._bare, program, checked=self.conditions)
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Whatever is wrong is the record's fault, which may hold anything."""
     try:
-        head = json.loads(body)
-        _check_modules(head["modules"])
-        finder = Finder(target, again, state)
-        for name, recipe in head["recipes"]:
-            finder.find(name, recipe)
-        space, text = finder.space, head["text"]
-        _checked(text, space, head["entries"], [place for place, _, _ in head["numbers"]])
-        reads = _reads(head, space)
-        program = None if head["program"] is None else unpacked_compiled(head["program"])
-        if program is not None:
-            program.compile()
-        return _segment(head, text, reads, program, space, again, target)
+        yield
     except RecordError:
         raise
-    except Exception as error:  # a record may hold anything
+    except Exception as error:
         raise RecordError(f"{type(error).__name__}: {error}") from None
 
 
@@ -444,44 +524,3 @@ def _fits(specs: Sequence[Any], wanted: Sequence[str], reads: Reads, space: dict
         if own is not spec and id(spec) not in told.get(name, ()):
             return False
     return True
-
-
-def _segment(
-    head: dict[str, Any],
-    text: str,
-    reads: Reads,
-    program: Any,
-    space: dict[str, Any],
-    again: Callable[[Any], Any],
-    target: types.FunctionType,
-) -> Segment:
-    wanted = [str(name) for name in head["wanted"]]
-    if not all(re.fullmatch(r"v\d+|c\d+|s\[\d+\]", name) for name in wanted):
-        raise RecordError("a value that has no name")
-    given = max([-1, *map(int, re.findall(r"\bg\[(\d+)\]", text))])
-    if ("program(" in text) is (program is None) or given >= len(wanted):
-        raise RecordError("a text of another program")
-    if program is not None and not head["inputs"] == len(program.specs) <= len(wanted):
-        raise RecordError("a program of other inputs")
-    if type(head["inputs"]) is not int or type(head["reason"]) is not str:
-        raise RecordError("no number of inputs, or no reason")
-    if head["calls"] is not None and type(head["calls"]) is not str:
-        raise RecordError("a result without an expression")
-    if type(head["plain"]) is not bool or type(head["most_bytes"]) is not int:
-        raise RecordError("no word of whether the function runs as it is")
-    bare = {**space, "__builtins__": dict(_BUILTINS)}
-    written = Written(text, reads, wanted, head["inputs"])
-    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
-    written.numbers = {place: kinds[kind](value) for place, kind, value in head["numbers"]}
-    written.finished, written.reason, written.unkept = True, head["reason"], "it was kept before"
-    if head["calls"] is not None:
-        written.only_calls = Ending(head["calls"], None, again)
-    if head["plain"]:
-        written.plain = called_with_state(target)
-    if program is not None and called_with_state(target) is not None:
-        written.most_bytes = head["most_bytes"]
-    if program is not None and not _fits(program.specs, wanted, reads, space):
-        raise RecordError("a program of inputs that no condition tells of")
-    made = written.segment(bare, program)
-    made.guard.checked.formed()
-    return made

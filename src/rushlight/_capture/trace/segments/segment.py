@@ -738,10 +738,14 @@ class Written:
         self._code = compiled_text(body, "compiled segment")
         self._known_code: Any = None
 
-    def segment(self, constants: dict[str, Any], program: Any, like: Guard | None = None) -> Segment:
-        """The segment with these constants and this program, whose guard is `like` one with other constants."""
+    def segment(
+        self, constants: dict[str, Any], program: Any, like: Guard | None = None, checked: Conditions | None = None
+    ) -> Segment:
+        """The segment with these constants and this program, whose guard is `like` one with other constants; `checked`
+        are its conditions where they were asked before there was a program.
+        """
         guard = Guard(self.reads, self.wanted, {**constants, "ERRORS": ERRORS})
-        guard.checked = Conditions(self.reads, self.wanted, constants)
+        guard.checked = checked or Conditions(self.reads, self.wanted, constants)
         if like is not None:
             guard.like(like)
             guard.checked.like(like.checked)
