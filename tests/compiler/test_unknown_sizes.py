@@ -111,6 +111,85 @@ def test_other_shapes_and_backends_that_refuse_unknown_sizes() -> None:
             assert same(compiled(x), program(x))
 
 
+def _slice(x):
+    n = (x > 0).sum().item()
+    torch._check(n >= 0)
+    torch._check(n <= x.shape[0])
+    return x[:n].exp()
+
+
+def _scaled(x):
+    return x / x.abs().max().item(), torch.full((2,), x.sum().item())
+
+
+def _positive(x):
+    y = x[x > 0]
+    return (y.view(-1, 1) * torch.ones(1, 2)).sum(1), y.mean(), y.shape, len(y)
+
+
+def _written(x):
+    y = x * 2
+    y[x > 0] = 0.5
+    return y, (x > 3).any().item(), (x * 0 > 1).any().item()
+
+
+def _one_mask_twice(x):
+    mask = x != 3
+    return torch.nn.functional.mse_loss((x * 2)[mask], x[mask].exp())
+
+
+def _joined(x):
+    return torch.cat([x[x > 0], x[x <= 0]]).cumsum(0)
+
+
+@pytest.mark.parametrize("program", [_slice, _scaled, _positive, _written, _one_mask_twice, _joined])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_one_graph_with_its_gradients(program: Any, backend: str) -> None:
+    compiled = torch.compile(program, backend=backend, fullgraph=True)
+    for row in ([1.0, -2.0, 3.0, 4.0], [1.0, 2.0, 3.5, -4.0], [0.5, 7.0, 1.0, 2.0, -1.0]):
+        results = []
+        for function in (compiled, program):
+            x = torch.tensor(row, requires_grad=True)
+            found = function(x)
+            found = found if isinstance(found, tuple) else (found,)
+            sum(t.sum() for t in found if isinstance(t, torch.Tensor) and t.requires_grad).backward()
+            results.append((*found, x.grad))
+        assert same(*results)
+
+
+def test_what_a_program_requires_is_asked_by_graphs_that_are_traced_ahead() -> None:
+    compiled = torch.compile(_slice, backend="aot_eager", fullgraph=True)
+    program = functools.partial(UNKNOWN["checked_size"], torch)
+    checked = torch.compile(program, backend="aot_eager", fullgraph=True)
+    assert same(checked(torch.tensor(ROW)), program(torch.tensor(ROW))) and compiled(torch.ones(3)).shape == (3,)
+    with pytest.raises(RuntimeError, match="u0 <= 10"):
+        checked(torch.tensor([5, 6, 7]))
+
+
+@pytest.mark.parametrize("partition", ["default_partition", "min_cut_rematerialization_partition"])
+def test_sizes_are_kept_for_the_backward(partition: str) -> None:
+    from rushlight._functorch import partitioners
+    from rushlight.compiler.aot_backends import aot_autograd
+
+    graphs: list[list[str]] = []
+
+    def keep(gm: Any, example_inputs: Any) -> Any:
+        graphs.append([n.name for n in gm.graph.nodes])
+        return gm.forward
+
+    backend = aot_autograd(fw_compiler=keep, partition_fn=getattr(partitioners, partition))
+    x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    torch.compile(lambda x: (x[x > 0] * 2).sum(), backend=backend, fullgraph=True)(x).backward()
+    assert x.grad.tolist() == [2, 0, 2]
+    assert graphs[1][:1] == ["sym_size_int"] and "tangents_1" in graphs[1] and len(graphs) == 2
+
+
+def test_a_size_that_varies_beside_a_number_of_the_program() -> None:
+    compiled = torch.compile(_slice, fullgraph=True)
+    for row in ([1.0, -2.0, 3.0, 4.0], [1.0, 2.0, 3.5, -4.0, 3.0], [0.5, 7.0, 1.0, 2.0, -1.0, 1.0]):
+        assert same(compiled(torch.tensor(row)), _slice(torch.tensor(row)))
+
+
 def test_without_the_settings_they_are_breaks() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False, capture_scalar_outputs=False):
         for name in ("nonzero", "mask", "checked_size"):

@@ -25,10 +25,14 @@ from rushlight._functorch.exported import GraphSignature, aot_export_joint_simpl
 from rushlight._functorch.functional_graphs import BACKWARD, Functional, functionalized, replayed
 from rushlight._functorch.partitioners import default_partition
 from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from rushlight.autograd.function import Function
+from rushlight.fx.codegen import CodeGen
 from rushlight.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
 from rushlight.fx.graph_module import GraphModule
 from rushlight.nn.modules.module import Module
+from rushlight.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "GraphSignature",
@@ -105,12 +109,13 @@ class _Compiled:
         primals = self.inputs.primals(given)
         self.changed, self.looks = analysis.changed, analysis.looks
         self.aliases = analysis.aliases
-        self.differentiable = rushlight.is_grad_enabled() and any(t.requires_grad for t in primals)
+        wanted = any(self.results) or any(self.updates)
+        self.differentiable = rushlight.is_grad_enabled() and wanted and any(t.requires_grad for t in primals)
         if self.differentiable:
             self._trace_joint(primals)
         else:
             graph = make_fx(lambda *args: self.forward_of(args), self.options["decompositions"], "fake")(
-                *[_fresh(t) for t in primals]
+                *self._fake(primals)
             )
             functionalized(graph)
             compiler = self.options["inference_compiler"] or self.options["fw_compiler"]
@@ -119,7 +124,7 @@ class _Compiled:
 
     def _analysed(self, given: list[Any]) -> Functional:
         """What the function does to its arguments, and the results that can have gradients."""
-        primals = [_fresh(t) for t in self.inputs.primals(given)]
+        primals = self._fake(self.inputs.primals(given))
 
         def forward(primals: Sequence[Any]) -> list[Any]:
             inner = [_passed(t) for t in primals]
@@ -128,10 +133,33 @@ class _Compiled:
             self.results = [(isinstance(o, Tensor) and o.requires_grad) for o in outs]
             # A change under no_grad, or of `x.data`, has no history.
             self.updates = [t.requires_grad and t.grad_fn is not b for t, b in zip(inner, before, strict=True)]
-            self.specs = [(tuple(t.shape), t.dtype) if isinstance(t, Tensor) else None for t in (*inner, *outs)]
             return outs
 
         return functionalized(make_fx(forward, None, "fake")(primals))
+
+    def _fake(self, primals: Sequence[Any]) -> list[Any]:
+        """Fake forms of tensors, in a mode of their own."""
+        env = ShapeEnv() if self.options["unknown_sizes"] else None
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+        return [self._fake_of(t) for t in primals]
+
+    def _fake_of(self, t: Any) -> Any:
+        if not isinstance(t, FakeTensor):
+            return self.mode.from_tensor(_fresh(t), static_shapes=True)
+        with _disable_current_modes(), self.mode:
+            made = rushlight.empty_strided(tuple(t.shape), t.stride(), dtype=t.dtype, device=t.device)
+        return made.requires_grad_(t.requires_grad)
+
+    def _tangents(self, picked: Sequence[Any]) -> list[Any]:
+        """Inputs of the graph that is traced for the gradients of what it computed."""
+        made = []
+        writer = get_proxy_mode()
+        assert writer is not None
+        for k, t in enumerate(picked):
+            with _disable_current_modes(), self.mode:
+                like = rushlight.empty(tuple(t.shape), dtype=t.dtype, device=t.device)
+            made.append(writer.placeholder(f"tangents_{k + 1}", like))
+        return made
 
     def _trace_joint(self, primals: list[Any]) -> None:
         self.wants = [t.requires_grad for t in primals]
@@ -139,11 +167,10 @@ class _Compiled:
         count = len(primals)
         updated = [p for p in self.changed if self.updates[p]]
         own = [i for i, r in enumerate(self.results) if r and i not in self.aliases]
-        specs: list[Any] = [self.specs[p] for p in updated] + [self.specs[count + i] for i in own]
 
         known: set[Any] = set()  # the nodes of the forward pass
 
-        def joint(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        def joint(primals: Sequence[Any]) -> list[Any]:
             inner = [_passed(t) if p in updated else t for p, t in enumerate(primals)]
             outs = self.forward_of(inner)
             picked = [inner[p] for p in updated] + [outs[i] for i in own]
@@ -152,15 +179,15 @@ class _Compiled:
             known.update(() if mode is None else list(mode.graph.nodes))
             if picked:
                 given = [primals[p] for p in wanted]
-                grads: Any = rushlight.autograd.grad(picked, given, list(tangents), allow_unused=True)
+                tangents = self._tangents(picked)
+                grads: Any = rushlight.autograd.grad(picked, given, tangents, allow_unused=True)
                 for p, g in zip(wanted, grads, strict=True):
                     found[p] = g
             self.apart = {p for p in wanted if found[p] is None and p not in updated}
             return [*outs, *found]
 
-        tangents = [rushlight.ones(shape, dtype=dtype) for shape, dtype in specs]
-        fresh = [_fresh(t) for t in primals]
-        graph = make_fx(joint, self.options["decompositions"], "fake")(fresh, tangents)
+        graph = make_fx(joint, self.options["decompositions"], "fake")(self._fake(primals))
+        graph.graph.set_codegen(CodeGen())
         for node in graph.graph.nodes:
             if node.op == "call_function" and node not in known:
                 node.meta[BACKWARD] = True
@@ -171,8 +198,9 @@ class _Compiled:
         # Results of the graph that have gradients, in the order of the tangents.
         self.gradients = [made.changed.index(p) for p in updated] + [len(made.changed) + i for i in own]
         self.random = any(_draws(n.target) for n in graph.graph.nodes if n.op == "call_function")
-        first, second = self.options["partition_fn"](graph, [*fresh, *tangents], num_fwd_outputs=self.count)
-        self.forward = self.options["fw_compiler"](first, fresh)
+        examples = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+        first, second = self.options["partition_fn"](graph, examples, num_fwd_outputs=self.count)
+        self.forward = self.options["fw_compiler"](first, [_fresh(t) for t in primals])
         examples = [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"]
         self.backward = (self.options["bw_compiler"] or self.options["fw_compiler"])(second, examples)
         self.function = _function(self)
@@ -234,7 +262,9 @@ class _Compiled:
                     )
 
             names = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
-            self.second = aot_function(gradients, **{n: self.options[n] for n in names})
+            self.second = aot_function(
+                gradients, **{n: self.options[n] for n in names}, _unknown_sizes=self.options["unknown_sizes"]
+            )
         return self.second
 
 
@@ -333,7 +363,8 @@ def _function(held: _Compiled) -> type[Function]:
             given = [t.detach().clone() if p in held.changed else t.detach() for p, t in enumerate(primals)]
             made = _run(held.forward, given)
             outs, saved = made[: held.count], made[held.count :]
-            ctx.save_for_backward(*saved)
+            ctx.save_for_backward(*[v for v in saved if isinstance(v, Tensor)])
+            ctx.numbers = [v for v in saved if not isinstance(v, Tensor)]
             ctx.primals = primals
             ctx.set_materialize_grads(True)
             for place in held.aliases:  # made anew of the arguments themselves
@@ -349,7 +380,7 @@ def _function(held: _Compiled) -> type[Function]:
             if rushlight.is_grad_enabled():
                 found = iter(held.differentiated()(list(ctx.primals), tangents))
                 return tuple(next(found) if w else None for w in held.wants)
-            return tuple(_run(held.backward, [*ctx.saved_tensors, *tangents]))
+            return tuple(_run(held.backward, [*ctx.numbers, *ctx.saved_tensors, *tangents]))
 
     return CompiledFunction
 
@@ -394,6 +425,7 @@ def aot_function(
     disable_functionalization: bool = False,
     _dynamic: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
+    _unknown_sizes: bool = False,
 ) -> Callable[..., Any]:
     """`fn` with its forward and backward as graphs of aten operators, compiled by `fw_compiler(graph, inputs)` and
     `bw_compiler`.
@@ -406,17 +438,22 @@ def aot_function(
         raise NotImplementedError("aot_function(dynamic=True): rushlight traces with the sizes of the arguments")
     options = {
         "fw_compiler": fw_compiler, "bw_compiler": bw_compiler, "partition_fn": partition_fn, "decompositions": decompositions,
-        "inference_compiler": inference_compiler,
+        "inference_compiler": inference_compiler, "unknown_sizes": _unknown_sizes,
     }  # fmt: skip
     known: dict[Any, _Compiled] = {}
 
-    def returned(*args: Any, **kwargs: Any) -> Any:
+    def compiled_for(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[_Compiled, list[Any]]:
         flat, structure = tree_flatten((list(args), kwargs))
         key = (_key(flat), str(structure))
         if key not in known:
             known[key] = _Compiled(fn, flat, structure, options)
-        return known[key](flat)
+        return known[key], flat
 
+    def returned(*args: Any, **kwargs: Any) -> Any:
+        compiled, flat = compiled_for(args, kwargs)
+        return compiled(flat)
+
+    returned.compiled_for = compiled_for  # type: ignore[attr-defined]
     return returned
 
 
@@ -437,10 +474,24 @@ def aot_module(mod: Module, *args: Any, **kwargs: Any) -> Module:
             self.orig_module = mod
 
         def forward(self, *given: Any, **named: Any) -> Any:
-            tensors = [*dict(mod.named_parameters()).values(), *dict(mod.named_buffers()).values()]
-            return compiled(tensors, list(given), named)
+            return compiled(*_arguments(mod, given, named))
+
+        def compile_for(self, *given: Any) -> None:
+            """Make the graphs for arguments before they are called with them."""
+            compiled.compiled_for(_arguments(mod, given, {}), {})  # type: ignore[attr-defined]
 
     return AOTModule()
+
+
+def _is_sized(value: Any) -> bool:
+    """Whether a value is a symbolic size, or a tensor with some."""
+    numbers = (*value.shape, *value.stride()) if isinstance(value, Tensor) else (value,)
+    return any(map(is_symbolic, numbers))
+
+
+def _arguments(mod: Module, given: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The tensors of a module, and what it is called with."""
+    return [*dict(mod.named_parameters()).values(), *dict(mod.named_buffers()).values()], list(given), named
 
 
 def aot_module_simplified(
@@ -448,14 +499,13 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """A function of the module's inputs alone, with its parameters and buffers as the first arguments of the graphs.
 
-    NotImplementedError for a graph with `.item()`, or with sizes that only elements tell.
+    Numbers that the module reads of tensors, and sizes that only elements tell, are symbols of the graphs: the module is
+    traced for `args` at once, so that what cannot be traced is an error here.
     """
     options.pop("keep_inference_input_mutations", None)
-    graph = getattr(mod, "graph", None)
-    read = (("call_method", "item"), ("call_function", rushlight.ops.aten.sym_size.int))
-    if graph is not None and any(graph.find_nodes(op=op, target=target) for op, target in read):
-        raise NotImplementedError("a number that a program reads of a tensor, in a graph that is traced ahead of time")
-    made = aot_module(mod, fw_compiler, bw_compiler, **options)
+    made: Any = aot_module(mod, fw_compiler, bw_compiler, _unknown_sizes=True, **options)
+    if not any(map(_is_sized, args)):  # else a graph for each size, as it is met
+        made.compile_for(*args)
 
     def forward(*given: Any) -> Any:
         return made(*given)

@@ -11,6 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight import SymFloat, SymInt, Tensor
+from rushlight._functorch.partitioners import is_number
 from rushlight._interface.base import tree_map
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Namespace
@@ -87,11 +88,6 @@ class Functional:
     aliases: dict[int, tuple[int, tuple[ViewStep, ...]]]  # results that are views of placeholders: (placeholder, steps)
 
 
-def is_number(node: Node) -> bool:
-    """Whether a node gives a symbolic number: a size, or what is computed of some."""
-    return node.op == "call_function" and isinstance(node.meta.get("val"), (SymInt, SymFloat))
-
-
 class _Rewrite:
     """One graph on its way to a functional one."""
 
@@ -166,12 +162,16 @@ class _Rewrite:
                     self.cells[node] = self.outside.setdefault(node.target, self.cells[node])
                 elif node.op == "placeholder":
                     self.memories[node] = self.cells[node]
-                    if isinstance(node.meta.get("val"), Tensor):
+                    if isinstance(node.meta.get("val"), Tensor) and not str(node.target).startswith("tangents"):
                         self.numbers.note_tensor(node.meta["val"], node)
                     elif isinstance(node.meta.get("val"), SymInt):
                         self.numbers.stand(node.meta["val"], node)
                 continue
             self._node(node)
+            if is_number(node):
+                self.numbers.stand(node.meta["val"], node)
+            elif isinstance(node.meta.get("val"), Tensor) and node not in self.replaced:
+                self.numbers.note_tensor(node.meta["val"], node)
 
     def _node(self, node: Node) -> None:
         op: Any = node.target
@@ -179,11 +179,8 @@ class _Rewrite:
         if op is operator.getitem:
             self._item(node)
             return
-        if is_number(node):
-            self._map(node)
-            self.cells[node] = _Cell(node)
-            return
-        if not hasattr(op, "_opname"):  # control flow: its graphs change nothing that they are given
+        if is_number(node) or not hasattr(op, "_opname"):
+            # A size, or control flow: its graphs change nothing that they are given.
             self._map(node)
             self.cells[node] = _Cell(node)
             return
@@ -420,7 +417,7 @@ def _named_anew(graph: Any) -> None:
         elif node.target is operator.getitem and (node.args[0], node.args[1]) in items:
             node.name = items[node.args[0], node.args[1]]
         else:
-            plain = is_number(node) or not hasattr(node.target, "_opname")
+            plain = not hasattr(node.target, "_opname") or node.target._opname.startswith("sym_")
             target = node.target if plain else node.target._opname
             base = "getitem" if node.target is operator.getitem else graph._target_to_str(target)
             node.name = space.create_name(base, node)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight import Tensor
+from rushlight import SymFloat, SymInt, Tensor
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
@@ -23,6 +23,10 @@ _CHEAP = frozenset(
     " le gt ge logical_and logical_or logical_not bitwise_not erf expm1 log1p square rsub expand view t transpose permute unsqueeze squeeze select slice"
     " _to_copy clone scalar_tensor full zeros ones zeros_like ones_like full_like getitem masked_fill alias detach addcmul addcdiv lerp hardtanh leaky_relu".split()
 )
+
+
+_UNKNOWN_SIZE = 4096  # what a size counts for that only elements tell
+_EFFECTS = frozenset(("copy_", "_assert_scalar", "_assert_async"))
 
 
 def _opname(node: Node) -> str:
@@ -40,8 +44,13 @@ def _parts(joint: GraphModule, forward_outputs: int) -> tuple[list[Node], list[N
 
 
 def _effects(joint: GraphModule, backward: bool) -> list[Node]:
-    """Nodes that write into tensors from outside, in the backward or before it."""
-    return [n for n in joint.graph.nodes if _opname(n) == "copy_" and ("is_backward" in n.meta) is backward]
+    """Nodes that write into tensors from outside or check something, in the backward or before it."""
+    return [n for n in joint.graph.nodes if _opname(n) in _EFFECTS and ("is_backward" in n.meta) is backward]
+
+
+def is_number(node: Any) -> bool:
+    """Whether a node gives a symbolic number: a size, or what is computed of some."""
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), (SymInt, SymFloat))
 
 
 def _after_tangents(joint: GraphModule, tangents: Sequence[Node]) -> set[Node]:
@@ -82,8 +91,10 @@ def _extract(
 
 def _split(joint: GraphModule, saved: Sequence[Node], forward_outputs: int) -> tuple[GraphModule, GraphModule]:
     primals, tangents, results, gradients = _parts(joint, forward_outputs)
-    forward = _extract(joint, primals, [*results, *saved], _effects(joint, False), "GraphModule")
-    backward = _extract(joint, [*saved, *tangents], gradients, _effects(joint, True), "GraphModule")
+    numbers = [node for node in saved if is_number(node)]
+    kept = [node for node in saved if not is_number(node)]
+    forward = _extract(joint, primals, [*results, *kept, *numbers], _effects(joint, False), "GraphModule")
+    backward = _extract(joint, [*numbers, *kept, *tangents], gradients, _effects(joint, True), "GraphModule")
     return forward, backward
 
 
@@ -92,8 +103,8 @@ def default_partition(
 ) -> tuple[GraphModule, GraphModule]:
     """(forward, backward): all that the forward computes is computed there, and what the backward reads of it is kept.
 
-    The forward returns its results and then what is kept; the backward takes what is kept and then the gradients of the
-    results.
+    The forward returns its results and then what is kept, symbolic sizes last; the backward takes those sizes, what else
+    is kept, and the gradients of the results.
     """
     _, tangents, _, gradients = _parts(joint_module, num_fwd_outputs)
     late = _after_tangents(joint_module, tangents)
@@ -111,7 +122,8 @@ def default_partition(
         if node in seen or node in tangents:
             continue
         seen.add(node)
-        if node not in late and (node in ahead or node.op == "placeholder") and node.op != "get_attr":
+        early = node in ahead or node.op == "placeholder" or is_number(node)
+        if node not in late and early and node.op != "get_attr":
             saved.append(node)
         else:
             stack += node.all_input_nodes
@@ -134,8 +146,9 @@ def _weight(node: Node) -> float:
     """Bytes that keeping a value costs; what is given or must be made anyway costs half."""
     value = node.meta.get("val")
     if not isinstance(value, Tensor):
-        return math.inf
-    return float(value.numel() * value.element_size()) * (1.0 if node.op == "placeholder" else 2.0)
+        return 8.0 if is_number(node) else math.inf
+    elements = math.prod([n if type(n) is int else _UNKNOWN_SIZE for n in value.shape])
+    return float(elements * value.element_size()) * (1.0 if node.op == "placeholder" else 2.0)
 
 
 def min_cut_rematerialization_partition(

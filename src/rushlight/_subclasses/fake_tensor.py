@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
 from rushlight._interface.dispatch import DISPATCH_CLASSES, disabled_torch_function
-from rushlight._interface.sizes import require_between
+from rushlight._interface.sizes import Undecided, require_between
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants, unknown_sizes
 from rushlight.library.aten.calls import bound
@@ -370,7 +370,7 @@ class FakeTensorMode(TorchDispatchMode):
                 return read
         if func._opname == "_linalg_check_errors":
             return None
-        if func._opname == "_local_scalar_dense" and self.shape_env is not None and unknown_sizes.is_whole(leaves[0]):
+        if func._opname == "_local_scalar_dense" and self.shape_env is not None and unknown_sizes.is_number(leaves[0]):
             return self._number_in(leaves[0])
         if func._opname in _NUMBERS:
             raise DataDependentOutputException(func)
@@ -406,11 +406,23 @@ class FakeTensorMode(TorchDispatchMode):
         return wrapped
 
     def _number_in(self, leaf: Any) -> Any:
-        """The element of a tensor as a symbol without a value: the same one until a call writes into some tensor."""
-        held = leaf.__dict__.get("_number_in")
+        """The element of a tensor as a number without a value."""
+        env = self.shape_env
+
+        def made() -> Any:
+            if leaf.is_floating_point():
+                return env.create_unbacked_symfloat()
+            if leaf.dtype is rushlight.bool:
+                return Undecided(env.create_unbacked_symint() - 1, "==")
+            return env.create_unbacked_symint(unknown_sizes.LEAST)
+
+        return self.number_of(leaf, "_number_in", made)
+
+    def number_of(self, leaf: Any, what: str, made: Callable[[], Any]) -> Any:
+        """A number that the elements of a tensor tell: the same one until a call writes into some tensor."""
+        held = leaf.__dict__.get(what)
         if held is None or held[0] != self.writes or held[1] is not self.shape_env:
-            made = self.shape_env.create_unbacked_symint(unknown_sizes.LEAST)
-            held = leaf.__dict__["_number_in"] = self.writes, self.shape_env, made
+            held = leaf.__dict__[what] = self.writes, self.shape_env, made()
         return held[2]
 
     def _device(self, func: Any, leaves: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from rushlight import Tensor
 from rushlight._interface.sizes import require_between
 from rushlight.library.aten.calls import bound
 
-__all__ = ["LEAST", "MASKS", "is_whole", "made"]
+__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made"]
 
 LEAST = -(1 << 62)  # a number of a tensor may be any integer
 MASKS = (rushlight.bool, rushlight.uint8)
@@ -18,6 +18,11 @@ MASKS = (rushlight.bool, rushlight.uint8)
 def is_whole(x: Tensor) -> bool:
     """Whether the elements of a tensor are integers."""
     return not (x.is_floating_point() or x.is_complex() or x.dtype is rushlight.bool)
+
+
+def is_number(x: Tensor) -> bool:
+    """Whether the elements of a tensor are integers, floats or truth values."""
+    return not x.is_complex()
 
 
 def made(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -34,6 +39,10 @@ def _row(mode: Any, like: Tensor, length: Any, dtype: Any = None) -> Any:
 
 def _length(mode: Any, most: Tensor) -> Any:
     """An unknown length, at most as many as a tensor has elements."""
+    return mode.number_of(most, "_length", lambda: _new_length(mode, most))
+
+
+def _new_length(mode: Any, most: Tensor) -> Any:
     length = mode.shape_env.create_unbacked_symint()
     if all(type(n) is int for n in most.shape):
         require_between(length, 0, most.numel())
@@ -47,7 +56,7 @@ def _nonzero(mode: Any, func: Any, given: Any) -> Any:
 
 
 def _masked_select(mode: Any, func: Any, given: Any) -> Any:
-    return _row(mode, given["self"], _length(mode, given["self"]))
+    return _row(mode, given["self"], _length(mode, given["mask"]))
 
 
 def _repeats(mode: Any, func: Any, given: Any) -> Any:
@@ -67,7 +76,7 @@ def _bincount(mode: Any, func: Any, given: Any) -> Any:
 def _unique(mode: Any, func: Any, given: Any) -> Any:
     """Values, the place of each element among them, and how often each is there; without elements where not asked for."""
     x, dim = given["self"], given.get("dim")
-    length = _length(mode, x)
+    length = _new_length(mode, x)
     if dim is None:
         values = _row(mode, x, length)
         whole = x.shape

@@ -82,16 +82,25 @@ def _sized_by_elements(env: Any, function: Any, args: Sequence[Any], kwargs: dic
         if not isinstance(value, rushlight.Tensor):
             return value
         made = mode.sized(tuple(value.shape), tuple(value.stride()), value.dtype, rushlight.device(value.device.type))
+        lengths = value.__dict__.setdefault("_lengths", {})  # of masks: the same mask has as many places each time
+        if (env, value._version) in lengths:
+            made.__dict__["_length"] = mode.writes, env, lengths[env, value._version]
+        fakes_of.append((value, made))
         return made.requires_grad_() if value.requires_grad else made
 
+    fakes_of: list[tuple[Any, Any]] = []
     owner = getattr(function, "__self__", None)
     if isinstance(owner, rushlight.Tensor):
         function, args = getattr(rushlight.Tensor, function.__name__), (owner, *args)
     try:
         with mode:
-            return (function(*tree_map(fake, tuple(args)), **tree_map(fake, kwargs)),)
+            found = function(*tree_map(fake, tuple(args)), **tree_map(fake, kwargs))
     except (RuntimeError, TypeError, NotImplementedError, AssertionError):
         return None
+    for value, made in fakes_of:
+        if "_length" in made.__dict__:
+            value.__dict__["_lengths"][env, value._version] = made.__dict__["_length"][2]
+    return (found,)
 
 
 def _forced(backend: Any) -> Any:

@@ -20,6 +20,7 @@ from rushlight._engine.core.tensor import Tensor, from_owner, make
 from rushlight._engine.dispatch.lower import NUMBERS
 from rushlight._types.dtype import BOOL, FLOAT64, INT64, UINT64, DType
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import is_symbolic
 
 __all__ = ["ElementNumber", "element_number", "fails"]
 
@@ -122,6 +123,11 @@ def _kind(x: Any) -> Any:
     return x.kind if isinstance(x, HostNumber) else type(x)
 
 
+def _plain(x: Any) -> Any:
+    """A symbolic size as the number that it is for this trace: it meets a number that only a call of the program knows."""
+    return x.pin() if is_symbolic(x) else x
+
+
 def _as(x: Any, dtype: DType) -> Any:
     """A number as an operand of this dtype's arithmetic."""
     if isinstance(x, ElementNumber):
@@ -138,6 +144,7 @@ def _check(failed: Tensor) -> None:
 
 def computed(function: Any, operands: Sequence[Any]) -> Any:
     """What an operation of Python gives for numbers, one of which is an element of a tensor."""
+    operands = [_plain(x) for x in operands]
     kinds = [_kind(x) for x in operands]
     if any(kind not in (bool, int, float) for kind in kinds):
         return NotImplemented
@@ -202,6 +209,7 @@ def _quotient(function: Any, a: Any, b: Any) -> ElementNumber:
 
 def _compared(function: Any) -> Callable[[Any, Any], Any]:
     def compare(self: ElementNumber, other: Any) -> Any:
+        other = _plain(other)
         if _kind(other) not in (bool, int, float):
             return NotImplemented
         return _number(_comparison(function, self, other))

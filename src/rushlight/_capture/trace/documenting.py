@@ -23,7 +23,7 @@ from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._capture.trace.transforms import transformed
-from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result
+from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result, written_into
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -449,7 +449,12 @@ class DocumentingTracer(Tracer):
         obj, index, value = self.real(obj), self.real(index), self.real(value)
         if isinstance(obj, Tensor):
             self.use((obj, index, value))
-        found = super().store_item(obj, index, value)
+        try:
+            found = super().store_item(obj, index, value)
+        except Break as error:
+            if error.kind != "data" or not isinstance(obj, Tensor):
+                raise
+            found = self.native(written_into, obj, value)
         if isinstance(obj, Tensor):
             self.note(operator.setitem, (obj, index, value), {}, None)
         return found

@@ -18,7 +18,7 @@ from rushlight._types.symbols import is_symbolic
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["as_size", "asks_itself", "is_unknown", "unknown_result"]
+__all__ = ["as_size", "asks_itself", "is_unknown", "unknown_result", "written_into"]
 
 _ANY = -(1 << 62)  # a number of a tensor may be any integer
 
@@ -57,6 +57,15 @@ def unknown_result(tracer: Tracer, function: Callable[..., Any], args: Sequence[
     env = tracer.outside.varying.sizes.env
     found = tracer.outside_of_trace(HOOKS.sized_by_elements, env, function, args, kwargs)
     return (_recorded(found[0]),) if found is not None and _is_sized(found) else None
+
+
+def written_into(x: Any, value: Any) -> None:
+    """Give a recorded tensor the history that it has when a value is written at places that only elements tell: the
+    graph has the operation itself, and its record is never run.
+    """
+    x.mul_(1)
+    if isinstance(value, Tensor) and value.requires_grad:
+        x.add_(value.sum())
 
 
 def _is_sized(found: Any) -> bool:

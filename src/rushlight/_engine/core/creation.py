@@ -192,7 +192,7 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
     if known is not None and RUNS.now is None:
         storage = known(value)
         return make(storage, spec, storage.ptr)
-    if not value and type(value) is not float and (RUNS.now is None or not varies):
+    if not isinstance(value, float) and not value and (RUNS.now is None or not varies):
         return zeros_spec(spec)
     made = generate(
         lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,)

@@ -22,6 +22,7 @@ from rushlight import _C, Tensor
 from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.functorch import top_level
+from rushlight._interface.sizes import Undecided
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -79,6 +80,15 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         if self.shape_env is not None:
             self.numbers.note_tensor(tensor, node)
 
+    def placeholder(self, name: str, tensor: Any) -> Any:
+        """A further input, behind those that are there, and the tensor that stands for it."""
+        last = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        with self.graph.inserting_before() if last is None else self.graph.inserting_after(last):
+            node = self.graph.placeholder(name)
+        node.meta["val"] = tensor
+        self.track(tensor, node)
+        return tensor
+
     def release(self) -> None:
         """Let tensors stand for nothing, or for the nodes of a trace around this one."""
         for tensor in self.kept:
@@ -104,6 +114,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         """The node of a tensor or a symbolic number; one that the graph reads from the module for a tensor from outside;
         other values as they are.
         """
+        if isinstance(value, Undecided):
+            return self.numbers.condition(value)
         if not isinstance(value, Tensor):
             return self.numbers.node(value) if is_symbolic(value) and self.shape_env is not None else value
         if self._tracks(value):
@@ -131,6 +143,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
         if any(type(v) in DISPATCH_CLASSES and not isinstance(v, FakeTensor) and not self._tracks(v) for v in leaves):
             return NotImplemented  # a wrapper says what it does with the tensors inside
+        if func._opname == "_assert_scalar" and self.shape_env is not None:
+            return self.check(*args)
         rule = self.decompositions.get(func)
         if rule is None and func in self.decompositions:
             return func(*args, **kwargs)
@@ -170,6 +184,15 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         self._spread(made, node)
         return made
 
+    def check(self, asked: Any, message: str) -> None:
+        """Write down what is required of sizes, if it does not hold for all that they may be, and require it."""
+        if isinstance(asked, Undecided):
+            op = rushlight.ops.aten._assert_scalar.default
+            self.graph.create_node("call_function", op, (self.numbers.condition(asked), message), name=op._opname)
+            asked.require()
+        elif not asked:
+            raise RuntimeError(message)
+
     def _tracks(self, tensor: Any) -> bool:
         """Whether a tensor stands for a node of this graph."""
         held = tensor.__dict__.get("_fx_node")
@@ -202,6 +225,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             self.track(made, node)
         elif is_symbolic(made) and self.shape_env is not None:
             self.numbers.stand(made, node)
+        elif isinstance(made, Undecided):
+            self.numbers.stand_for(made, node)
         elif isinstance(made, (tuple, list)):
             for place, part in enumerate(made):
                 item = self.graph.create_node("call_function", operator.getitem, (node, place), {}, name="getitem")

@@ -13,16 +13,13 @@ from typing import Any
 import rushlight
 from rushlight import SymInt, Tensor
 from rushlight._interface.sizes import MOST
+from rushlight.fx.experimental.sized_nodes import BY_SIGN, MIRRORED
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
 
 __all__ = ["RuntimeAsserts", "relation"]
 
-_SIGNS: dict[Any, str] = {
-    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
-}  # fmt: skip
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_BY_SIGN = {sign: function for function, sign in _SIGNS.items()}
+_SIGNS: dict[Any, str] = {function: sign for sign, function in BY_SIGN.items()}
 _LEAST = -(1 << 61)  # no bound is less: a number of a tensor may be any integer
 
 
@@ -30,7 +27,7 @@ def relation(target: Any, a: Any, b: Any) -> str:
     """A comparison as PyTorch prints its expression: the number on the right."""
     sign = _SIGNS[target]
     if not isinstance(a, SymInt):
-        a, b, sign = b, a, _MIRRORED[sign]
+        a, b, sign = b, a, MIRRORED[sign]
     left, right = [x.shape_env.shown(x) if isinstance(x, SymInt) else str(x) for x in (a, b)]
     return f"{'Eq' if sign == '==' else 'Ne'}({left}, {right})" if sign in ("==", "!=") else f"{left} {sign} {right}"
 
@@ -92,7 +89,7 @@ class RuntimeAsserts:
             return spot
         self._added.add(text)
         with self._graph.inserting_after(spot):
-            test = self._graph.call_function(_BY_SIGN[sign], (number, bound))
+            test = self._graph.call_function(BY_SIGN[sign], (number, bound))
         test.meta["relation"] = text
         with self._graph.inserting_after(test):
             message = f"Runtime assertion failed for expression {text} on node '{test.name}'"

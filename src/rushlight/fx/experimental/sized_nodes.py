@@ -11,11 +11,17 @@ from typing import Any
 
 import rushlight
 from rushlight import SymFloat, SymInt
+from rushlight._interface.sizes import Undecided
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
 
-__all__ = ["SizedNodes"]
+__all__ = ["BY_SIGN", "MIRRORED", "SizedNodes"]
 
+_OPPOSITE = {"<": ">=", "<=": ">", "==": "!="}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+BY_SIGN: dict[str, Callable[..., Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 Made = Node | tuple[Callable[..., Any], tuple[Any, ...]]  # a node, or the call that it will be
 
 
@@ -56,6 +62,10 @@ class SizedNodes:
         self._objects[id(number)] = number, node
         self._formulas[_formula(number)] = node
 
+    def stand_for(self, asked: Undecided, node: Node) -> None:
+        """A node gives a truth value that only elements tell."""
+        self._objects[id(asked)] = asked, node
+
     def node(self, number: Any) -> Any:
         """The node of a number; the number itself where it was decided."""
         decided = number.shape_env.decided(number)
@@ -70,6 +80,23 @@ class SizedNodes:
         if held is None:
             self._formulas[formula] = known
         return known
+
+    def condition(self, asked: Undecided) -> Node:
+        """A node for a condition on numbers: what is added on the left, what is subtracted on the right."""
+        known = self._objects.get(id(asked))
+        if known is not None:
+            return known[1]  # type: ignore[return-value]
+        env, terms = asked.difference.shape_env, asked.difference.terms
+        constant = next((c for atoms, c in terms if not atoms), 0)
+        left, right = [tuple((a, abs(c)) for a, c in terms if a and (c > 0) is more) for more in (True, False)]
+        sides: list[Any] = [env.number(side) if side else 0 for side in (left, right)]
+        wanted = asked.wanted if asked.held else _OPPOSITE[asked.wanted]
+        if not left:  # numbers stand on the right
+            sides, wanted, constant = [sides[1], 0], MIRRORED[wanted], -constant
+        sides[1] = sides[1] - constant if constant else sides[1]
+        node = self._graph.create_node("call_function", BY_SIGN[wanted], tuple([self._node_of(n) for n in sides]), {})
+        node.meta["val"] = asked
+        return node
 
     def _create(self, target: Callable[..., Any], args: tuple[Any, ...], number: Any) -> Node:
         given = tuple([self._node_of(a) for a in args])

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.dynamic.sizes import MOST, Sizes, looked_up_by_value, symbolic_strides
-from rushlight._capture.recording.dynamic.unbacked import UnbackedSizes
+from rushlight._capture.recording.dynamic.unbacked import UnbackedSizes, asked_by_operators
 from rushlight._engine.core.state import STATE, SYMBOLIC
 from rushlight._types import shape_env
 from rushlight._types.spec import Spec
@@ -78,7 +78,8 @@ class SymNode:
 
     def has_hint(self) -> bool:
         """Whether the value is known."""
-        return not (type(self.number) is Integer and self.number.shape_env.is_unknown(self.number.terms))
+        env = self.number.shape_env
+        return not any(name in env.unbacked_names for name in env.symbols_in(self.number))
 
     def require_hint(self, fallback: Any = None) -> Any:
         """See `hint`."""
@@ -232,9 +233,22 @@ class ShapeEnv(UnbackedSizes):
             for name in shape_env.names_in(wanted.pop()):
                 if name in self._lines:
                     wanted.append(self._lines[name])
-                elif name in self._symbol_names:
+                elif name in self._symbol_names or name in self.unbacked_names:
                     found[name] = None
         return list(found)
+
+    def fact(self, text: str, holds: bool) -> bool:
+        """As in the base; GuardOnDataDependentSymNode for floats that have no value, but for their being finite.
+        Operators see those that are made of unknown sizes as made of large ones.
+        """
+        unknown = self.unbacked_names and [name for name in self._symbols_of(text) if name in self.unbacked_names]
+        if unknown:
+            if text.startswith("(abs("):
+                return True
+            if not self.by_program and all(name.startswith("u") for name in unknown) and asked_by_operators():
+                return holds
+            raise shape_env.GuardOnDataDependentSymNode(f"Could not guard on data-dependent expression {text}")
+        return super().fact(text, holds)
 
     def decided(self, number: Any) -> int | None:
         """The value of a number that was decided to have one; else None."""
@@ -437,16 +451,6 @@ class _TraceEnv(ShapeEnv):
     def said(self, number: Integer | Real) -> Any:
         """The formula for backends, else the value."""
         return self.shown(number) if self.asked_by_backend else number.pin()
-
-    def fact(self, text: str, holds: bool) -> bool:
-        """As in the base; GuardOnDataDependentSymNode for floats that are made of sizes without a value, but for their
-        being finite.
-        """
-        if self.unbacked_names and any(name in self.unbacked_names for name in self._symbols_of(text)):
-            if text.startswith("(abs("):
-                return True
-            raise shape_env.GuardOnDataDependentSymNode(f"Could not guard on data-dependent expression {text}")
-        return super().fact(text, holds)
 
 
 class NamedSizes(Sizes):

@@ -15,6 +15,7 @@ do not tell, the program gets the condition itself, whose truth nobody can ask f
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any
@@ -23,11 +24,12 @@ from rushlight._base.errors import PACKAGE
 from rushlight._capture.recording.dynamic.sizes import MOST
 from rushlight._types import shape_env
 from rushlight._types.shape_env import Undecided
-from rushlight._types.symbols import Integer, Terms
+from rushlight._types.symbols import Integer, Real, Terms
 
-__all__ = ["UnbackedSizes"]
+__all__ = ["UnbackedSizes", "asked_by_operators"]
 
-_FIRST_HINT = 100_003  # no decision depends on it
+_FIRST_HINT = 100_003  # how large an unknown size is to operators that ask about polynomials of it
+_NEVER = 1 << 62  # numbers that sizes do not reach
 _OWN_FILES = tuple(
     PACKAGE + os.path.join(*path)
     for path in (
@@ -48,11 +50,17 @@ class UnbackedSizes(shape_env.ShapeEnv):
 
     def create_unbacked_symint(self, least: int = 0) -> Integer:
         """A size that is unknown; with `least` of -2**63 any integer."""
-        number = len(self.unbacked_names)
+        number = sum(name.startswith("u") for name in self.unbacked_names)
         made = self.symbol(_FIRST_HINT + 2 * number, MOST, least, f"u{number}")
         self.unbacked_names[f"u{number}"] = None
         self._unknown.add(made.terms[0][0][0])
         return made
+
+    def create_unbacked_symfloat(self) -> Real:
+        """A float that is unknown."""
+        name = f"zuf{sum(name.startswith('zuf') for name in self.unbacked_names)}"
+        self.unbacked_names[name] = None
+        return Real(self, _FIRST_HINT + 0.5, name)
 
     def is_unknown(self, terms: Terms) -> bool:
         """Whether a sum depends on sizes without a value."""
@@ -78,7 +86,7 @@ class UnbackedSizes(shape_env.ShapeEnv):
         if not self.is_unknown(difference.terms):
             return super().sign(difference, wanted)
         found = self._told(difference.terms, wanted)
-        if found is None and not self.by_program and _asked_by_operators():
+        if found is None and not self.by_program and asked_by_operators():
             found = self._in_general(difference.terms, wanted)
         return Undecided(difference, wanted) if found is None else found
 
@@ -108,7 +116,10 @@ class UnbackedSizes(shape_env.ShapeEnv):
         lo, hi = self.known_bounds(terms)
         if lo == 0 or hi == 0:
             return wanted != "==" and hi == 0
-        rest, _, flip = shape_env.apart(terms)
+        rest, const, flip = shape_env.apart(terms)
+        if abs(const) >= _NEVER or len({a for atoms, _ in rest for a in atoms}) == 1 < len(rest):
+            value = sum(c * math.prod([self.values[a] for a in atoms]) for atoms, c in terms)
+            return value == 0 if wanted == "==" else value < 0 if wanted == "<" else value <= 0
         grows = all(c > 0 and all(a in self._unknown or self._bounds[a][0] >= 0 for a in atoms) for atoms, c in rest)
         return (wanted != "==" and flip) if grows else None
 
@@ -144,7 +155,7 @@ class UnbackedSizes(shape_env.ShapeEnv):
         raise NotImplementedError
 
 
-def _asked_by_operators() -> bool:
+def asked_by_operators() -> bool:
     """Whether an operator's code asks, and not the program itself."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _OWN_FILES:

@@ -214,6 +214,8 @@ class Rebuild:
         tensor = self.tracer.as_output(value) if isinstance(value, ElementNumber) else None
         if tensor is not None:
             return self.variable(f"{self.tensor(tensor)}.item()", value)
+        if id(value) in self.places:  # a size of several tensors
+            return self.places[id(value)]
         self.outputs.append(value)
         name = self.places[id(value)] = f"o[{len(self.outputs) - 1}]"
         self.kept.append(value)

@@ -567,7 +567,7 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     env: Any = tracer.outside.varying.sizes.env
     env.watch, env.asked_by_backend = None, True
     try:
-        compiled = tracer.settings.backend(graph_module, examples)
+        compiled = tracer.outside_of_trace(tracer.settings.backend, graph_module, examples)
     except Exception as error:
         if tracer.numbered or env.unbacked_names:
             tracer.settings.numbers = False
