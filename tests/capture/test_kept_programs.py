@@ -34,7 +34,7 @@ PROGRAM = """
     SCALE = float(sys.argv[1])
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # its first step is another program
     x = torch.randn(3, 4)
 
     @torch.compile

@@ -27,8 +27,9 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import RecordedDevice, recorded
 from rushlight._capture.recording.element_numbers import element_number
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
-from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Loop, Move, Read
+from rushlight._capture.recording.log import Branch, Call, Check, Collective, Draw, Entry, Fill, Loop, Move, Read
 from rushlight._capture.recording.memory import InputBackward, Memory, OpenPart
+from rushlight._capture.recording.replaced import UNSEEN, Unseen
 from rushlight._capture.recording.running.host_numbers import HostNumber, Leaf, host_number
 from rushlight._capture.recording.running.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.running.replay import follows_from_counters, known
@@ -87,13 +88,15 @@ class Recording:
         self.captures_elements = False  # whether elements that the program computes can be numbers
         self.writers: dict[int, list[int]] = {}  # of memory, by address: which entries wrote it
         self._standing: dict[int, Tensor] = {}
+        self._numbers: dict[int, int] = {}  # of the inputs, by their stand-ins
+        self._unseen: dict[int, Tensor | None | Unseen] = {}  # what stood for gradients that nobody looks at, by owner
         self._starts: list[int] = []
         self._memories: list[Memory] = []
         self._roots: dict[int, tuple[Memory, Any]] = {}
         self._storages: dict[int, tuple[Any, Any]] = {}
         self.defers = True  # whether what is recorded runs, checks included; a custom backend runs an fx graph instead
         self.keeps_hooks = False  # whether who records gives the hooks of tensors to their stand-ins
-        self.first_grads: list[Tensor | None] = []
+        self.first_grads: list[Tensor | None | Unseen] = []
         self.first_edges: dict[int, Any] = {}
         self.wrapped: list[Any] = []  # tensors made of inputs, which want gradients (see `trace.wrappers.Given`)
         self.finishing = False
@@ -138,6 +141,8 @@ class Recording:
         """
         self.inputs = []
         self._standing.clear()
+        self._numbers.clear()
+        self._unseen.clear()
         self._storages.clear()
 
     # ***** the device *****
@@ -386,6 +391,7 @@ class Recording:
         self.first_versions.append(x._storage.version)
         self.first_grads.append(None)
         self._standing[id(x)] = made
+        self._numbers[id(made)] = len(self.inputs) - 1
         self._give_history(made, x, len(self.inputs) - 1)
         return made
 
@@ -413,6 +419,67 @@ class Recording:
             if meta.hooks:
                 raise RecordingError("a tensor with hooks is given to a recorded program")
             meta_of(made).post_hooks = {0: _unrun}
+
+    def forgets_gradient(self, made: Tensor) -> bool:
+        """Whether the `.grad` that an input comes with is of no matter: it is replaced now or was before, and nobody has
+        looked at it.  Then calls of the program may come with a gradient or with none.
+        """
+        number = self._numbers.get(id(made))
+        if number is None:
+            return False
+        first = self.first_grads[number]
+        if first is not UNSEEN:
+            meta = made._autograd_meta
+            if (None if meta is None else meta.grad) is not first:
+                return False
+            self._unseen[number] = first
+            self.first_grads[number] = UNSEEN
+        return True
+
+    def is_unseen(self, number: int) -> bool:
+        """Whether the gradient that an input comes with is of no matter."""
+        return self.first_grads[number] is UNSEEN
+
+    def leave_out(self, named: Callable[[Tensor], bool], outputs: Sequence[Any]) -> None:
+        """Take gradients that were replaced without a look at them out of the inputs; `named` are tensors that the
+        program's code reaches in another way.
+        """
+        touched = self._touched(outputs) if self._unseen else None
+        gone: set[int] = set()
+        for number, (x, origin) in enumerate(zip(self.inputs, self.origins, strict=True)):
+            owner = origin[1] if origin[0] == "grad" else None
+            if owner in self._unseen and self._unseen[owner] is self._standing[id(x)]:
+                memory = self.memory_at(self._standing[id(x)]._ptr)
+                if touched is not None and memory.address not in touched and not named(x):
+                    gone.add(number)
+        if not gone:
+            return
+        stay = [k for k in range(len(self.inputs)) if k not in gone]
+        places = {old: new for new, old in enumerate(stay)}
+        for name in ("inputs", "specs", "origins", "first_versions", "first_grads"):
+            held = getattr(self, name)
+            held[:] = [held[k] for k in stay]
+        self.origins[:] = [(kind, None if owner is None else places[owner]) for kind, owner in self.origins]
+        self.first_edges = {places[k]: edge for k, edge in self.first_edges.items() if k in places}
+        self._numbers = {id(self._standing[id(x)]): k for k, x in enumerate(self.inputs)}
+        self._unseen = {places[k]: first for k, first in self._unseen.items() if k in places}
+
+    def _touched(self, outputs: Sequence[Any]) -> set[int] | None:
+        """The memory that calls read or write, or that is left behind, by address; None where an entry does not tell."""
+        found: set[int] = set()
+        for entry in self.log:
+            if type(entry) is Call:
+                addresses = list(entry.words[: sum(layout is not None for layout in entry.exe.in_layouts)])
+            elif isinstance(entry, (Fill, Draw, Check)):
+                addresses = [entry.address]
+            else:
+                return None
+            found.update(self.memory_at(address).address for address in addresses)
+        grads = [made._autograd_meta.grad for made in self._standing.values() if made._autograd_meta is not None]
+        for x in [*outputs, *grads]:
+            if self.is_recorded(x):
+                found.add(self.memory_at(x._ptr).address)
+        return found
 
     def changed(self) -> list[Tensor]:
         """Inputs that have got a history."""

@@ -80,7 +80,7 @@ def tensor_attribute(tracer: Tracer, obj: Tensor, name: str) -> Any:
         if name in held and obj.__dict__.get(name, held[name]) is held[name]:
             return tracer.outside.wrap(held[name], tracer.reads.source(f"{{}}.__dict__[{name!r}]", source))
         if name == "grad":
-            tracer.reads.check(source, grad_condition(real))
+            guard_gradient(tracer, obj, real, source)
         elif name == "_base" and real._base is not None:
             raise Break("asks what a tensor from outside is a view of")
         elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
@@ -374,7 +374,28 @@ def store_tensor_attribute(tracer: Tracer, obj: Tensor, name: str, value: Any) -
         raise Break("writes the data of a tensor")
     if name == "requires_grad" and id(obj) in tracer.outside.tensors and value is not obj.requires_grad:
         raise Break("changes whether a tensor from outside wants a gradient")
+    if name == "grad":
+        replace_gradient(tracer, obj)
     tracer.native(setattr, obj, name, value)
+
+
+def guard_gradient(tracer: Tracer, made: Tensor, real: Tensor, source: Any) -> None:
+    """Require that a tensor from outside has a gradient or none as it does, unless the trace has replaced it."""
+    if id(made) not in tracer.unseen:
+        tracer.reads.check(source, grad_condition(real))
+
+
+def replace_gradient(tracer: Tracer, made: Tensor) -> None:
+    """The gradient of a tensor gets another one, or none: what a call comes with is of no matter unless it was read."""
+    known = tracer.outside.tensors.get(id(made))
+    if known is None or tracer.settings.backend is not None or id(made) in tracer.unseen:
+        return
+    real, source = known
+    plain = type_attribute(type(real), "grad") is type_attribute(Tensor, "grad")
+    if not plain or real._node is not None or (id(source), grad_condition(real)) in tracer.reads.checked:
+        return
+    if tracer.rec.forgets_gradient(made):
+        tracer.unseen.add(id(made))
 
 
 class _Cached:

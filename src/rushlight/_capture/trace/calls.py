@@ -45,7 +45,6 @@ from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
     Instead,
-    grad_condition,
     is_getter,
     is_plain,
     is_traced_array,
@@ -395,7 +394,7 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         tracer.applied_at = tracer.applied_at or tracer.place
     if function is zero_gradients:
         given[0] = list(given[0])
-        _guard_gradients(tracer, given[0])
+        _guard_gradients(tracer, given[0], (given[1] if len(given) > 1 else named.get("set_to_none")) is True)
     made = tracer.native(called, *given, **named)
     _check_recorded(tracer, function, made)
     if tracer.settings.backend is not None:
@@ -408,13 +407,14 @@ def _is_numpy(function: Any) -> bool:
     return getattr(function, "__func__", function) is HOOKS.public.Tensor.numpy
 
 
-def _guard_gradients(tracer: Tracer, tensors: Any) -> None:
-    """Require that tensors from outside have a gradient or none as they do: native code asks for it."""
+def _guard_gradients(tracer: Tracer, tensors: Any, dropped: bool) -> None:
+    """Native code asks whether tensors from outside have gradients, or only drops those that there are."""
     for x in tensors:
         known = tracer.outside.tensors.get(id(x))
         if known is not None:
-            real, source = known
-            tracer.reads.check(source, grad_condition(real))
+            if dropped:
+                attributes.replace_gradient(tracer, x)
+            attributes.guard_gradient(tracer, x, *known)
 
 
 def _has_users_code(value: Any) -> bool:

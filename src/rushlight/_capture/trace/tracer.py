@@ -109,6 +109,7 @@ class Tracer(Undocumented, Operations):
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
         self.even_at: Any = (0, None)  # the last `place` where the same regions were open as when the trace began
         self.strided: list[Tensor] = []  # what `as_strided` gave
+        self.unseen: set[int] = set()  # tensors from outside whose gradients were replaced without a look at them
         self.hooked_at: Any = None  # `place` when the trace put a hook on a tensor of its own, or made the node of one
         self.applied_at: Any = None  # `place` when the trace first applied an `autograd.Function`
         self.node_at: dict[int, Any] = {}  # where the nodes of results were made, by their ids

@@ -13,6 +13,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.regions import Layout
+from rushlight._capture.recording.replaced import NOT_GIVEN
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.running.evaluation import Evaluation, lies_within
 from rushlight._engine.core.memory import MEMORY
@@ -302,7 +303,7 @@ class _Reader:
         if name == "flags":
             return first, _flag(second)
         if name == "_replaced":
-            return first, _number(second, len(self.specs))
+            return first, second if second == NOT_GIVEN else _number(second, len(self.specs))
         if name in ("_versions", "_result_versions"):
             return first, _number(second, 1 << 31)
         return first, None if second is None and name == "grads" else _number(second, len(self.made))

@@ -465,6 +465,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
         _check_histories(left)
         wrappers.check_histories(rebuild, left)
         _note_size(tracer, rec, left)
+        rec.leave_out(lambda x: id(x) in tracer.outside.sources, left)
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None
@@ -498,7 +499,7 @@ def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[
     """Require that inputs whose gradient the program sets have one or none as they had, and that those that get a
     history are no views.
     """
-    for number in {i for i, _ in program.grads}:
+    for number in {i for i, _ in program.grads if not tracer.rec.is_unseen(i)}:
         if (meta := inputs[number]._autograd_meta) is None or meta.grad is None:
             tracer.reads.check(sources[number], grad_condition(inputs[number]))
     for number, _ in program.histories:
