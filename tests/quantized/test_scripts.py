@@ -1,4 +1,4 @@
-"""Quantized models in scripts: their layers stay objects of Python, which scripts call."""
+"""Quantized models in scripts and archives: layers are operators over packed weights, or objects of Python, which scripts call."""
 
 from __future__ import annotations
 
@@ -48,15 +48,75 @@ def dynamic() -> torch.nn.Module:
     return quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
 
 
-@pytest.mark.parametrize("make", [by_layers, by_graph, dynamic])
+class Sums(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
+        self.conv, self.up = torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.ConvTranspose2d(3, 2, 2, stride=2)
+        self.rows, self.sums = torch.nn.Conv1d(2, 2, 3, padding=1), torch.ao.nn.quantized.FloatFunctional()
+
+    def forward(self, x):
+        x = self.quant(x)
+        y = self.up(self.sums.add_relu(self.conv(x), x))
+        return self.dequant(self.rows(y.flatten(2)))
+
+
+def with_sums() -> torch.nn.Module:
+    model = Sums().eval()
+    model.qconfig = quantization.get_default_qconfig("qnnpack")
+    watched = quantization.prepare(model)
+    watched(X)
+    return quantization.convert(watched)
+
+
+def archived(scripted: torch.nn.Module) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("make", [by_layers, by_graph, dynamic, with_sums])
 def test_a_quantized_model_in_a_script_gives_its_numbers(make):
     torch.manual_seed(0)
     model = make()
+    expected = model(X)
     scripted = torch.jit.script(model)
-    assert torch.equal(scripted(X), model(X))
-    assert torch.equal(torch.jit.freeze(scripted.eval())(X), model(X))
+    frozen = torch.jit.freeze(scripted.eval())
+    for each in (scripted, frozen, *(torch.jit.load(archived(s)) for s in (scripted, frozen))):
+        assert torch.equal(each(X), expected)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("make", [by_layers, by_graph])
+def test_pytorch_reads_archives_of_quantized_models(make):
+    oracle = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = make()
+    for scripted in (torch.jit.script(model), torch.jit.freeze(torch.jit.script(model).eval())):
+        found = oracle.jit.load(archived(scripted))(oracle.from_numpy(X.numpy()))
+        assert float(abs(found.numpy() - model(X).numpy()).max()) < 1e-6
+
+
+def test_a_layer_that_stays_python_is_named_when_saved():
+    scripted = torch.jit.script(torch.ao.nn.quantized.Embedding(10, 8))
     with pytest.raises(NotImplementedError, match="no quantized layers into TorchScript archives"):
         torch.jit.save(scripted, io.BytesIO())
+
+
+def test_damaged_packed_weights_are_refused():
+    from rushlight.jit.serialization.packed import packed_object
+
+    weight = torch.quantize_per_tensor(torch.ones(4, 2, 1, 1), 0.5, 0, torch.qint8)
+    numbers = torch.tensor([2, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0], dtype=torch.int16)
+    name = "__torch__.torch.classes.quantized.Conv2dPackedParamsBase"
+    assert packed_object(name, ("2", [numbers, weight], [None])).unpack()[1] is None
+    for state in (
+        None, (), ("9", [numbers, weight], [None]), ("2", [numbers[:5], weight], [None]), ("2", [numbers, weight[0]], [None]),
+        ("2", [numbers * 0, weight], [None]), ("2", [numbers, torch.ones(4, 2, 1, 1)], [None]), ("2", [numbers, weight], [torch.ones(3)]),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="damaged|qint8"):
+            packed_object(name, state)
 
 
 def test_a_layer_alone():

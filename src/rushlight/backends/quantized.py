@@ -22,7 +22,7 @@ class QuantizedEngine:
     @property
     def supported_engines(self) -> list[str]:
         """Those that can be chosen."""
-        return ["qnnpack", "none", "onednn", "x86", "fbgemm"]
+        return ["qnnpack", "onednn", "x86", "fbgemm"]
 
     @property
     def engine(self) -> str:

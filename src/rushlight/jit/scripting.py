@@ -19,6 +19,7 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import ScriptFunction, ScriptModule, is_compiled, wrap_module
+from rushlight.jit.quantized import compiled_layer
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.containers import ScriptDict, ScriptList
 from rushlight.nn.modules.module import Module
@@ -76,6 +77,10 @@ def script_module(module: Module, memo: dict[int, Any] | None = None) -> Any:
     if is_compiled(module):
         return module
     _check_initialised(module)
+    layer = compiled_layer(module)
+    if layer is not None:
+        memo[id(module)] = layer
+        return layer
     children = {name: None if m is None else script_module(m, memo) for name, m in module._modules.items()}
     shape = _shape_of(module, children)
     kind = _class_of(module, shape)

@@ -209,7 +209,9 @@ def signature(
             kind: Type = kinds[0][place] if place < len(kinds[0]) else T.TENSOR
         else:
             kind = T.TENSOR if arg.annotation is None else resolver.type(arg.annotation, source.at(arg))
-        if kind == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith("rushlight.nn."):
+        if kind == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith(
+            ("rushlight.nn.", "rushlight.ao.")
+        ):
             kind = T.TENSOR  # the package's own layers take tensors where they say Any
         default = values.get(arg.arg, NO_DEFAULT)
         argument = Argument(arg.arg, kind, _default(default, kind, source.at(arg)), kwarg_only=arg in args.kwonlyargs)
@@ -220,7 +222,9 @@ def signature(
     if kinds is not None:
         return made, kinds[1]
     returns = None if node.returns is None else resolver.type(node.returns, at)
-    if returns == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith("rushlight.nn."):
+    if returns == T.ANY and own_place(resolver.globals.get("__name__", "")).startswith(
+        ("rushlight.nn.", "rushlight.ao.")
+    ):
         returns = None
     return made, returns
 
@@ -423,7 +427,8 @@ class PythonNames:
         if modifier.startswith(("unused", "ignore")):
             return self.ignored(held)
         if getattr(held, "__module__", None) == "torch._ops.quantized":
-            return self.ignored(held._function)
+            name = f"quantized::{held.__name__}"
+            return Builtin(name) if variants(name) else self.ignored(held._function)
         forms = form_of(held) if _hashable(held) else None
         if isinstance(forms, Flagged):
             return _Dispatched(forms, self.unit)

@@ -123,6 +123,8 @@ class Simple(Sugared):
             at_ = kind.fields.index(name)
             index = e.graph.constant(at_, T.INT)
             return Simple(e.graph.op("prim::TupleIndex", [self.inner, index], kind.inner[at_]))
+        if kind.name in T.PACKED:
+            return self._packed_method(at, name)
         if isinstance(kind, T.ClassType):
             return self._class_attr(e, at, name, kind)
         if isinstance(kind, T.InterfaceType) and name in kind.methods:
@@ -138,6 +140,14 @@ class Simple(Sugared):
         shown = f"{kind.annotation}" if not isinstance(kind, T.Declared) else str(kind)
         hint = " Did you forget to initialize an attribute in __init__()?" if isinstance(kind, T.ClassType) else ""
         raise CompileError(f"'{shown}' object has no attribute or method '{name}'.{hint}", at)
+
+    def _packed_method(self, at: Location, name: str) -> Sugared:
+        """A method of packed weights: the operator that gives the same."""
+        short = self.inner.type.name.rpartition(".")[2].removesuffix("PackedParamsBase").lower()
+        operator = f"quantized::{'embedding_bag' if short == 'embedding' else short}_{name}"
+        if not variants(operator):
+            raise CompileError(f"packed weights have no method '{name}'", at)
+        return Builtin(operator, self)
 
     def _class_attr(self, e: Any, at: Location, name: str, kind: T.ClassType) -> Sugared:
         if name in kind.overloads:

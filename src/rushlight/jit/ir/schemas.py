@@ -176,6 +176,8 @@ class _Reader:
             return T.union(inner) if word == "Union" else Type(word, inner)
         if word in _BASIC:
             return _BASIC[word]
+        if word in T.PACKED:
+            return T.PACKED[word]
         if word[0].islower():
             return T.TypeVariable(word)
         return T.Declared(word)
@@ -278,14 +280,14 @@ def _own() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
             name, *overloads = line[1:].split()
             order[name] = ["" if o == "-" else o for o in overloads]
         else:
-            full = line if line.startswith("prim::") else f"aten::{line}"
+            full = line if line.startswith(("prim::", "quantized::")) else f"aten::{line}"
             rows.setdefault(re.split(r"[.(]", full, maxsplit=1)[0], []).append(full)
     return rows, order
 
 
 @cache
 def variants(name: str) -> list[Schema]:
-    """The overloads of `aten::name` or `prim::name`, in the order in which calls try them."""
+    """The overloads of `aten::name`, `prim::name` or `quantized::name`, in the order in which calls try them."""
     rows, orders = _own()
     found: list[Schema] = []
     space, _, short = name.partition("::")
@@ -294,7 +296,7 @@ def variants(name: str) -> list[Schema]:
             schema = parse_schema(f"aten::{form.text}")
             schema.form = form
             found.append(schema)
-    elif space != "prim":
+    elif space not in ("prim", "quantized"):
         return _user(space, short)
     found += [parse_schema(row) for row in rows.get(name, ())]
     order = orders.get(short)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = [
-    "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "GENERATOR", "INT", "NONE", "NUMBER", "STR", "STREAM", "STORAGE", "TENSOR", "ClassType", "EnumType",
+    "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "GENERATOR", "INT", "NONE", "NUMBER", "PACKED", "STR", "STREAM", "STORAGE", "TENSOR", "ClassType", "EnumType",
     "FunctionType", "InterfaceType", "Kind", "NamedTupleType", "ShapedType", "Type", "TypeVariable", "dict_of", "future_of", "is_subtype", "list_of", "named_tuple", "optional",
     "tuple_of", "unify", "union",
 ]  # fmt: skip
@@ -259,6 +259,19 @@ class ClassType(Declared):
     def kind(self) -> str:
         """ClassType."""
         return "ClassType"
+
+
+# Classes that no code defines: weights of quantized layers as their operators take them.
+PACKED: dict[str, ClassType] = {
+    name: ClassType(name)
+    for name in (
+        *(
+            f"__torch__.torch.classes.quantized.{n}PackedParamsBase"
+            for n in ("Linear", "Conv2d", "Conv3d", "Embedding")
+        ),
+        "__torch__.torch.classes.rnn.CellParamsBase",
+    )
+}
 
 
 class InterfaceType(Declared):

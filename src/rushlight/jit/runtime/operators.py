@@ -15,6 +15,7 @@ from rushlight.jit.ir.graph import number_text
 from rushlight.jit.ir.schemas import variants
 from rushlight.jit.runtime.constants import dtype_of, format_of, layout_of, number_of
 from rushlight.jit.runtime.objects import type_of_object
+from rushlight.jit.runtime.quantized import RECURRENT, quantized_function
 from rushlight.nn.composites.recurrence import run_cell
 
 __all__ = ["CONVERSIONS", "TABLE", "evaluate", "function_of"]
@@ -41,6 +42,9 @@ def function_of(schema: Any) -> Callable[..., Any]:
     found = _own(schema)
     if found is not None:
         return found
+    if schema.name.startswith("quantized::"):
+        layer = quantized_function(schema.name.removeprefix("quantized::"))
+        return _as_list(layer) if schema.returns[0].type.name == "List" else layer
     if schema.name.startswith(("prim::", "aten::")) and schema.form is None:
         raise NotImplementedError(f"rushlight cannot run the TorchScript operator {schema}")
     found = _native(schema.name, schema.overload_name)
@@ -624,6 +628,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::quantize_per_tensor": _quantized, "aten::quantize_per_tensor.tensor_qparams": _quantized,
     "aten::quantize_per_channel": lambda x, s, z, axis, d: rushlight.quantize_per_channel(x, s, z, axis, dtype_of(d)),
     "aten::dequantize.self": lambda x: x.dequantize(), **{f"aten::{name}": operator.methodcaller(name) for name in _SCALES},
+    **RECURRENT,
     "prim::IfThenElse": lambda c, a, b: a if c else b, "aten::_get_tracing_state": lambda: False, "aten::get_device": lambda x: x.get_device(),
 }  # fmt: skip
 # Operators of aten whose results have another form in scripts: lists for tuples, numbers for booleans.

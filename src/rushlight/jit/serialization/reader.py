@@ -12,6 +12,7 @@ from rushlight.jit.frontend.errors import CompileError, FrontendError
 from rushlight.jit.ir import types as T
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
 from rushlight.jit.runtime.objects import new_object
+from rushlight.jit.serialization.packed import packed_object
 from rushlight.jit.serialization.records import ModelArchive
 from rushlight.jit.serialization.unit import ArchiveUnit
 from rushlight.jit.serialization.unpickler import ModelUnpickler, RawObject
@@ -138,6 +139,9 @@ def _made(raw: RawObject, memo: dict[int, Any]) -> Any:
     if raw.made is not None:
         return raw.made
     kind = raw.kind
+    if kind.name in T.PACKED:
+        raw.made = packed_object(kind.name, _converted(raw.state, memo))
+        return raw.made
     if not kind.is_module:
         return _object(raw, memo)
     state: Any = raw.state
@@ -163,7 +167,9 @@ def _fill(module: Any, kind: T.ClassType, state: dict[str, Any], memo: dict[int,
             else:
                 raise RuntimeError(f"the archive has no value for the attribute {name} of {kind.name}")
         value = _converted(state.get(name), memo)
-        if name in kind.parameters:
+        if name not in state:  # `__setstate__` gives it one
+            module.__dict__.setdefault(name, None)
+        elif name in kind.parameters:
             module._parameters[name] = _parameter(value)
         elif name in kind.buffers:
             module._buffers[name] = value

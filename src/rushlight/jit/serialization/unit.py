@@ -54,6 +54,15 @@ def parse_text(text: str, where: str) -> ast.Module:
 _UPGRADERS = "__torch__.upgraders"
 
 
+def _packed_type(owner: str) -> Type:
+    """The type of `_packed_params` in a class of quantized layers; early archives say that it is a tensor."""
+    matched = re.search(r"\.quantized\..*\.(Linear|Conv[123]d|ConvReLU[123]d)[A-Za-z]*$", owner)
+    if matched is None:
+        return T.TENSOR
+    kind = "Linear" if matched[1] == "Linear" else "Conv3d" if matched[1].endswith("3d") else "Conv2d"
+    return T.PACKED[f"__torch__.torch.classes.quantized.{kind}PackedParamsBase"]
+
+
 @functools.cache
 def _upgrading() -> ArchiveUnit:
     """The functions for archives of earlier versions."""
@@ -75,6 +84,8 @@ class ArchiveUnit:
         """A function, a class; None for none."""
         if name in self.found:
             return self.found[name]
+        if name in T.PACKED:
+            return T.PACKED[name]
         with self.lock:
             place, _, short = name.rpartition(".")
             held = self._file(place)
@@ -270,6 +281,8 @@ class ArchiveUnit:
 
     def _field(self, made: T.ClassType, name: str, node: ast.AnnAssign, at: Any) -> None:
         kind = read_type(node.annotation, self.find_type, at)
+        if name == "_packed_params" and kind == T.TENSOR:
+            kind = _packed_type(made.name)
         if node.value is not None:
             made.constants[name] = (kind, self.literal(node.value, at))
         else:

@@ -18,6 +18,7 @@ from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import ScriptFunction, is_compiled, wrap_module
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.objects import type_of_object
+from rushlight.jit.serialization.packed import packed_state
 from rushlight.jit.serialization.printer import Code, class_code, method_names, print_function
 from rushlight.serialization import memory
 from rushlight.serialization.archive import ArchiveWriter
@@ -28,7 +29,7 @@ __all__ = ["archive_bytes", "save"]
 _STORAGES = {
     "float32": "FloatStorage", "float64": "DoubleStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage", "int64": "LongStorage",
     "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage", "uint8": "ByteStorage", "bool": "BoolStorage",
-    "complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage",
+    "complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage", "qint8": "QInt8Storage", "quint8": "QUInt8Storage", "qint32": "QInt32Storage",
 }  # fmt: skip
 
 
@@ -217,6 +218,8 @@ class _Pickle:
             self._put(b"\x85R")
         elif isinstance(value, (rushlight.dtype, rushlight.layout, rushlight.memory_format)):
             self.number(number_of(value))
+        elif isinstance(kind, T.ClassType) and kind.name in T.PACKED:
+            self._packed(value)
         else:
             self.object(value, _held_type(value))
 
@@ -270,18 +273,38 @@ class _Pickle:
         if isinstance(kind, T.NamedTupleType):
             self.classes.setdefault(kind.name, kind)
 
-    def object(self, value: Any, kind: Any) -> None:
-        """An object: the attributes of its class, or what its `__getstate__` gives."""
-        if id(value) in self.memo:
-            self._put(b"j" + struct.pack("<I", self.memo[id(value)]))
+    def _packed(self, value: Any) -> None:
+        if self._known(value):
             return
+        name, state, kind = packed_state(value) or (None, None, None)
+        if name is None:
+            raise TypeError(f"a {type(value).__name__} is no packed weight")
+        self._begin(name, value)
+        self.any(state, kind)
+        self._put(b"b")
+
+    def _known(self, value: Any) -> bool:
+        """Refer to an object that was written before, where it was."""
+        if id(value) not in self.memo:
+            return False
+        self._put(b"j" + struct.pack("<I", self.memo[id(value)]))
+        return True
+
+    def _begin(self, name: str, value: Any) -> None:
+        """A new object of a class."""
         self.kept.append(value)
-        self.classes.setdefault(kind.name, kind)
-        place, _, name = kind.name.rpartition(".")
-        self.globally(place, name)
+        place, _, short = name.rpartition(".")
+        self.globally(place, short)
         self._put(b")\x81")
         self.memo[id(value)] = len(self.memo)
         self._put(b"r" + struct.pack("<I", self.memo[id(value)]))
+
+    def object(self, value: Any, kind: Any) -> None:
+        """An object: the attributes of its class, or what its `__getstate__` gives."""
+        if self._known(value):
+            return
+        self.classes.setdefault(kind.name, kind)
+        self._begin(kind.name, value)
         names = method_names(kind)
         getter = kind.find_method("__getstate__") if "__getstate__" in names and "__setstate__" in names else None
         if getter is not None:
@@ -296,10 +319,8 @@ class _Pickle:
 
     def tensor(self, value: Any) -> None:
         """A tensor: its storage is a record of its own."""
-        if value.layout is not rushlight.strided or value.is_quantized:
-            raise NotImplementedError(
-                "rushlight writes strided tensors into TorchScript archives, no sparse or quantized ones"
-            )
+        if value.layout is not rushlight.strided:
+            raise NotImplementedError("rushlight writes strided tensors into TorchScript archives, no sparse ones")
         name = _STORAGES.get(str(value.dtype).removeprefix("torch."))
         if name is None:
             raise NotImplementedError(f"rushlight writes no tensors of {value.dtype} into TorchScript archives")
@@ -311,7 +332,8 @@ class _Pickle:
             key = self.keys[memory.identity(storage)] = str(len(self.storages))
             self.kept.append(storage)
             self.storages.append((key, memory.bytes_of(storage)))
-        self.globally("torch._utils", "_rebuild_tensor_v2")
+        quantized = value.is_quantized
+        self.globally("torch._utils", "_rebuild_qtensor" if quantized else "_rebuild_tensor_v2")
         self._put(b"((")
         self.text("storage")
         self.globally("torch", name)
@@ -325,9 +347,25 @@ class _Pickle:
             for each in numbers:
                 self.number(each)
             self._put(b"t")
+        if quantized:
+            self._scheme(value)
         self._put(b"\x88" if value.requires_grad else b"\x89")
         self.globally("collections", "OrderedDict")
         self._put(b")RtR")
+
+    def _scheme(self, value: Any) -> None:
+        """The scheme of a quantized tensor, with its scales and zero points."""
+        scheme = str(value.qscheme()).removeprefix("torch.")
+        self._put(b"(")
+        self.globally("torch", scheme)
+        if scheme == "per_tensor_affine":
+            self.any(value.q_scale(), T.FLOAT)
+            self.number(value.q_zero_point())
+        else:
+            self.tensor(value.q_per_channel_scales())
+            self.tensor(value.q_per_channel_zero_points())
+            self.number(value.q_per_channel_axis())
+        self._put(b"t")
 
 
 def _held_type(value: Any) -> Any:

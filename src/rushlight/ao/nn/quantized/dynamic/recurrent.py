@@ -15,16 +15,16 @@ __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 class CellParameters:
-    """The packed weights of one direction of one layer."""
+    """The packed weights of one direction of one layer; with `reduce_range` inputs are quantized to seven bits."""
 
-    def __init__(self, ih: Any, hh: Any) -> None:
-        self.ih, self.hh = ih, hh
+    def __init__(self, ih: Any, hh: Any, reduce_range: bool = True) -> None:
+        self.ih, self.hh, self.reduce_range = ih, hh, reduce_range
 
     def __getstate__(self) -> Any:
-        return (self.ih, self.hh)
+        return (self.ih, self.hh) if self.reduce_range else (self.ih, self.hh, False)
 
     def __setstate__(self, state: Any) -> None:
-        self.ih, self.hh = state
+        self.__init__(*state)  # type: ignore[misc]
 
 
 class PackedParameter(nn.Module):
@@ -163,7 +163,7 @@ class RNNBase(nn.Module):
 
         One scale serves the whole input; each hidden state has its own.
         """
-        ih = cell.ih.apply_dynamic(x, True)
+        ih = cell.ih.apply_dynamic(x, cell.reduce_range)
         steps = list(ih) if sizes is None else list(ih.split(sizes))
         found = []
         for rows in steps[::-1] if backward else steps:
@@ -237,6 +237,15 @@ class RNNBase(nn.Module):
         return self.forward_tensor(input, hx)
 
     # ***** weights *****
+
+    @classmethod
+    def over_cells(cls, cells: Any, num_layers: int, dropout: float, bidirectional: bool, training: bool) -> Any:
+        """A layer over packed weights alone, as graphs call it: sizes and checks are the caller's."""
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made.num_layers, made.dropout, made.bidirectional = num_layers, dropout, bidirectional
+        made._all_weight_values = nn.ModuleList([PackedParameter(cell) for cell in cells])
+        return made.train(training)
 
     @classmethod
     def _given(cls, mod: Any, dtype: Any) -> Any:
@@ -329,7 +338,7 @@ class LSTM(RNNBase):
         super().__init__("LSTM", *args, **kwargs)
 
     def _step(self, ih: Any, hidden: Any, cell: Any) -> Any:
-        return ops.lstm_step(ih + cell.hh.apply_dynamic(hidden[0], True), hidden[1])
+        return ops.lstm_step(ih + cell.hh.apply_dynamic(hidden[0], cell.reduce_range), hidden[1])
 
 
 class GRU(RNNBase):
@@ -341,7 +350,7 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **kwargs)
 
     def _step(self, ih: Any, hidden: Any, cell: Any) -> Any:
-        return ops.gru_step(ih, cell.hh.apply_dynamic(hidden, True), hidden)
+        return ops.gru_step(ih, cell.hh.apply_dynamic(hidden, cell.reduce_range), hidden)
 
 
 # ***** cells *****
