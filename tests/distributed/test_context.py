@@ -132,3 +132,8 @@ def test_blocks_are_dealt_out_by_their_work() -> None:
 
 def test_compiled_functions_follow_the_dispatcher(four: Ranks) -> None:
     assert four.run(programs.compiled_before, timeout=100.0) == [[0.0] * 4] * 4
+
+
+@pytest.mark.distributed
+def test_compiled_functions_go_over_parts(four: Ranks) -> None:
+    assert four.run(programs.compiled_around, timeout=100.0) == [[0.0] * 6] * 4

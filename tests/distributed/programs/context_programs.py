@@ -225,6 +225,47 @@ def compiled_before(rank: int, size: int) -> list[float]:
     return found
 
 
+def compiled_around(rank: int, size: int) -> list[float]:
+    """Differences of compiled functions from eager calls: outside of the context, in contexts by both ways, the last like
+    the first, and of one that enters the context itself.
+    """
+    mesh, found = mesh_of(4), []
+    torch.manual_seed(4)
+    net, whole = torch.nn.Linear(4, 4), torch.randn(1, 2, 16, 4)
+
+    def attend(x: Any) -> Any:
+        h = net(x)
+        return F.scaled_dot_product_attention(h, h, h, is_causal=True)
+
+    def gradients(function: Any, x: Any) -> Any:
+        return torch.autograd.grad(function(x).square().sum(), net.parameters())
+
+    def compare(made: Any, wanted: Any) -> None:
+        found.append(max((a - b).abs().max().item() for a, b in zip(made, wanted, strict=True)))
+
+    def entering(x: Any) -> Any:
+        x = x.clone()
+        with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]):
+            return torch.autograd.grad(attend(x).square().sum(), net.parameters())
+
+    compiled = torch.compile(attend, fullgraph=True)
+    compare(gradients(compiled, whole), gradients(attend, whole))
+    try:
+        for way in ("alltoall", "allgather", "alltoall"):
+            set_rotate_method(way)
+            x = whole.clone()
+            stance = "fail_on_recompile" if len(found) == 3 else "default"
+            with torch.compiler.set_stance(stance), context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]):
+                assert x.shape[2] == 4
+                compare(gradients(compiled, x), gradients(attend, x))
+        compare(torch.compile(entering)(whole), entering(whole))
+    finally:
+        set_rotate_method("allgather")
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compare(gradients(compiled, whole), gradients(attend, whole))
+    return found
+
+
 def refusals(rank: int, size: int) -> list[str]:
     mesh, found = mesh_of(2), []
     x = torch.ones(1, 1, 6, 4)

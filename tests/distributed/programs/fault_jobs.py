@@ -45,7 +45,7 @@ FAULTS = {
     "raise": Fault("rank {other} failed: ValueError: bad data", DEATH),
     "stop": Fault("rank {other} has given no sign of life for ", SILENCE),
     "store-kill": Fault("lost the store process", DEATH, 2),
-    "store-stop": Fault("lost the store process", 6.0, 2),
+    "store-stop": Fault("lost the store process", SILENCE, 2),
     "cut": Fault("rank {other} has given no sign of life for ", SILENCE),  # on the side of the store
 }
 

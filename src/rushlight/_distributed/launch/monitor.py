@@ -41,7 +41,8 @@ _PERIOD, _SLOW_PERIOD, _MANY = 0.5, 1.0, 1000  # seconds between signs of life, 
 _LEFT_FOR = 2.0  # seconds of waiting for a rank that has ended
 _CONNECTS_WITHIN = 60.0
 _FIRST_PAUSE = 0.005  # seconds between two looks at what the ranks said, doubled each time
-_HEARS_WITHIN = 5.0  # seconds without a sign of the store process, which gives one every second
+_HEARS_WITHIN = 2.5  # seconds without a sign of the store process, which gives two every second
+_LISTENS_FOR, _LATE = 0.5, 1.0  # seconds between two looks, and from how many on it was this process that stood still
 _ALIVE: weakref.WeakSet[Monitor] = weakref.WeakSet()
 
 
@@ -76,7 +77,6 @@ class Monitor:
         self._client = Client(*address, _CONNECTS_WITHIN)
         place = as_integer_field(rank) + as_integer_field(world_size)
         self._client.send(bytes([Query.WATCH]) + as_text(job.encode()) + place)
-        self._client.socket.settimeout(_HEARS_WITHIN)
         beat = _start_beating if native else _start_beating_in_python
         self._beat = beat(self._client.socket, _PERIOD if world_size < _MANY else _SLOW_PERIOD)
         threading.Thread(target=_listen, args=(weakref.ref(self), self._client), daemon=True, name="monitor").start()
@@ -157,8 +157,9 @@ def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
     """Take news until the connection ends."""
     try:
         while True:
-            kind = client.read(1)[0]
-            found = _read(kind, client)
+            kind = _next_event(client)
+            with client.within(_HEARS_WITHIN):
+                found = _read(kind, client)
             watched = monitor()
             if watched is None:
                 return
@@ -168,6 +169,21 @@ def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
         _lose(monitor(), f"it has given no sign of life for {_HEARS_WITHIN:g} s (stopped, or the network is cut)")
     except (DistNetworkError, OSError, ValueError, UnicodeDecodeError) as error:
         _lose(monitor(), str(error))
+
+
+def _next_event(client: Client) -> int:
+    """What comes next; TimeoutError after `_HEARS_WITHIN` seconds of silence in which this process was awake."""
+    quiet, looked = 0.0, time.monotonic()
+    while True:
+        try:
+            with client.within(_LISTENS_FOR):
+                return client.read(1)[0]
+        except TimeoutError:
+            now = time.monotonic()
+            passed, looked = now - looked, now
+            quiet = quiet + passed if passed < _LATE else 0.0
+            if quiet >= _HEARS_WITHIN:
+                raise
 
 
 def _lose(monitor: Monitor | None, why: str) -> None:

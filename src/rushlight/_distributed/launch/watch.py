@@ -15,7 +15,7 @@ from rushlight._distributed.stores.wire import LONGEST_NOTICE, as_integer_field,
 __all__ = ["Event", "Sign", "Watch"]
 
 SILENT_FOR = 2.5
-_BEAT = 1.0  # seconds between two signs of life of the server's
+_BEAT = 0.5  # seconds between two signs of life of the server's
 _LATE = 1.0  # seconds between two looks, from which on it was this process that stood still
 
 

@@ -226,7 +226,7 @@ def context_parallel(
 
     Parts are balanced for a causal mask: a process has a piece from the front and its mirror image from the end, so a
     loss is a mean over places in any order, and what depends on the place (encodings) must be among the buffers.
-    Compiled functions run as they are written inside.
+    Functions that are compiled go over parts as well; one that enters the context itself ends its program there.
     ValueError for a sequence that does not divide among the processes (one that does not divide into two pieces for each
     is not balanced); NotImplementedError inside for masks other than `is_causal` and for
     dropout.
@@ -260,12 +260,12 @@ def context_parallel(
             x.data = _part(whole, dim, mesh, order)
     around = _Around(_ring(mesh))
     INSTEAD.append(around)
+    _cp_options.note()
     try:
-        with rushlight.compiler.set_stance("force_eager"):
-            yield
+        yield
     finally:
-        _cp_options.enable_load_balance = before
         INSTEAD.remove(around)
+        _cp_options.enable_load_balance = before
         for x, whole in zip(held, wholes, strict=True):
             if all(x is not y for y in kept):
                 x.data = whole
@@ -277,11 +277,11 @@ def _ring(mesh: Any) -> Ring:
     return Ring(mesh.get_group(), balanced, _cp_options.rotate_method is _RotateMethod.ALL_GATHER)
 
 
+@dataclass(frozen=True)
 class _Around:
-    """`scaled_dot_product_attention` over a divided sequence."""
+    """`scaled_dot_product_attention` over a divided sequence.  Equal ones make equal programs."""
 
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+    ring: Ring
 
     def __call__(
         self,

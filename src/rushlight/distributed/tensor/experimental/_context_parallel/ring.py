@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import rushlight
@@ -19,9 +20,8 @@ from rushlight.distributed import distributed_c10d as dist
 
 __all__ = ["Ring", "attend"]
 
-_TAG = 29000  # of the messages of a ring
 
-
+@dataclass(frozen=True)
 class Ring:
     """How a sequence lies on the processes of a group.
 
@@ -31,17 +31,28 @@ class Ring:
     - `gathers`: whether all keys and values come at once instead of going round: more memory, fewer messages
     """
 
-    def __init__(self, group: Any, halved: bool, gathers: bool) -> None:
-        self.group, self.halved, self.gathers = group, halved, gathers
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+    group: Any
+    halved: bool
+    gathers: bool
 
-    def shifted(self, tensors: Sequence[Tensor], tag: int) -> tuple[list[Tensor], list[Any]]:
+    @property
+    def rank(self) -> int:
+        """This process's place in the group."""
+        return dist.get_rank(self.group)
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return dist.get_world_size(self.group)
+
+    def shifted(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Any]]:
         """Send tensors to the next process; those of the one before, once what is given second was waited for."""
-        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        made = [rushlight.empty_like(x) for x in tensors]
-        ops = [dist.P2POp(dist.isend, x, group=self.group, group_peer=after, tag=_TAG + tag) for x in tensors]
-        ops += [dist.P2POp(dist.irecv, x, group=self.group, group_peer=before, tag=_TAG + tag) for x in made]
-        return made, dist.batch_isend_irecv(ops)
+        made, works = [rushlight.empty_like(x) for x in tensors], []
+        for x, into in zip(tensors, made, strict=True):
+            sent, got = [0] * self.size, [0] * self.size
+            sent[(self.rank + 1) % self.size] = got[(self.rank - 1) % self.size] = x.numel()
+            works.append(dist.all_to_all_single(into.view(-1), x.view(-1), got, sent, self.group, async_op=True))
+        return made, works
 
     def parts(self, key: Tensor, value: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(process, its keys, its values), one's own first; the next are on their way while these are used."""
@@ -53,7 +64,7 @@ class Ring:
             return
         held = [key, value]
         for step in range(self.size):
-            coming, works = self.shifted(held, 0) if step < self.size - 1 else ([], [])
+            coming, works = self.shifted(held) if step < self.size - 1 else ([], [])
             yield (self.rank - step) % self.size, held[0], held[1]
             for work in works:
                 work.wait()
@@ -155,7 +166,7 @@ def _backward(
             work.wait()
         if travelling:
             own = [a.add_(b) for a, b in zip(own, travelling, strict=True)]
-        travelling, works = ring.shifted(own, 1) if ring.size > 1 else (own, [])
+        travelling, works = ring.shifted(own) if ring.size > 1 else (own, [])
     for work in works:
         work.wait()
     d_key, d_value = travelling
