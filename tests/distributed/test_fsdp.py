@@ -18,7 +18,7 @@ from rushlight.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from rushlight.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-from rushlight.distributed.tensor import DTensor
+from rushlight.distributed.tensor import DTensor, Replicate
 
 SOME = (
     "parts and whole",
@@ -28,6 +28,7 @@ SOME = (
     "near",
     "tensor parallel",
     "replicas, two batches",
+    "replicate, two batches",
     "checkpoint inside",
 )
 
@@ -48,6 +49,27 @@ def check(found: dict[str, list[float]], size: int) -> None:
 @pytest.mark.slow
 def test_some_settings_train_as_pytorch(four: Ranks) -> None:
     check(four.run(programs.run, "rushlight", SOME, timeout=120)[0], 4)
+
+
+def test_replicas_by_the_machinery_of_shards(alone: Any) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    home = torch.distributed._composable.replicate_with_fsdp
+    assert home.replicate([net[0]])[0] is net[0] and home.replicate(net) is net
+    assert type(net[0]).__name__ == "ReplicateLinear" and isinstance(net[0], home.ReplicateModule)
+    assert home.replicate.state(net) is not None and home.replicate.state(torch.nn.Linear(1, 1)) is None
+    weight = net[0].weight
+    assert isinstance(weight, DTensor) and weight.placements == (Replicate(),)
+    assert weight.to_local().shape == (3, 2) and weight.device_mesh.mesh_dim_names == ("replicate",)
+    net(torch.ones(1, 2)).sum().backward()
+    assert isinstance(weight.grad, DTensor) and weight.grad.placements == (Replicate(),)
+    with pytest.raises(RuntimeError, match="already managed by `fully_shard`"):
+        home.replicate(fully_shard(torch.nn.Linear(2, 2)))
+    with pytest.raises(AssertionError, match="replicate has already been"):
+        home.replicate(net)
+    with pytest.raises(ValueError, match="replicate expects a 1D DeviceMesh"):
+        home.replicate(torch.nn.Linear(2, 2), mesh=torch.distributed.init_device_mesh("cpu", (1, 1)))
+    with pytest.raises(ValueError, match="replicate does not support containers"):
+        home.replicate(torch.nn.ModuleList([torch.nn.Linear(1, 1)]))
 
 
 @pytest.mark.distributed

@@ -212,8 +212,26 @@ def settings(torch: Any, rank: int, size: int) -> dict[str, Callable[[], list[fl
         )
         found["near"] = lambda: s.losses(s.shard(made(), reshard_after_forward=2))
         found["tensor parallel"] = tensor_parallel
-    found |= wrapped(s, made)
-    return found
+    return found | replicated(s, made) | wrapped(s, made)
+
+
+def replicated(s: Setting, made: Callable[..., Any]) -> dict[str, Callable[[], list[float]]]:
+    """Ways to train with `replicate` by the machinery of `fully_shard`."""
+    torch = s.torch
+    home = importlib.import_module(f"{torch.__name__}.distributed._composable.replicate_with_fsdp")
+    half = s.fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+    def copied(**options: Any) -> Any:
+        model = made()
+        for block in model.blocks:
+            home.replicate(block, mesh=s.mesh(), **options)
+        return home.replicate(model, mesh=s.mesh(), **options)
+
+    return {
+        "replicate": lambda: s.losses(copied()),
+        "replicate, narrow": lambda: s.losses(copied(mp_policy=half)),
+        "replicate, two batches": lambda: s.losses(copied(), 2, lambda m, last: m.set_requires_gradient_sync(last)),
+    }
 
 
 def wrapped(s: Setting, made: Callable[..., Any]) -> dict[str, Callable[[], list[float]]]:

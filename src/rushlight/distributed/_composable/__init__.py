@@ -8,4 +8,4 @@ from rushlight.distributed._composable.replicate import replicate
 
 __all__ = ["checkpoint", "fsdp", "replicate"]
 
-__getattr__ = lazy_files(__name__, {}, ["fsdp"])
+__getattr__ = lazy_files(__name__, {}, ["fsdp", "replicate_with_fsdp"])

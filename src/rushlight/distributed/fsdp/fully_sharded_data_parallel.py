@@ -31,7 +31,7 @@ from rushlight.distributed.fsdp.api import (
     StateDictType,
 )
 from rushlight.distributed.fsdp.groups import Group
-from rushlight.distributed.fsdp.meshes import Axes
+from rushlight.distributed.fsdp.meshes import Axes, replicas
 from rushlight.distributed.fsdp.parameters import Managed
 from rushlight.distributed.fsdp.policies import MixedPrecisionPolicy
 from rushlight.distributed.fsdp.states import State, root_context
@@ -514,7 +514,7 @@ def _mesh(strategy: ShardingStrategy, process_group: Any, device_mesh: DeviceMes
         if hybrid and device_mesh.ndim != 2:
             raise ValueError(f"{strategy} needs a device_mesh of two axes: replicas, parts; got {device_mesh}")
         return (
-            _replicas(device_mesh) if strategy is ShardingStrategy.NO_SHARD and device_mesh.ndim == 1 else device_mesh
+            replicas(device_mesh) if strategy is ShardingStrategy.NO_SHARD and device_mesh.ndim == 1 else device_mesh
         )
     if hybrid and process_group is None:
         size = dist.get_world_size()
@@ -531,13 +531,7 @@ def _mesh(strategy: ShardingStrategy, process_group: Any, device_mesh: DeviceMes
         return DeviceMesh.from_group([replicas, parts], "cpu", ranks)
     group = process_group or dist.group.WORLD
     mesh = DeviceMesh.from_group(group, "cpu")
-    return _replicas(mesh) if strategy is ShardingStrategy.NO_SHARD else mesh
-
-
-def _replicas(mesh: DeviceMesh) -> DeviceMesh:
-    """The processes of an axis as replicas, each of which has the only part."""
-    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
-    return DeviceMesh.from_group([mesh.get_group(0), alone], "cpu", mesh.mesh.view(-1, 1))
+    return replicas(mesh) if strategy is ShardingStrategy.NO_SHARD else mesh
 
 
 def _ignored(module: Module, modules: Any, states: Any) -> tuple[set[Module], set[Any]]:

@@ -12,11 +12,19 @@ from rushlight.distributed.tensor import DTensor, Placement, Replicate, Shard
 from rushlight.distributed.tensor.placement_types import _StridedShard
 from rushlight.nn import Parameter
 
-__all__ = ["Axes"]
+__all__ = ["Axes", "replicas"]
+
+
+def replicas(mesh: DeviceMesh) -> DeviceMesh:
+    """The processes of an axis as replicas, each of which has the only part."""
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    return DeviceMesh.from_group([mesh.get_group(0), alone], mesh.device_type, mesh.mesh.view(-1, 1))
 
 
 class Axes:
-    """A mesh of one axis (parts), or two (replicas of parts).  With `divides=False` every process keeps the whole."""
+    """A mesh of one axis (parts), or two (replicas of parts)."""
+
+    keeps_whole = False  # whether parameters lie undivided over the mesh
 
     def __init__(self, mesh: DeviceMesh) -> None:
         if mesh.ndim not in (1, 2):
@@ -29,6 +37,13 @@ class Axes:
         self.part = Part(mesh.shape[last], coordinate[last])
         self.replicas = mesh.shape[0] if last else 1
         self.replica_group = mesh.get_group(0) if last else None
+
+    @classmethod
+    def of_replicas(cls, mesh: DeviceMesh) -> Axes:
+        """One axis of processes each of which keeps the whole: parameters are `DTensor`s that lie on all of them."""
+        made = cls(replicas(mesh))
+        made.mesh, made.keeps_whole = mesh, True
+        return made
 
     def check_divides(self, size: int) -> None:
         """ValueError for a number that does not divide that of the processes which have parts."""
@@ -54,13 +69,15 @@ class Axes:
         start, stop = self.part.span(local.shape[dim])
         local = local.narrow(dim, start, stop - start).clone()
         placed: tuple[Placement, ...] = (Replicate(),) * (self.mesh.ndim - 1) + (Shard(dim),)
+        if self.keeps_whole:
+            placed = (Replicate(),)
         mesh = self.mesh
         if isinstance(parameter, DTensor):
             mesh, inner = _joined(self.mesh, parameter.device_mesh), parameter.placements
             factor = 1
             for size, placement in zip(parameter.device_mesh.shape, inner, strict=True):
                 factor *= size if placement.is_shard(dim) else 1
-            if factor > 1:  # parts of what the inner axes have divided
+            if factor > 1 and not self.keeps_whole:  # parts of what the inner axes have divided
                 placed = (*placed[:-1], _StridedShard(dim, split_factor=factor))
             placed = placed + inner
         made = DTensor(_contiguous(local), mesh, placed, parameter.shape, parameter.stride())

@@ -19,9 +19,11 @@ from rushlight.distributed.fsdp.states import Context, State, root_context
 from rushlight.distributed.tensor import Shard
 from rushlight.nn import Module
 
-__all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method", "share_comm_ctx"]
+__all__ = [
+    "FSDPModule", "UnshardHandle", "become", "check_modules", "fully_shard", "groups_of", "register_fsdp_forward_method", "share_comm_ctx",
+]  # fmt: skip
 
-_CLASSES: dict[type, type] = {}
+_CLASSES: dict[tuple[type, type], type] = {}
 
 
 class UnshardHandle:
@@ -312,56 +314,70 @@ def fully_shard(
             "fully_shard along named axes of a larger mesh is not built yet; give `mesh` the axes"
         )
     modules = list(module) if isinstance(module, (list, tuple)) else [module]
-    _check_modules(modules)
+    check_modules(modules, "fully_shard")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if mesh is None else mesh
     if mesh.ndim == 2 and mesh.mesh_dim_names is None:
         raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
-    axes = Axes(mesh)
-    found = _found(modules, set(ignored_params or ()))
-    dims = {p: _dim_of(p, name, shard_placement_fn) for p, (name, _) in found.items()}
-    near = None
+    axes, near = Axes(mesh), None
     if isinstance(reshard_after_forward, int) and not isinstance(reshard_after_forward, bool):
         axes.check_divides(reshard_after_forward)
         if reshard_after_forward in (1, axes.part.size):
             reshard_after_forward = reshard_after_forward != 1
         else:
             near, place = axes.near(reshard_after_forward)
-    kinds: dict[Any, list[Managed]] = {}
-    for p, (name, places) in found.items():
-        kinds.setdefault(p.dtype, []).append(Managed(places, name, dims[p], axes))
-    groups = [Group(managed, axes, mp_policy) for managed in kinds.values()]
+    groups = groups_of(modules, axes, mp_policy, ignored_params, shard_placement_fn)
     reshards = None if reshard_after_forward is None else bool(reshard_after_forward)
-    state = State(modules, groups, mp_policy, reshards)
     for group in groups if near is not None else ():
         group.near = near, place, int(reshard_after_forward or 0)
-    for part in modules:
-        _become(part, state)
+    become(State(modules, groups, mp_policy, reshards), FSDPModule, "FSDP")
     return module
 
 
-def _check_modules(modules: Sequence[Any]) -> None:
+def check_modules(modules: Sequence[Any], function: str) -> None:
+    """ValueError for what is no module with a forward, AssertionError for one that is managed already."""
     if not modules:
-        raise ValueError("fully_shard does not support an empty list of modules")
+        raise ValueError(f"{function} does not support an empty list of modules")
     for part in modules:
         if not isinstance(part, Module):
-            raise ValueError(f"fully_shard expects modules, got {type(part)}")
+            raise ValueError(f"{function} expects modules, got {type(part)}")
         if type(part).__name__ in ("ModuleList", "ModuleDict"):
-            raise ValueError(f"fully_shard does not support containers that do not implement forward: {part}")
+            raise ValueError(f"{function} does not support containers that do not implement forward: {part}")
         if isinstance(part, FSDPModule):
             raise AssertionError(
-                "Each distinct composable distributed API can only be applied to a module once. fully_shard has already been"
+                f"Each distinct composable distributed API can only be applied to a module once. {function} has already been"
                 f" applied to the following module:\n{part}"
             )
 
 
-def _become(module: Module, state: State) -> None:
-    """A module whose class has what `FSDPModule` adds, and whose calls gather."""
+def groups_of(
+    modules: Sequence[Module],
+    axes: Axes,
+    policy: MixedPrecisionPolicy,
+    ignored: Iterable[Any] | None,
+    placement: Callable[[Any], Any] | None = None,
+) -> list[Group]:
+    """The parameters of modules in groups, one for each dtype."""
+    found = _found(modules, set(ignored or ()))
+    dims = {p: _dim_of(p, name, placement) for p, (name, _) in found.items()}
+    kinds: dict[Any, list[Managed]] = {}
+    for p, (name, places) in found.items():
+        kinds.setdefault(p.dtype, []).append(Managed(places, name, dims[p], axes))
+    return [Group(managed, axes, policy) for managed in kinds.values()]
+
+
+def become(state: State, added: type, prefix: str) -> None:
+    """Let the classes of a state's modules have what `added`, a kind of `FSDPModule`, adds, and their calls gather."""
+    for module in state.modules:
+        _become(module, state, added, prefix)
+
+
+def _become(module: Module, state: State, added: type, prefix: str) -> None:
     kind = type(module)
-    if kind not in _CLASSES:
-        _CLASSES[kind] = type(
-            f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__, "_plain_class": kind}
+    if (added, kind) not in _CLASSES:
+        _CLASSES[added, kind] = type(
+            f"{prefix}{kind.__name__}", (added, kind), {"__module__": kind.__module__, "_plain_class": kind}
         )
-    module.__class__ = _CLASSES[kind]
+    module.__class__ = _CLASSES[added, kind]
     object.__setattr__(module, "_fsdp_state", state)
     module.register_forward_pre_hook(state.before, prepend=True, with_kwargs=True)
     module.register_forward_hook(state.after, always_call=True)
