@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 import rushlight.distributed as dist
+from rushlight._distributed.errors import DistNetworkError
+from rushlight._distributed.launch import rounds
 from rushlight._distributed.launch.connect import connect
 from rushlight._distributed.launch.pmi import process_mapping
 from rushlight._distributed.stores import wire
@@ -120,6 +124,8 @@ def test_ranks_that_have_not_come_are_named(master) -> None:
 
 RANK = """
 import sys
+from rushlight._distributed.errors import DistNetworkError
+from rushlight._distributed.launch import rounds
 from rushlight._distributed.launch.connect import connect
 from rushlight._distributed.stores.file_store import FileStore
 from rushlight._distributed.stores.tcp_store import TCPStore
@@ -149,3 +155,17 @@ def test_processes_become_ranks_of_an_mpi_world(kind, master, tmp_path) -> None:
     outputs = [rank.communicate(timeout=60)[0].split() for rank in ranks]
     assert outputs == [["10", "2", "2"] if kind == "tcp" else ["3", "2", "1"]] * size
     assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_agents_do_not_wait_for_a_store_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = rounds.Meeting(("localhost", 0), "job", (1, 1), None, {"is_host": True})
+    process: Any = meeting.store._process
+    assert meeting.join(2).world_size == 2
+    monkeypatch.setattr(rounds, "_ANSWERS_WITHIN", 0.1)
+    os.kill(process._process.pid, signal.SIGSTOP)
+    try:
+        for act in (lambda: meeting.join(2), meeting.count_restart):
+            with pytest.raises(DistNetworkError, match="has not answered within 0.1 s"):
+                act()
+    finally:
+        meeting.store.kill_server()

@@ -67,6 +67,7 @@ __getattr__ = lazy_files(
     },
     (
         "_composable",
+        "_shard",
         "_tensor",
         "algorithms",
         "argparse_util",

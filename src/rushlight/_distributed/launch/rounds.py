@@ -35,7 +35,7 @@ _JOIN, _LAST_CALL, _EXIT = (
     300.0,
 )  # seconds: for the least number of machines, for more, until all have ended
 _PAUSE = 0.05
-_ANSWERS_WITHIN = 5.0  # seconds for a store that was lost to answer, before it is asked again
+_ANSWERS_WITHIN = 5.0  # seconds for a store to answer before a round, and between two looks for one that was lost
 _LONGEST_STATE = 4096
 
 
@@ -146,8 +146,13 @@ class Meeting:
         elif self._state.add(f"{number}/over", 1) == 1:
             self._state.add("round", 1)
 
+    def check_store(self) -> None:
+        """DistNetworkError for a store that does not answer: workers that lost it may have ended before this agent knew."""
+        Client(self.host, self.port, _ANSWERS_WITHIN).close()
+
     def count_restart(self) -> int:
         """One more restart because of a failure; returns how many there were."""
+        self.check_store()
         return self._state.add("restarts", 1)
 
     def begin_with(self, restarts: int) -> None:
@@ -168,6 +173,7 @@ class Meeting:
 
     def join(self, workers: int) -> Members:
         """Take part in the next round; RendezvousTimeoutError if too few machines come."""
+        self.check_store()
         while True:
             number = self.number()
             members = self._join(number, workers)

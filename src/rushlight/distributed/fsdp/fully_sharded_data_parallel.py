@@ -513,9 +513,7 @@ def _mesh(strategy: ShardingStrategy, process_group: Any, device_mesh: DeviceMes
     if device_mesh is not None:
         if hybrid and device_mesh.ndim != 2:
             raise ValueError(f"{strategy} needs a device_mesh of two axes: replicas, parts; got {device_mesh}")
-        return (
-            replicas(device_mesh) if strategy is ShardingStrategy.NO_SHARD and device_mesh.ndim == 1 else device_mesh
-        )
+        return replicas(device_mesh) if strategy is ShardingStrategy.NO_SHARD and device_mesh.ndim == 1 else device_mesh
     if hybrid and process_group is None:
         size = dist.get_world_size()
         here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -525,10 +523,10 @@ def _mesh(strategy: ShardingStrategy, process_group: Any, device_mesh: DeviceMes
             raise ValueError(
                 f"Expected process_group to be passed in as either None or a tuple of two process groups for {strategy}"
             )
-        parts, replicas = process_group
-        ranks = [None] * dist.get_world_size(replicas)
-        dist.all_gather_object(ranks, dist.get_process_group_ranks(parts), group=replicas)
-        return DeviceMesh.from_group([replicas, parts], "cpu", ranks)
+        parts, copies = process_group
+        ranks = [None] * dist.get_world_size(copies)
+        dist.all_gather_object(ranks, dist.get_process_group_ranks(parts), group=copies)
+        return DeviceMesh.from_group([copies, parts], "cpu", ranks)
     group = process_group or dist.group.WORLD
     mesh = DeviceMesh.from_group(group, "cpu")
     return replicas(mesh) if strategy is ShardingStrategy.NO_SHARD else mesh
