@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from tests.distributed.programs.srun import variables
+from tests.distributed.ranks import ROOT
 
 import rushlight.distributed as dist
+from rushlight._distributed.launch.slurm import first_host, meeting_place
 
 
 def free_port() -> int:
@@ -62,3 +69,42 @@ def test_schemes_of_ones_own() -> None:
         dist.register_rendezvous_handler("own", handler)
     with pytest.raises(RuntimeError, match="No rendezvous handler for none://"):
         dist.rendezvous("none://x")
+
+
+# ***** Slurm *****
+
+TASK = """
+import sys
+import rushlight as torch
+import rushlight.distributed as dist
+dist.init_process_group("gloo")
+x = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(x)
+sys.stdout.write(f"{dist.get_rank()} {dist.get_world_size()} {dist.get_node_local_rank()} {x.item()}\\n")
+dist.destroy_process_group()
+"""
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_tasks_of_slurm_meet(mpi: None, nodes: int) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in LAUNCHERS}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [env.get("PYTHONPATH")])])
+    if nodes > 1:  # the names of pretended nodes lead nowhere
+        env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    command = [sys.executable, str(Path(__file__).with_name("programs") / "srun.py"), "2", str(nodes), sys.executable, "-c", TASK]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    second = 0 if nodes > 1 else 1
+    assert sorted(ran.stdout.splitlines()) == ["0 2 0 1.0", f"1 2 {second} 1.0"]
+
+
+def test_where_tasks_of_slurm_meet() -> None:
+    alone, many = variables(1, 4, 1), variables(3, 4, 2)
+    assert meeting_place(alone) == {"host": "localhost", "port": "27872"}
+    assert meeting_place(many) == {"host": "n1", "port": "27872"}
+    assert meeting_place({**many, "MASTER_ADDR": "a", "MASTER_PORT": "1"}) == {}
+    assert meeting_place({**many, "SLURM_STEP_ID": "3"})["port"] == "27875"
+    assert meeting_place({"SLURM_NTASKS": "2", "SLURM_JOB_ID": "1"}) == {}  # of a batch script, not of a step
+    assert meeting_place({"SLURM_PROCID": "0"}) == {}
+    assert [first_host(x) for x in ("a", "a1,a2", "n[1-3,9],m", "n[007,9]", "r[1-2]c[04-05]")] == ["a", "a1", "n1", "n007", "r1c04"]

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rushlight._distributed.errors import DistNetworkError
+from rushlight._distributed.launch import slurm
 from rushlight._distributed.launch.connect import given_by_mpiexec
 from rushlight._distributed.stores.file_store import FileStore
 from rushlight._distributed.stores.prefix_store import PrefixStore
@@ -20,9 +21,9 @@ __all__ = ["Place", "register_rendezvous_handler", "rendezvous"]
 Place = tuple[Store, int, int]  # store, rank, number of ranks
 Handler = Callable[..., Iterator[Place]]
 _HANDLERS: dict[str, Handler] = {}
-# What launchers other than ours call rank and number of ranks; the address is always MASTER_ADDR and MASTER_PORT.
+# What launchers other than ours call rank and number of ranks.
 _RANK_NAMES = ("RANK", "SLURM_PROCID")
-_SIZE_NAMES = ("WORLD_SIZE", "SLURM_NTASKS")
+_SIZE_NAMES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
 
 def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
@@ -88,15 +89,15 @@ def _timeout(timeout: timedelta | float | None) -> timedelta:
 
 
 def by_environment(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **kwargs: Any) -> Iterator[Place]:
-    """RANK and WORLD_SIZE (or Slurm's, or mpiexec's), MASTER_ADDR and MASTER_PORT."""
-    options = _options(url)
+    """RANK and WORLD_SIZE (or Slurm's, or mpiexec's), MASTER_ADDR and MASTER_PORT (or what Slurm's tasks agree on)."""
+    options, agreed = _options(url), slurm.meeting_place(os.environ)
     given = given_by_mpiexec()
     if given is not None and "RANK" not in os.environ:
         options = {"rank": str(given[0]), "world_size": str(given[1]), **options}
     rank = int(_wanted(url, "env", "rank", options, _RANK_NAMES))
     size = int(_wanted(url, "env", "world_size", options, _SIZE_NAMES))
-    host = _wanted(url, "env", "host", {}, ("MASTER_ADDR",))
-    port = int(_wanted(url, "env", "port", {}, ("MASTER_PORT",)))
+    host = _wanted(url, "env", "host", agreed, ("MASTER_ADDR",))
+    port = int(_wanted(url, "env", "port", agreed, ("MASTER_PORT",)))
     yield _agent_store(host, port, rank, size, _timeout(timeout)), rank, size
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
 

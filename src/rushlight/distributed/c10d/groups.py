@@ -488,9 +488,12 @@ def get_world_size(group: Any = None) -> int:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This process's number among those of its machine: `LOCAL_RANK`, else `fallback_rank`; RuntimeError without both."""
-    if "LOCAL_RANK" in os.environ:
-        return int(os.environ["LOCAL_RANK"])
+    """This process's number among those of its machine: `LOCAL_RANK` (or Slurm's), else `fallback_rank`; RuntimeError
+    without all of them.
+    """
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        if name in os.environ:
+            return int(os.environ[name])
     if fallback_rank is not None:
         return int(fallback_rank)
     raise RuntimeError(
