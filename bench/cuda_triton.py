@@ -93,12 +93,15 @@ def measure(t: Any, make: Callable[[], Row], small: bool) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="small sizes and no times: does the script itself work?")
+    parser.add_argument("--only", default="", help="the rows of these names, between commas")
     given = parser.parse_args()
     import torch
 
     torch.manual_seed(0)
     (torch.zeros(1, device="cuda") + 1).item()  # the context and the first kernel belong to no row
     for name, make in rows(torch, given.small).items():
+        if given.only and name not in given.only.split(","):
+            continue
         try:
             values: dict[str, Any] = measure(torch, make, given.small)
         except Exception as error:

@@ -119,3 +119,46 @@ def test_page_of_a_run_on_a_card() -> None:
         page.page_of({"machine": {**machine, "card": "NVIDIA H200 (emulated)"}, "sections": sections})
     with pytest.raises(ValueError, match="no times"):
         page.page_of({"machine": machine, "sections": {"rows rushlight": {"copy": {"ran": True}}}})
+
+
+SECTION = """
+import json, os, sys, time
+known = {tuple(pair) for pair in json.load(sys.stdin)}
+say = lambda *words: print(json.dumps(words), flush=True)
+for name in "abcde":
+    if ("rows", name) in known:
+        continue
+    say("begin", "rows", name)
+    if name == "b":
+        os._exit(7)
+    if name == "c":
+        time.sleep(60)
+    say("row", "rows", name, {"failed": "broken"} if name == "d" else {"ms": 1.0, "process": os.getpid()})
+    if name == "d":
+        sys.exit(3)
+"""
+
+
+def test_a_row_that_dies_or_hangs_on_a_card_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = imported("cuda")
+    (tmp_path / "section.py").write_text(SECTION)
+    monkeypatch.setattr(bench, "FILE", tmp_path / "section.py")
+    report, section = bench.Report(tmp_path), bench.Section("all", "rows", 60, row_seconds=1)
+    bench.run_section(report, section, dry=False, end=bench.time.monotonic() + 60)
+    rows = bench.json.loads((tmp_path / "cuda.json").read_text())["sections"]["rows"]
+    assert list(rows) == [*"abcde"]
+    assert rows["b"] == {"failed": "its process ended with status 7"}
+    assert rows["c"] == {"failed": "ran past its limit: killed"}
+    assert rows["d"] == {"failed": "broken"}
+    assert rows["e"]["process"] != rows["a"]["process"]
+    again = bench.Report(tmp_path / "again", tmp_path / "cuda.json")
+    assert again.known() == [("rows", "a"), ("rows", "e")]
+
+
+def test_a_section_whose_process_never_starts_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = imported("cuda")
+    (tmp_path / "section.py").write_text("raise SystemExit('no driver')")
+    monkeypatch.setattr(bench, "FILE", tmp_path / "section.py")
+    report = bench.Report(tmp_path)
+    bench.run_section(report, bench.Section("all", "rows", 60), dry=False, end=bench.time.monotonic() + 60)
+    assert report.wrong() == ["sections/all"]
