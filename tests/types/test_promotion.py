@@ -112,3 +112,23 @@ def test_operators_join_wide_unsigned_integers_where_pytorch_refuses() -> None:
         for b in DTYPES:
             if found(lambda a=a, b=b: promote(a, b)) is not None:
                 assert join(a, b) is promote(a, b)
+
+
+def test_elementwise_dtypes_of_prims_common() -> None:
+    """Values of PyTorch 2.13."""
+    import rushlight as rl
+    from rushlight._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
+    from rushlight._prims_common import elementwise_dtypes
+
+    half, ints, flag = (rl.ones(2, dtype=d) for d in (rl.float16, rl.int32, rl.bool))
+    for args, kind, expected in (
+        ((half, 2.5), Kind.DEFAULT, (rl.float32, rl.float16)),
+        ((half, None, ints), Kind.NO_OPMATH, (rl.float16, rl.float16)),
+        ((ints, True), Kind.INT_TO_FLOAT, (rl.float32, rl.float32)),
+        ((half, 1j), Kind.COMPLEX_TO_FLOAT, (rl.complex64, rl.float16)),
+        ((flag, True), Kind.BOOL_TO_LONG, (rl.int64, rl.int64)),
+        ((ints, half), Kind.ALWAYS_BOOL, (rl.float32, rl.bool)),
+    ):
+        assert elementwise_dtypes(*args, type_promotion_kind=kind) == expected
+    with pytest.raises(ValueError, match="Unexpected type"):
+        elementwise_dtypes("x", type_promotion_kind=Kind.DEFAULT)
