@@ -138,7 +138,11 @@ def test_capturable_parameters_of_many_kinds_in_one_group() -> None:
     found = []
     for capturable in (False, True):
         torch.manual_seed(0)
-        made = [torch.randn(3, 4, dtype=torch.float64), torch.randn(5, dtype=torch.complex64), torch.randn(6, 4)[:, ::2]]
+        made = [
+            torch.randn(3, 4, dtype=torch.float64),
+            torch.randn(5, dtype=torch.complex64),
+            torch.randn(6, 4)[:, ::2],
+        ]
         made += [torch.randn(()), torch.randn(0), torch.randn(2, 3).t(), torch.randn(40)]
         device = "cuda" if capturable else "cpu"
         params = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in made]

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import rushlight
 from rushlight._interface.base import numpy as np
 
-__all__ = ["Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "perf_report"]
+__all__ = [
+    "Benchmark",
+    "Mark",
+    "assert_close",
+    "do_bench",
+    "do_bench_cudagraph",
+    "get_dram_gbps",
+    "get_max_simd_tflops",
+    "get_max_tensorcore_tflops",
+    "nvsmi",
+    "perf_report",
+]
 
 
 def do_bench(
@@ -157,3 +169,43 @@ class Mark:
 def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
     """Attach benchmarks to a function, whose `run` then measures them."""
     return lambda fn: Mark(fn, benchmarks)
+
+
+# ***** what a GPU can do at most, by its data sheet *****
+
+_PARTS = 4  # of a multiprocessor: each has a tensor core and a scheduler
+# Additions and multiplications of such a part in a clock, from sm_80 on, by bytes of an element.
+_TENSOR_CORE, _LANES = {4: 256, 2: 512, 1: 1024}, {4: 32, 2: 64}
+
+
+def get_dram_gbps(device: int | None = None) -> float:
+    """GB/s between a GPU and its memory: two transfers a clock over the width of the bus."""
+    found = rushlight.cuda.get_device_properties(device)
+    return float(found.memory_clock_rate * 2 * found.memory_bus_width / 8 * 1e-6)
+
+
+def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
+    """TFLOP/s of the tensor cores of a GPU at a clock in kHz.  RuntimeError for dtypes that they do not multiply."""
+    return _most(_TENSOR_CORE, dtype, clock_rate, device)
+
+
+def get_max_simd_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
+    """TFLOP/s of all that is no tensor core.  RuntimeError for dtypes other than floats of 2 and 4 bytes."""
+    return _most(_LANES, dtype, clock_rate, device)
+
+
+def _most(rates: Mapping[int, int], dtype: Any, clock_rate: float, device: int | None) -> float:
+    size = dtype.itemsize if hasattr(dtype, "itemsize") else dtype.primitive_bitwidth // 8
+    found = rushlight.cuda.get_device_properties(device)
+    if size not in rates:
+        raise RuntimeError("dtype not supported")
+    if found.major < 8:
+        raise RuntimeError(f"rates are known from sm_80 on, not of sm_{found.major}{found.minor}")
+    return float(found.multi_processor_count * _PARTS * rates[size] * clock_rate * 1e-9)
+
+
+def nvsmi(attrs: Sequence[str]) -> list[int]:
+    """What `nvidia-smi` tells of GPU 0, by its names of properties; FileNotFoundError where it is not installed."""
+    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(attrs)}", "--format=csv,noheader,nounits"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [int(value) for value in told.replace("\n", ",").split(",") if value.strip()]

@@ -104,7 +104,7 @@ class _Building:
         bound.apply_defaults()
         scope: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            scope[name] = wrapped(value)
+            scope[name] = constexpr(value) if isinstance(value, dtype) else wrapped(value)
         return self.run(source, scope)
 
     def run(self, source: Any, scope: dict[str, Any]) -> Any:

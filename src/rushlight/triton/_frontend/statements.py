@@ -122,9 +122,9 @@ def _annotated(frame: Frame, stmt: ast.AnnAssign) -> None:
     if not is_constexpr:
         _store(frame, stmt.target, value)
         return
-    if is_runtime(value):
-        raise TypeError(f"{stmt.target.id} is declared constexpr and assigned a value of the running kernel")
-    frame.scope[stmt.target.id] = value if isinstance(value, (constexpr, tuple)) else constexpr(value)
+    # As in Triton, a value of the running kernel may be declared so; where a constant is needed, it is refused there.
+    plain = is_runtime(value) or isinstance(value, (constexpr, tuple))
+    frame.scope[stmt.target.id] = value if plain else constexpr(value)
 
 
 def _augmented(frame: Frame, stmt: ast.AugAssign) -> None:

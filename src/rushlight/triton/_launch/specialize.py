@@ -32,7 +32,7 @@ class KernelParam:
         self.is_const = self.annotation in ("tl.const", "const")
         self.type = None if self.is_constexpr or self.is_const else _annotated_type(self.annotation)
         self.has_default = param.default is not inspect.Parameter.empty
-        self.default = param.default if self.has_default else None
+        self.default = param.default  # `inspect.Parameter.empty` where there is none, as in Triton
         self.key = self._key_function()
 
     def _key_function(self) -> Callable[[Any], Key]:

@@ -13,7 +13,7 @@ from .constants import unwrap_deep
 from .dtypes import BY_TRITON_NAME, dtype
 from .promotion import broadcast_to_shape, join_shapes
 from .shapes import arange, expand_dims
-from .values import constant, make, member, tensor, to_tensor
+from .values import constant, make, member, shaped, tensor, to_tensor
 
 __all__ = [
     "advance", "atomic_add", "atomic_and", "atomic_cas", "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_xchg",
@@ -266,6 +266,14 @@ class tensor_descriptor(block_pointer):
     padding = "zero"
 
     @property
+    def dtype(self) -> dtype:
+        return self.base.dtype.element_ty
+
+    @property
+    def block_type(self) -> dtype:
+        return shaped(self.dtype, self.block_shape)
+
+    @property
     def shape(self) -> tuple[tensor, ...]:
         return tuple(self.array)
 
@@ -324,6 +332,15 @@ class tensor_descriptor(block_pointer):
 
     def atomic_min(self, offsets: Any, value: Any) -> None:
         self._atomic("min", offsets, value)
+
+    def atomic_and(self, offsets: Any, value: Any) -> None:
+        self._atomic("and", offsets, value)
+
+    def atomic_or(self, offsets: Any, value: Any) -> None:
+        self._atomic("or", offsets, value)
+
+    def atomic_xor(self, offsets: Any, value: Any) -> None:
+        self._atomic("xor", offsets, value)
 
 
 @builtin

@@ -48,6 +48,7 @@ def _region_body(xs: Sequence[tensor], combine: Any) -> Callable[..., list[Value
     return body
 
 
+@member()
 @builtin
 def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False) -> Any:
     """Blocks combined along an axis (all of them for None) by an associative function of scalars.
@@ -72,6 +73,7 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
     return results[0] if single else builtins.tuple(results)
 
 
+@member()
 @builtin
 def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False) -> Any:
     """Prefixes along an axis, combined by an associative function of scalars; from the end with `reverse`."""

@@ -70,7 +70,7 @@ Metadata = namedtuple("Metadata", "name num_warps num_stages num_ctas shared tar
 class CompiledKernel:
     """A kernel for one kind of arguments: `asm` holds its stages, `metadata` what it was compiled for.
 
-    `kernel[grid](*arguments)` launches it with the arguments that are passed at run time.
+    `kernel[grid](*arguments)` launches it with the arguments of all parameters, or those alone that are passed at run time.
     """
 
     n_regs = n_spills = 0
@@ -139,11 +139,15 @@ class CompiledKernel:
         sizes = (*grid, 1, 1)[:3]
 
         def launch(*arguments: Any) -> None:
+            if len(arguments) == len(self.keys):
+                self.launch(sizes, arguments)
+                return
             given = list(arguments)
             whole = [given.pop(0) if _is_passed(key) else None for key in self.keys]
             if given:
                 raise TypeError(
-                    f"{self.name} takes {sum(map(_is_passed, self.keys))} arguments at run time, and got {len(arguments)}"
+                    f"{self.name} takes {len(self.keys)} arguments, of which {sum(map(_is_passed, self.keys))} are passed at "
+                    f"run time, and got {len(arguments)}"
                 )
             self.launch(sizes, whole)
 
@@ -192,7 +196,7 @@ class ASTSource:
         for param in self.fn.params:
             type = self.signature.get(param.name, "constexpr")
             if param.name in self.constants or type == "constexpr":
-                value = self.constants.get(param.name, param.default)
+                value = self.constants.get(param.name, param.default if param.has_default else None)
                 found.append(("constexpr", (builtin_type(value), value)))
             elif type.startswith("*"):
                 found.append(("*", type[1:].removeprefix("k"), False))

@@ -59,7 +59,7 @@ from .._semantics.shapes import flip, interleave, ravel, squeeze, swizzle2d, uns
 from . import core, extra, math, random, standard, target_info
 from .core import *
 from .core import load_tensor_descriptor, make_tensor_descriptor, store_tensor_descriptor, tensor, tensor_descriptor
-from .types import tuple_type
+from .types import const, tuple_type
 
 TRITON_MAX_TENSOR_NUMEL = 2**20
 
@@ -99,6 +99,7 @@ __all__ = [  # noqa: PLE0604
     "argmin",
     "bitonic_merge",
     "cdiv",
+    "const",
     "ceil",
     "core",
     "cos",

@@ -7,6 +7,7 @@ from .._semantics.dtypes import BY_TRITON_NAME, block_type, dtype, pointer_type
 __all__ = [
     "bfloat16",
     "block_type",
+    "const",
     "dtype",
     "float16",
     "float32",
@@ -52,3 +53,7 @@ float8e5b16 = BY_TRITON_NAME["fp8e5b16"]
 void = BY_TRITON_NAME["void"]
 pi32_t = pointer_type(int32)
 tuple_type = tuple  # tuples of values are Python's
+
+
+class const:
+    """The annotation of a parameter that points to what a kernel only reads."""

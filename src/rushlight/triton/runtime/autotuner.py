@@ -125,8 +125,10 @@ class Autotuner(KernelInterface[Any]):
             named[name].copy_(value)
         self.restore_copies = {}
 
-    def _bench(self, args: Sequence[Any], config: Config, meta: dict[str, Any]) -> Any:
-        """Quantiles of the milliseconds of a launch; infinity for a configuration that cannot run."""
+    def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
+        """Quantiles of the milliseconds of a launch; infinity for a configuration that cannot run.  Tuners of other
+        packages call it as Triton's.
+        """
         conflicts = meta.keys() & config.kwargs.keys()
         if conflicts:
             raise ValueError(
@@ -160,7 +162,7 @@ class Autotuner(KernelInterface[Any]):
         if stored is not None:
             return stored
         begin = time.perf_counter()
-        timings = {config: self._bench(args, config, kwargs) for config in _distinct(pruned)}
+        timings = {config: self._bench(*args, config=config, **kwargs) for config in _distinct(pruned)}
         self.bench_time = time.perf_counter() - begin
         best = min(timings, key=lambda config: _first(timings[config]))
         if _first(timings[best]) == float("inf"):

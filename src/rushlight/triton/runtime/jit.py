@@ -79,6 +79,7 @@ class JITFunction(KernelInterface[T]):
         self.do_not_specialize = list(do_not_specialize or ())
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
         self.__jit_source__ = FunctionSource(fn)
+        self.__globals__ = fn.__globals__  # libraries that write kernels as text give these to the new module
         self.signature = self.__jit_source__.signature
         self.params = [
             KernelParam(i, p, _names(self.do_not_specialize, i, p), _names(self.do_not_specialize_on_alignment, i, p))
@@ -90,7 +91,7 @@ class JITFunction(KernelInterface[T]):
         self.kernels: dict[Any, CompiledKernel] = {}
         self._places = {name: i for i, name in enumerate(self.arg_names)}
         self._key_of = [p.key for p in self.params]
-        self._defaults = [p.default if p.has_default else inspect.Parameter.empty for p in self.params]
+        self._defaults = [p.default for p in self.params]
         self._bound = binder(self.arg_names, self._defaults, inspect.Parameter.empty)
         self._signature = Signature(self.arg_names, [p.is_constexpr for p in self.params])
         # Launches that were made before, by the classes of their arguments: (function for a key and words, kernels).
