@@ -191,3 +191,57 @@ def test_graphs_that_are_none_are_refused() -> None:
     output.args = ((*output.args[0], output.args[0][0]),)
     with pytest.raises(torch._export.verifier.SpecViolationError):
         program.validate()
+
+
+class Named(torch.nn.Module):
+    def forward(self, a: Any, b: Any, first: Any, second: Any) -> Any:
+        return a.sum() + b.sum() + first.sum() - second.sum()
+
+
+def test_a_list_of_sizes_follows_the_parameters_whatever_the_order_of_names() -> None:
+    x, y, first, second = (torch.ones(4, 2) for _ in range(4))
+    sizes = (None, None, {0: Dim("n")}, None)
+    program = torch.export.export(Named(), (x, y), {"second": second, "first": first}, dynamic_shapes=sizes)
+    assert program.module()(x, x, second=x, first=torch.ones(9, 2)).item() == 8 + 8 + 18 - 8
+    with pytest.raises(AssertionError, match="second"):
+        program.module()(x, x, second=torch.ones(9, 2), first=x)
+
+
+class Checked(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        torch.ops.aten._assert_async.msg((x > 0).all(), "not positive")
+        return x + 1
+
+
+def test_assertions_of_elements_are_part_of_the_program() -> None:
+    program = torch.export.export(Checked(), (torch.ones(2),))
+    assert "torch.ops.aten._assert_async.msg" in program.graph_module.code
+    for each in (program, program.run_decompositions()):
+        assert each.module()(torch.ones(2)).tolist() == [2.0, 2.0]
+        with pytest.raises(RuntimeError, match="not positive"):
+            each.module()(torch.zeros(2))
+
+
+def test_fake_arguments_and_parameters_are_taken() -> None:
+    from rushlight._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        layer, x = torch.nn.Linear(3, 2), torch.empty(5, 3)
+    program = torch.export.export(layer, (x,), dynamic_shapes=({0: Dim("n")},))
+    assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [torch.ops.aten.linear.default]
+    value = torch.ones(2, 3)
+    program = torch.export.export(torch.nn.ReLU(), (x,), dynamic_shapes=({0: Dim("n")},))
+    assert torch.equal(program.module()(value), value)
+
+
+def test_a_script_is_refused_and_a_constant_predicate_warned_of() -> None:
+    with pytest.raises(ValueError, match="ScriptModule is not supported"):
+        torch.export.export(torch.jit.script(torch.nn.ReLU()), (torch.ones(2),))
+
+    class Branch(torch.nn.Module):
+        def forward(self, p: bool, x: Any) -> Any:
+            return torch.cond(p, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    with pytest.warns(UserWarning, match="Pred is a Python constant"):
+        program = torch.export.export(Branch(), (True, torch.ones(2)))
+    assert "sin" in program.graph_module.code and "cos" not in program.graph_module.code

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight._base.errors import warn_user
 from rushlight._higher_order_ops.checks import batched, kept_to, leaves_of, refuse_uncaptured, writing
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
@@ -46,8 +47,14 @@ def cond(
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, "
             f"but got {operands}."
         )
-    mode = writing() if isinstance(pred, rushlight.Tensor) else None
-    if mode is not None:
+    mode = writing()
+    if mode is not None and not isinstance(pred, rushlight.Tensor) and type(pred) in (bool, int, float):
+        warn_user(
+            "Pred is a Python constant: torch.cond keeps one of the branches; a boolean tensor as predicate keeps both",
+            UserWarning,
+        )
+        mode = None
+    if mode is not None and isinstance(pred, rushlight.Tensor):
         return mode.control("cond", pred, true_fn, false_fn, operands)
     if batched(pred):
         return _each(pred, true_fn, false_fn, operands)

@@ -27,6 +27,7 @@ from rushlight.export.graph_signature import (
     TensorArgument,
 )
 from rushlight.fx.node import Node
+from rushlight.jit.modules import is_compiled
 from rushlight.nn.modules.module import Module
 from rushlight.utils._pytree import tree_flatten, tree_map
 
@@ -50,6 +51,10 @@ def exported(
     """See `torch.export.export`."""
     if not isinstance(mod, Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if is_compiled(mod):
+        raise ValueError(
+            "Exporting a ScriptModule is not supported: export the module that it was made of, or call it without export"
+        )
     if not isinstance(args, tuple):
         raise UserError(
             UserErrorType.INVALID_INPUT,

@@ -458,7 +458,7 @@ def _state_inputs(mode: ExportMode, state: State) -> tuple[list[Input], dict[int
             node = mode.graph.placeholder(f"{letter}_{identifier(name).removeprefix('self_')}")
             fake = values.get(id(value))
             if fake is None:
-                fake = values[id(value)] = mode.fake_mode.from_tensor(value, static_shapes=True)
+                fake = values[id(value)] = _faked(mode, value)
                 if isinstance(value, rushlight.nn.Parameter):
                     fake._is_param = True
             node.meta["val"] = fake
@@ -504,16 +504,26 @@ def _fake_input(mode: ExportMode, leaf: LeafSpec, sizes: InputSizes) -> Any:
     _static, own, ranges = sizes.chosen(leaf)
     if not own:
         sizes.note(leaf, leaf.value)
-        return mode.fake_mode.from_tensor(leaf.value, static_shapes=True)
+        return _faked(mode, leaf.value)
     context = StatelessSymbolicContext(
         dynamic_sizes=[DimDynamic.DYNAMIC if d in own else DimDynamic.STATIC for d in range(leaf.value.dim())],
         constraint_sizes=[
             StrictMinMaxConstraint(ValueRange(*ranges[d])) if d in own else None for d in range(leaf.value.dim())
         ],
     )
-    fake = mode.fake_mode.from_tensor(leaf.value, static_shapes=False, source=leaf.source, symbolic_context=context)
+    fake = _faked(mode, leaf.value, mode.shape_env, leaf.source, context)
     sizes.note(leaf, fake)
     return fake
+
+
+def _faked(mode: ExportMode, value: Any, env: Any = None, source: Any = None, context: Any = None) -> Any:
+    """The tensor that stands for a parameter or an argument, which may be fake itself: without data, with numbers as sizes."""
+    if isinstance(value, FakeTensor) and any(is_symbolic(n) for n in (*value.shape, *value.stride())):
+        raise UserError(
+            UserErrorType.INVALID_INPUT,
+            "export takes fake tensors whose sizes are numbers; dynamic_shapes says which of them vary",
+        )
+    return mode.fake_mode.fake_tensor_converter.from_real_tensor(mode.fake_mode, value, env, source, context)
 
 
 def _key(key: Any) -> Any:

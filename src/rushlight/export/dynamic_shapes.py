@@ -358,7 +358,7 @@ def specs_of_leaves(f: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> list
     if not dynamic_shapes:
         return leaves
     at = {leaf.path: leaf for leaf in leaves}
-    for path, value, spec in _paired(combined, _by_name(combined, dynamic_shapes)):
+    for path, value, spec in _paired(combined, _by_name(f, combined, dynamic_shapes)):
         leaf = at.get(path)
         if leaf is None or spec is None:
             continue
@@ -367,8 +367,11 @@ def specs_of_leaves(f: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> list
     return leaves
 
 
-def _by_name(combined: dict[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
-    """The specs by the names of arguments, in the order of the arguments."""
+def _by_name(f: Any, combined: dict[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
+    """The specs by the names of arguments, in the order of the arguments.
+
+    A list of specs follows the parameters of the function, whatever the order in which a call named its arguments.
+    """
     if isinstance(dynamic_shapes, dict):
         names = list(combined)
         if set(dynamic_shapes) != set(names):
@@ -393,7 +396,10 @@ def _by_name(combined: dict[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
         raise UserError(UserErrorType.INVALID_INPUT, f"dynamic_shapes: {dynamic_shapes!r} is no dict, list or tuple")
     if len(dynamic_shapes) != len(combined):
         _mismatch("inputs", combined, len(combined), "dynamic_shapes", len(dynamic_shapes))
-    return dict(zip(combined, dynamic_shapes, strict=True))
+    declared = [n for n in inspect.signature(getattr(f, "forward", f)).parameters if n in combined]
+    ordered = [*declared, *(n for n in combined if n not in declared)]
+    found = dict(zip(ordered, dynamic_shapes, strict=True))
+    return {name: found[name] for name in combined}
 
 
 def _mismatch(one: str, value: Any, count: int, two: str, others: int) -> None:

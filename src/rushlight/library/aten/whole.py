@@ -183,6 +183,17 @@ def assert_scalar(self: Any, assert_msg: str) -> None:
         raise RuntimeError(assert_msg)
 
 
+@kernel("_assert_async")
+def assert_async(self: Any) -> None:
+    assert_async_with(self, "Expected Tensor with single nonzero value, but got zero")
+
+
+@kernel("_assert_async.msg")
+def assert_async_with(self: Any, assert_msg: str) -> None:
+    if not self.is_meta and not bool(self):
+        raise RuntimeError(assert_msg)
+
+
 @kernel("_assert_tensor_metadata")
 def assert_tensor_metadata(
     a: Any, size: Any = None, stride: Any = None, dtype: Any = None, *, device: Any = None, layout: Any = None
