@@ -382,7 +382,7 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if not tracer.unkept and any(_has_users_code(x) for x in (function, *args, *kwargs.values())):
         tracer.unkept = "it runs code that is not followed"
     called = function
-    if tracer.rec.captures_elements and getattr(function, "__name__", "") in element_checks.FILLED:
+    if tracer.has_numbers and getattr(function, "__name__", "") in element_checks.FILLED:
         called = element_checks.filling(function)
     if tracer.made_classes:
         for x in (*args, *kwargs.values(), getattr(function, "__self__", None)):

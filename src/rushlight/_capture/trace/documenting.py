@@ -34,6 +34,12 @@ from rushlight._types.symbols import is_symbolic
 
 __all__ = ["DocumentingTracer", "NamingInterpreter", "source_text", "state_names"]
 
+
+def _as_element(value: float) -> Any:
+    """A float as a tensor without dims."""
+    return HOOKS.public.tensor(value, dtype=HOOKS.public.float64)
+
+
 _BINARY: dict[str, Any] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod, "**": operator.pow,
     "@": operator.matmul, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
@@ -156,7 +162,6 @@ class DocumentingTracer(Tracer):
         )  # the function that was last read from a page, and its name in PyTorch
         self.bound: Any = None  # the method that is being called
         self.noted_at: dict[int, Any] = {}  # `place` when a result got its node, by identity
-        self.numbered: set[int] = set()  # numbers read of tensors that have nodes
         self.stands_in = False  # whether a result of an operator that nobody looks into is made: a leaf here alone
         self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
@@ -171,6 +176,21 @@ class DocumentingTracer(Tracer):
         varying.text = functools.partial(source_text, self)
         varying.read_number = self.root.size
         varying.sizes.env.watch = lambda *made: self.document.numbers.append(made)
+
+    def passed_number(self, value: float, source: Source) -> Any:
+        """A float that each call passes on: an element of a float64 tensor, as in PyTorch's graphs."""
+        given = self.reads.source(f"{self.constants.name(_as_element)}({{}})", source)
+        x = self.outside.wrap(self.outside_of_trace(_as_element, value), given)
+        self.use(x)
+        outer, self.rec.captures_elements = self.rec.captures_elements, True
+        try:
+            number = self.native(x.item)
+        finally:
+            self.rec.captures_elements = outer
+        number.counter = None  # the graph computes with it, and not the host
+        self.root.method("item", (x,), {}, number)
+        self.note_number(number)
+        return number
 
     def interpreter(self) -> Interpreter:
         """An interpreter for this trace."""
@@ -410,17 +430,30 @@ class DocumentingTracer(Tracer):
         finally:
             env.by_program = outer
 
+    def operands(self, *values: Any) -> list[Any]:
+        """What the trace works on for operands of Python's operators: a number that comes in has records of its own,
+        which stand before the operator's, in the order of the operands.
+        """
+        found = []
+        for value in values:
+            found.append(self.real(value))
+            if isinstance(found[-1], Tensor):
+                self.use(found[-1])
+        return found
+
     def binary(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.operands(a, b)
         before = len(self.document.calls)
         found = super().binary(op, a, b)
         return found if len(self.document.calls) > before else self.note_operator(_BINARY[op], (a, b), found)
 
     def inplace(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.operands(a, b)
         before = len(self.document.calls)
         found = super().inplace(op, a, b)
-        if op == "+=" and is_plain(_known(a)) and len(self.document.calls) == before:  # as `total = 0; total += x`
+        if op == "+=" and is_plain(a) and len(self.document.calls) == before:  # as `total = 0; total += x`
             return self.note_operator(operator.add, (b, a), found)
-        if is_plain(_known(a)) and len(self.document.calls) == before:
+        if is_plain(a) and len(self.document.calls) == before:
             return self.note_operator(_BINARY[op[:-1]], (a, b), found)
         return found if len(self.document.calls) > before else self.note_operator(_INPLACE[op[:-1]], (a, b), found)
 
@@ -429,6 +462,7 @@ class DocumentingTracer(Tracer):
         return found if type(found) is Enter else self.note(_UNARY[op], (a,), {}, found)
 
     def compare(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.operands(a, b)
         before = len(self.document.calls)
         found = super().compare(op, a, b)
         return found if len(self.document.calls) > before else self.note_operator(_COMPARE[op], (a, b), found)
@@ -535,6 +569,9 @@ class DocumentingTracer(Tracer):
         if name in _HOOKING and is_method_of_tensors(function):
             hooked = self.real(args[0]) if owner is None else owner
             raise Break(f"calls {name}() in a graph for another backend", at=self.before_uses(hooked))
+        operator_of_python = isinstance(function, types.BuiltinFunctionType) and _is_operator(function)
+        if operator_of_python:
+            args = self.operands(*args)
         before, outer = len(self.document.calls), self.bound
         self.bound = (
             function if isinstance(function, types.MethodType) and isinstance(function.__self__, Tensor) else None
@@ -543,11 +580,7 @@ class DocumentingTracer(Tracer):
             found = super().call(function, args, kwargs)
         finally:
             self.bound = outer
-        if (
-            len(self.document.calls) == before
-            and isinstance(function, types.BuiltinFunctionType)
-            and _is_operator(function)
-        ):
+        if operator_of_python and len(self.document.calls) == before:
             self.note_operator(function, tuple(args), found)
         return found
 
@@ -658,7 +691,7 @@ def source_text(tracer: DocumentingTracer, source: Source) -> str:
         if isinstance(value, dict) and "__name__" in value:
             return "G" + _constants(tracer, pattern[2:])
     text = source_text(tracer, base)
-    if pattern == "{}.cell_contents":
+    if pattern == "{}.cell_contents" or _element_of(tracer, pattern):
         return text
     attribute = _PARTS.match(pattern)
     if attribute is not None:
@@ -668,6 +701,11 @@ def source_text(tracer: DocumentingTracer, source: Source) -> str:
         return f"{text}.{fields[int(index[1])]}"
     text += _constants(tracer, pattern[2:])
     return tracer.aliases.get(text, text)
+
+
+def _element_of(tracer: DocumentingTracer, pattern: str) -> bool:
+    """Whether a pattern makes a tensor of a number."""
+    return pattern.endswith("({})") and tracer.constants.space.get(pattern[:-4]) is _as_element
 
 
 def _fields(tracer: DocumentingTracer, source: Source) -> tuple[str, ...]:

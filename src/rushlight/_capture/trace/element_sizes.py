@@ -49,7 +49,7 @@ def runs_between(tracer: Tracer, function: Callable[..., Any], given: Sequence[A
     """
     if tracer.settings.backend is not None or gives_numbers(function):
         return False
-    if tracer.rec.captures_elements and numbers_among(given):
+    if tracer.has_numbers and numbers_among(given):
         return True
     return HOOKS.captures_sizes() and any(isinstance(x, Tensor) for x in given)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._capture.recording import Recording
+from rushlight._capture.trace.guards.sources import Source
 
 __all__ = ["Passed"]
 
@@ -21,11 +22,11 @@ class Passed(threading.local):
     def __init__(self) -> None:
         self.values: Sequence[float] = ()
 
-    def hosting(self, rec: Recording) -> Callable[[float], Any]:
+    def hosting(self, rec: Recording) -> Callable[[float, Source], Any]:
         """A function that makes host numbers, one after the other."""
         held: list[float] = []
 
-        def host(value: float) -> Any:
+        def host(value: float, source: Source) -> Any:
             number = len(held)
             held.append(value)
             self.values = held

@@ -211,6 +211,11 @@ def _items(container: Any) -> list[Any]:
     return list(container)
 
 
+def _no_host_number(value: float, source: Source) -> Any:
+    """Outside of a trace no number is passed on."""
+    raise LookupError(f"no trace takes {source} as a number that calls pass on")
+
+
 class Outside:
     """What a trace knows of the world around it."""
 
@@ -231,8 +236,8 @@ class Outside:
         self.changing: frozenset[str] = frozenset()  # places of numbers that are not guarded by their values
         self.numbers: dict[str, float] = {}  # places and values of those that are
         self.varying: Tracing = NOTHING_VARIES.tracing()
-        self.hosted: dict[str, tuple[Source, Any]] = {}
-        self.host_number: Callable[[float], Any] = float
+        self.hosted: dict[str, tuple[Source, Any, float]] = {}  # numbers that calls pass on, and what they are now
+        self.host_number: Callable[[float, Source], Any] = _no_host_number
         self.hooks: Callable[[Tensor, Tensor, Source], None] = lambda real, made, source: None
         self.wrappers: list[wrappers.Given] = []
         self.behind: Callable[[Tensor], list[Any]] = lambda real: []  # edges to what lies in the history of a tensor
@@ -251,7 +256,7 @@ class Outside:
     def release(self) -> None:
         """Forget all that came in."""
         self.repeats = None
-        self.host_number, self.dropped, self.array = float, None, lambda value, source: None
+        self.host_number, self.dropped, self.array = _no_host_number, None, lambda value, source: None
         self.spread, self.followed = lambda: None, lambda function: function
         self.behind = lambda real: []
         self.wrappers.clear()
@@ -438,7 +443,7 @@ class Outside:
             return value
         self.reads.check(source, f"type({{}}) is {type(value).__name__}")
         if place not in self.hosted:
-            self.hosted[place] = source, self.host_number(value)
+            self.hosted[place] = source, self.host_number(value, source), value
         return self.hosted[place][1]
 
     def guard_plain(self, value: Any, source: Source) -> None:

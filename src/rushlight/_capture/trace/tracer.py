@@ -118,6 +118,7 @@ class Tracer(Undocumented, Operations):
         self.made_classes: dict[int, type] = {}
         self.sharded = Sharded()
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
+        self.numbered: set[int] = set()  # of numbers of tensors that have nodes in a graph for another backend
         self.budget = settings.budget
         self.resumed = False  # whether the trace goes on with frames behind an instruction that ran as it is
         self.begun_word = 0  # the dispatch state with which the trace began
@@ -244,7 +245,7 @@ class Tracer(Undocumented, Operations):
             raise
         except Exception as error:  # perhaps because a size is a symbol: no handler of the program may see that
             given = (getattr(function, "__self__", None), *args, *kwargs.values())
-            if self.rec.captures_elements and numbers_among(given):
+            if self.has_numbers and numbers_among(given):
                 kind = "opaque" if runs_between(self, function, given) else "break"
                 raise Break(
                     f"a number of the program is given to native code: {type(error).__name__}: {error}", kind=kind
@@ -335,6 +336,11 @@ class Tracer(Undocumented, Operations):
             self.interpreters.pop()
             if listened:
                 self.listening.go_on()
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether elements of tensors may be numbers of the program."""
+        return self.rec.captures_elements or bool(self.numbered)
 
     def outside_of_trace(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code for what it keeps: nothing that it does to tensors is recorded."""
@@ -679,9 +685,9 @@ class Tracer(Undocumented, Operations):
 
     def hosted(self, value: HostNumber) -> tuple[Source, Any] | None:
         """Where a number comes from that each call passes on, and what it is now; None for numbers made of others."""
-        for source, number in self.outside.hosted.values():
+        for source, number, now in self.outside.hosted.values():
             if number is value:
-                return source, number.function.getter()
+                return source, now
         return None
 
     def compare(self, op: str, a: Any, b: Any) -> Any:

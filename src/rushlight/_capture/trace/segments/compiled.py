@@ -436,10 +436,11 @@ class CompiledFunction:
             return
         for segment in position.segments:
             changed = frozenset(segment.changes.renumbered(state, segment.numbers)) - position.fixed - position.symbols
-            if self.settings.backend is None:
-                position.changing |= changed
-            else:
-                position.symbols |= {place for place in changed if type(segment.numbers[place]) is int}
+            if self.settings.backend is not None:
+                ints = {place for place in changed if type(segment.numbers[place]) is int}
+                position.symbols |= ints
+                changed -= ints
+            position.changing |= changed
 
     def _note_sizes(self, position: Position, state: Sequence[Any]) -> None:
         """Take dims that do not have the sizes that they had as symbols, from now on."""
@@ -491,6 +492,10 @@ class CompiledFunction:
                     if plain or isinstance(error, HOOKS.fatal) or _ends_program(error):
                         raise
                     self._no_symbols(f"{type(error).__name__}: {error}")
+                    if position.changing and self.settings.backend is not None:  # perhaps it takes no numbers
+                        position.fix_numbers()
+                        stop_at = None
+                        continue
                     if position.symbols:
                         symbols |= position.fix_symbols()
                         stop_at = None

@@ -264,6 +264,7 @@ def _let_vary(tracer: Tracer, varying: Varying, host_number: Callable[..., Any])
     outside.changing, outside.host_number = varying.numbers, host_number
     outside.varying = varying.tracing(isinstance(tracer, DocumentingTracer))
     if isinstance(tracer, DocumentingTracer):
+        outside.host_number = tracer.passed_number
         tracer.watch_sizes()
     outside.varying.marked.stack = functools.partial(user_stack, tracer)
 
@@ -676,7 +677,8 @@ def _assemble(
 ) -> Written:
     """The segment as text; `inputs` are expressions for what its program takes."""
     reads, outside = tracer.reads, tracer.outside
-    floats = [reads.need(source) for source, _ in outside.hosted.values()]
+    passes_on = tracer.settings.backend is None  # graphs for other backends take them as tensors
+    floats = [reads.need(source) for source, *_ in outside.hosted.values()] if passes_on else []
     wanted = list(inputs) if program is not None else []
     count = len(wanted)
     wanted += [name for name in reads.needed if name[0] == "v" and name not in inputs]
