@@ -96,7 +96,7 @@ OBSERVERS = ("MinMaxObserver", "MovingAverageMinMaxObserver", "PerChannelMinMaxO
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", OBSERVERS)
-@pytest.mark.parametrize("dtype", ["quint8", "qint8"])
+@pytest.mark.parametrize("dtype", ["quint8", "qint8", "uint16"])
 @pytest.mark.parametrize("kind", ["affine", "symmetric"])
 def test_observers_as_pytorch(name: str, dtype: str, kind: str) -> None:
     theirs = pytest.importorskip("torch")
@@ -109,6 +109,18 @@ def test_observers_as_pytorch(name: str, dtype: str, kind: str) -> None:
             observer(T.from_numpy(x))
         found.append([v.numpy() for v in observer.calculate_qparams()])
     assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(*found, strict=True))
+
+
+def test_symmetric_words_are_around_their_middle() -> None:
+    observer = torch.ao.quantization.MinMaxObserver(dtype=torch.uint16, qscheme=torch.per_tensor_symmetric)
+    observer(torch.tensor([-1.0, 2.5, 3.0]))
+    assert int(observer.calculate_qparams()[1]) == 2**15
+
+
+def test_fake_numbers_in_float64_are_steps_of_a_float32_scale() -> None:
+    x = torch.tensor([0.3, -1.27, 5.0], dtype=torch.float64)
+    wanted = [float(np.float32(k) * np.float32(0.1)) for k in (3, -13, 50)]
+    assert torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127).tolist() == wanted
 
 
 CASES = {

@@ -32,12 +32,14 @@ def _steps(x: Any, scale: Any, zero_point: Any) -> Any:
     return prim.round(steps + (shift - whole)) + whole
 
 
-def _quantized(x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
+def _quantized(x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, within: Any) -> Any:
+    """The numbers of a range; their steps are multiplied by the scale in the dtype `within`."""
     steps = _steps(x, scale, zero_point)
     # comparisons are false for NaN, which becomes the smallest number
     steps = build.select(steps >= float(quant_min), steps, float(quant_min))
     steps = build.select(steps > float(quant_max), float(quant_max), steps)
-    return (steps - build.convert(zero_point, x.dtype)) * build.convert(scale, x.dtype)
+    away = steps - build.convert(zero_point, x.dtype)
+    return build.convert(build.convert(away, within) * build.convert(scale, within), x.dtype)
 
 
 def _inside(ct: Any, x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
@@ -76,7 +78,7 @@ def fake_quantize_per_tensor_affine(x: Any, scale: Any, zero_point: Any, quant_m
     refuse(x, "fake_quantize_tensor_cachemask_kernel_type_handling", "buic")
     if isinstance(zero_point, (int, float)) and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
-    return _quantized(x, *_one(x, scale, zero_point), quant_min, quant_max)
+    return _quantized(x, *_one(x, scale, zero_point), quant_min, quant_max, FLOAT32)
 
 
 @fake_quantize_per_tensor_affine.gradient
@@ -109,7 +111,7 @@ def fake_quantize_per_channel_affine(
         raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {zero_point.dtype.scalar}")
     if len(scale.shape) != 1 or scale.shape != zero_point.shape or scale.shape[0] != x.shape[axis]:
         raise RuntimeError("dimensions of scale and zero-point are not consistent with input tensor")
-    return _quantized(x, *_per_channel(x, scale, zero_point, axis), quant_min, quant_max)
+    return _quantized(x, *_per_channel(x, scale, zero_point, axis), quant_min, quant_max, x.dtype)
 
 
 @fake_quantize_per_channel_affine.gradient

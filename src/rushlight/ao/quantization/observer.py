@@ -196,6 +196,8 @@ def affine_qparams(
         scale = torch.max(torch.maximum(-below, above) / (float(high - low) / 2), eps)
         if name_of(dtype) in ("quint8", "uint8"):
             zero = zero.new_full(zero.size(), (low + high) // 2 if has_customized_qrange else 128)
+        elif name_of(dtype) == "uint16":
+            zero = zero.new_full(zero.size(), 2**15)
     elif qscheme == torch.per_channel_affine_float_qparams:
         scale = (max_val - min_val) / float(high - low)
         scale = torch.where(scale > eps, scale, torch.ones_like(scale))
