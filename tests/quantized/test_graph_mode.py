@@ -114,3 +114,36 @@ def test_names_and_patterns_choose() -> None:
     assert q.QConfigMapping.from_dict(mapping.to_dict()).to_dict() == mapping.to_dict()
     config = get_native_backend_config()
     assert len(BackendConfig.from_dict(config.to_dict()).configs) == len(config.configs)
+
+
+class Shared(torch.nn.Module):
+    def __init__(self, alone: bool) -> None:
+        super().__init__()
+        self.conv, self.norm, self.alone = torch.nn.Conv2d(2, 2, 1), torch.nn.BatchNorm2d(2), alone
+        self.norm.running_var.fill_(4.0)
+        self.norm.running_mean.fill_(0.5)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x))
+        return self.conv(y) if self.alone else self.norm(self.conv(y))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_layers_that_are_called_twice_are_fused_in_all_calls_or_in_none(alone):
+    from rushlight.ao.quantization.quantize_fx import fuse_fx
+
+    torch.manual_seed(0)
+    model, x = Shared(alone).eval(), torch.randn(2, 2, 3, 3)
+    fused = fuse_fx(model)
+    assert torch.allclose(fused(x), model(x), atol=1e-6)
+    assert any(isinstance(m, torch.nn.BatchNorm2d) for m in fused.modules()) == alone
+    small = prepared(model, x)
+    assert torch.ao.ns.fx.utils.compute_sqnr(model(x), small(x)) > 25
+
+
+def prepared(model, x):
+    from rushlight.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    watched = prepare_fx(model, torch.ao.quantization.get_default_qconfig_mapping("onednn"), (x,))
+    watched(x)
+    return convert_fx(watched)

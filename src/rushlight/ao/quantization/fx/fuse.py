@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rushlight import nn
@@ -35,30 +36,51 @@ def chain_from(
     return found
 
 
-def fuse(model: Any, is_qat: bool, backend_config: Any, scopes: dict[str, Any] | None = None) -> Any:
-    """The graph module with the patterns of the backend fused, in place."""
-    modules = dict(model.named_modules())
+def _hits(model: Any, modules: dict[str, Any], backend_config: Any) -> list[tuple[list[list[Any]], Any]]:
+    """(rows of nodes that call the same modules, the method that fuses them) for each pattern that is met.
+
+    A row is left where one of its modules is called elsewhere, too: that call would get the fused layer.
+    """
     patterns = {
         c.pattern: c.fuser_method for c in backend_config.configs if c.fuser_method and isinstance(c.pattern, tuple)
     }
-    for node in list(model.graph.nodes):
-        if node.op != "call_module" or node.graph is not model.graph:
+    rows: dict[tuple[Any, ...], tuple[list[list[Any]], Any]] = {}
+    taken: set[Any] = set()
+    for node in model.graph.nodes:
+        if node.op != "call_module" or node in taken:
             continue
         hit = chain_from(node, modules, patterns)
-        if hit is None:
-            continue
-        nodes, method = hit
-        parts = [modules[n.target] if n.op == "call_module" else nn.ReLU() for n in nodes]
+        if hit is not None:
+            taken.update(hit[0])
+            key = (*(n.target if n.op == "call_module" else None for n in hit[0]), hit[1])
+            rows.setdefault(key, ([], hit[1]))[0].append(hit[0])
+    calls = Counter(n.target for n in model.graph.nodes if n.op == "call_module")
+    return [
+        (found, method)
+        for found, method in rows.values()
+        if all(
+            calls[n.target] == len(found) for n in found[0] if n.op == "call_module" and modules[n.target]._parameters
+        )
+    ]
+
+
+def fuse(model: Any, is_qat: bool, backend_config: Any, scopes: dict[str, Any] | None = None) -> Any:
+    """The graph module with the patterns of the backend fused, in place."""
+    modules = dict(model.named_modules())
+    for rows, method in _hits(model, modules, backend_config):
+        parts = [modules[n.target] if n.op == "call_module" else nn.ReLU() for n in rows[0]]
         for part in parts[1:]:
             part.training = parts[0].training
         made = method(is_qat, *parts)
         made.qconfig = getattr(parts[0], "qconfig", None)
-        parent, _, last = node.target.rpartition(".")
+        target = rows[0][0].target
+        parent, _, last = target.rpartition(".")
         setattr(model.get_submodule(parent), last, made)
-        modules[node.target] = made
-        nodes[-1].replace_all_uses_with(node)
-        for rest in nodes[:0:-1]:
-            model.graph.erase_node(rest)
+        modules[target] = made
+        for first, *others in rows:
+            (others or [first])[-1].replace_all_uses_with(first)
+            for rest in others[::-1]:
+                model.graph.erase_node(rest)
     model.graph.lint()
     model.delete_all_unused_submodules()
     model.recompile()
