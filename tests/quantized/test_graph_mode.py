@@ -13,6 +13,7 @@ from tests.quantized import models
 import rushlight as torch
 from rushlight.ao.quantization import quantize_fx as fx
 from rushlight.ao.quantization.backend_config import BackendConfig, get_native_backend_config
+from rushlight.fx.experimental import optimization
 
 X = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
 
@@ -130,20 +131,18 @@ class Shared(torch.nn.Module):
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_layers_that_are_called_twice_are_fused_in_all_calls_or_in_none(alone):
-    from rushlight.ao.quantization.quantize_fx import fuse_fx
-
     torch.manual_seed(0)
     model, x = Shared(alone).eval(), torch.randn(2, 2, 3, 3)
-    fused = fuse_fx(model)
+    fused = fx.fuse_fx(model)
     assert torch.allclose(fused(x), model(x), atol=1e-6)
     assert any(isinstance(m, torch.nn.BatchNorm2d) for m in fused.modules()) == alone
+    folded = optimization.fuse(model)  # which folds weights into a convolution that is called once
+    assert torch.allclose(folded(x), model(x), atol=1e-6)
     small = prepared(model, x)
     assert torch.ao.ns.fx.utils.compute_sqnr(model(x), small(x)) > 25
 
 
 def prepared(model, x):
-    from rushlight.ao.quantization.quantize_fx import convert_fx, prepare_fx
-
-    watched = prepare_fx(model, torch.ao.quantization.get_default_qconfig_mapping("onednn"), (x,))
+    watched = fx.prepare_fx(model, torch.ao.quantization.get_default_qconfig_mapping("onednn"), (x,))
     watched(x)
-    return convert_fx(watched)
+    return fx.convert_fx(watched)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
 from rushlight import nn
@@ -43,7 +44,8 @@ def replace_node_module(node: Node, modules: dict[str, Any], new_module: Module)
 
 
 def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module:
-    """`model` with batch normalisations folded into the convolutions before them, where nobody else reads these.
+    """`model` with batch normalisations folded into the convolutions before them, where nobody else reads these
+    and the convolution is called once.
 
     The model must be in evaluation.  A graph module is made of it by tracing, unless it is one and `no_trace` is set.
     The weights are copies and `model` stays as it is, unless `inplace` is set.
@@ -55,11 +57,12 @@ def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module
     traced = model if no_trace else symbolic_trace(model)
     modules = dict(traced.named_modules())
     graph = copy.deepcopy(traced.graph)
+    calls = Counter(n.target for n in graph.nodes if n.op == "call_module")
     for node in list(graph.nodes):
         if not any(matches_module_pattern(pair, node, modules) for pair in _PAIRS) or len(node.args[0].users) > 1:
             continue
         conv, bn = modules[str(node.args[0].target)], modules[str(node.target)]
-        if not bn.track_running_stats:
+        if not bn.track_running_stats or calls[node.args[0].target] > 1:
             continue
         replace_node_module(node.args[0], modules, fuse_conv_bn_eval(conv, bn))
         node.replace_all_uses_with(node.args[0])
