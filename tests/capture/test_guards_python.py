@@ -476,3 +476,31 @@ def see(make: Callable[[], Pair], recompiles: bool = True) -> None:
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_what_is_changed_is_seen(make: Callable[[], Pair]) -> None:
     see(make)
+
+
+def test_attributes_of_functions_are_noticed() -> None:
+    def scale(x: Any) -> Any:
+        return x * scale.by
+
+    def counted(x: Any) -> Any:
+        counted.calls += 1
+        return x * counted.calls
+
+    def named(x: Any) -> Any:
+        return x + len(scale.__name__)
+
+    class Holder:
+        def method(self) -> None: ...
+
+    def of_method(x: Any) -> Any:
+        return x * Holder().method.factor + getattr(scale, "more", 0)
+
+    scale.by, counted.calls, Holder.method.factor = 2, 0, 3  # type: ignore[attr-defined]
+    programs = [torch.compile(f) for f in (scale, counted, named, of_method)]
+    one = torch.ones(1)
+    for calls, by in enumerate((2, 7, 9, 8), 1):
+        scale.by, scale.__name__, Holder.method.factor = by, "s" * by, by + 0.5  # type: ignore[attr-defined]
+        if by > 7:
+            scale.more = by  # type: ignore[attr-defined]
+        wanted = [by, calls, 1 + by, by + 0.5 + (by if by > 7 else 0)]
+        assert [c(one).item() for c in programs] == wanted

@@ -145,3 +145,38 @@ if __name__ == "__main__":
     STORED.write_text(
         json.dumps({case: grads(theirs, function) for case, function in DIFFERENTIABLE.items()}, indent=1) + "\n"
     )
+
+
+@pytest.mark.parametrize("partition", ["default_partition", "min_cut_rematerialization_partition"])
+def test_graphs_that_are_traced_ahead_choose_and_loop(partition: str) -> None:
+    from rushlight._functorch import partitioners
+    from rushlight.compiler.aot_backends import aot_autograd
+
+    layer = torch.nn.Linear(3, 3)
+    targets: list[list[str]] = []
+
+    def keep(gm: Any, example_inputs: Any) -> Any:
+        targets.append([str(getattr(n.target, "__name__", "")) for n in gm.graph.nodes])
+        return gm.forward
+
+    def program(x: Any, n: Any) -> Any:
+        chosen = torch.cond(
+            x.sum() > 0, lambda x: (layer(x).sin(), x.exp()), lambda x: (x * 2, x.clone().add_(1)), (x,)
+        )
+        count, last = torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y * 2), (n * 0, x.detach()))
+        return *chosen, count, last
+
+    backend = aot_autograd(fw_compiler=keep, partition_fn=getattr(partitioners, partition))
+    compiled = torch.compile(program, backend=backend, fullgraph=True)
+    for row in ([1.0, 2.0, 3.0], [-1.0, 0.5, -2.0]):
+        results = []
+        for function in (compiled, program):
+            x = torch.tensor(row, requires_grad=True)
+            layer.zero_grad()
+            found = function(x, torch.tensor(3))
+            (found[0].sum() + (found[1] * 3).sum()).backward()
+            results.append(
+                [*found, x.grad, *[torch.zeros(3) if p.grad is None else p.grad for p in layer.parameters()]]
+            )
+        assert all(torch.equal(a, b) or not (a.any() or b.any()) for a, b in zip(*results, strict=True))
+    assert "cond" in targets[0] and "while_loop" in targets[0] and "cond" in targets[1] and len(targets) == 2

@@ -21,6 +21,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._functorch.control_flow import BranchingMode
 from rushlight._functorch.exported import GraphSignature, aot_export_joint_simple, aot_export_module
 from rushlight._functorch.functional_graphs import BACKWARD, Functional, functionalized, replayed
 from rushlight._functorch.partitioners import default_partition
@@ -114,9 +115,9 @@ class _Compiled:
         if self.differentiable:
             self._trace_joint(primals)
         else:
-            graph = make_fx(lambda *args: self.forward_of(args), self.options["decompositions"], "fake")(
-                *self._fake(primals)
-            )
+            graph = make_fx(
+                lambda *args: self.forward_of(args), self.options["decompositions"], "fake", _mode_class=BranchingMode
+            )(*self._fake(primals))
             functionalized(graph)
             compiler = self.options["inference_compiler"] or self.options["fw_compiler"]
             self.forward = compiler(graph, [_fresh(t) for t in primals])
@@ -135,7 +136,7 @@ class _Compiled:
             self.updates = [t.requires_grad and t.grad_fn is not b for t, b in zip(inner, before, strict=True)]
             return outs
 
-        return functionalized(make_fx(forward, None, "fake")(primals))
+        return functionalized(make_fx(forward, None, "fake", _mode_class=BranchingMode)(primals))
 
     def _fake(self, primals: Sequence[Any]) -> list[Any]:
         """Fake forms of tensors, in a mode of their own."""
@@ -186,7 +187,7 @@ class _Compiled:
             self.apart = {p for p in wanted if found[p] is None and p not in updated}
             return [*outs, *found]
 
-        graph = make_fx(joint, self.options["decompositions"], "fake")(self._fake(primals))
+        graph = make_fx(joint, self.options["decompositions"], "fake", _mode_class=BranchingMode)(self._fake(primals))
         graph.graph.set_codegen(CodeGen())
         for node in graph.graph.nodes:
             if node.op == "call_function" and node not in known:

@@ -35,10 +35,10 @@ def refuse_uncaptured(operator: str, title: str, explanation: str) -> NoReturn:
     )
 
 
-def writing() -> Any:
-    """The mode that writes down control flow as operators with graphs (of `torch.export`); None for none."""
+def writing(name: str) -> Any:
+    """The mode that writes down this kind of control flow as an operator with graphs; None for none."""
     top = STATE.dispatch_modes[-1] if STATE.dispatch_modes else None
-    return top if hasattr(top, "control") else None
+    return top if name in getattr(top, "controls", ()) else None
 
 
 def leaves_of(tree: Any) -> list[Any]:

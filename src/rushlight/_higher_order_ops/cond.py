@@ -47,7 +47,7 @@ def cond(
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, "
             f"but got {operands}."
         )
-    mode = writing()
+    mode = writing("cond")
     if mode is not None and not isinstance(pred, rushlight.Tensor) and type(pred) in (bool, int, float):
         warn_user(
             "Pred is a Python constant: torch.cond keeps one of the branches; a boolean tensor as predicate keeps both",

@@ -39,7 +39,7 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
         raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {shapes}.")
     if count == 0:
         raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
-    mode = writing()
+    mode = writing("map_impl")
     if mode is not None:
         given, outer = tree_flatten(args)
 

@@ -29,7 +29,7 @@ def cond(pred: Any, true_fn: Graph, false_fn: Graph, operands: Sequence[Any] = (
     >>> torch.ops.higher_order.cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), (torch.ones(2),))
     (tensor([2., 2.]),)
     """
-    mode = writing() if isinstance(pred, rushlight.Tensor) else None
+    mode = writing("cond") if isinstance(pred, rushlight.Tensor) else None
     if mode is not None:
         return _parts(mode.control("cond", pred, true_fn, false_fn, tuple(operands)))
     return _parts((true_fn if pred else false_fn)(*operands))
@@ -40,9 +40,9 @@ def while_loop(
 ) -> tuple[Any, ...]:
     """What `body_fn` makes of the carried values, again and again while `cond_fn` holds of them."""
     carried, additional = tuple(carried_inputs), tuple(additional_inputs)
-    if writing() is not None:
-        test, body = (lambda *values, f=f: f(*values, *additional) for f in (cond_fn, body_fn))
-        return _parts(writing().control("while_loop", test, body, carried))
+    mode = writing("while_loop")
+    if mode is not None:
+        return _parts(mode.control("while_loop", cond_fn, body_fn, carried, additional))
     while cond_fn(*carried, *additional_inputs):
         carried = _parts(body_fn(*carried, *additional_inputs))
     return carried
@@ -52,9 +52,10 @@ def scan(
     combine_fn: Graph, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     """The last carried values, and for each step's outputs all of them stacked: `combine_fn(*carry, *rows, *additional)`."""
-    if writing() is not None:
+    mode = writing("scan")
+    if mode is not None:
         extra = tuple(additional_inputs)
-        made, _ = writing().control("scan", lambda *values: combine_fn(*values, *extra), list(init), list(xs), None)
+        made, _ = mode.control("scan", lambda *values: combine_fn(*values, *extra), list(init), list(xs), None)
         return tuple(made)
     carry, rows = tuple(init), []
     for place in range(xs[0].shape[0]):
@@ -66,8 +67,9 @@ def scan(
 
 def map_impl(f: Graph, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> tuple[Any, ...]:
     """What `f` gives for each row of `xs`, stacked."""
-    if writing() is not None:
-        made, _ = writing().control("map_impl", f, list(xs), list(pos_args))
+    mode = writing("map_impl")
+    if mode is not None:
+        made, _ = mode.control("map_impl", f, list(xs), list(pos_args))
         return tuple(made)
     rows = [_parts(f(*[x[place] for x in xs], *pos_args)) for place in range(xs[0].shape[0])]
     return tuple(rushlight.stack(list(column)) for column in zip(*rows, strict=True))

@@ -45,7 +45,7 @@ def scan(
     if not leaves:
         return init, xs
     leaves, count = _slices(leaves, dim)
-    if writing() is not None:
+    if writing("scan") is not None:
         return _written(combine_fn, (carry, carry_shape), (leaves, shape), dim, reverse)
     stacked: list[Any] = []
     out_shape: Any = None
@@ -68,7 +68,7 @@ def _written(combine_fn: Callable[..., Any], init: Any, xs: Any, dim: int, rever
         held = tree_unflatten(list(values[: len(carry)]), carry_shape)
         return combine_fn(held, tree_unflatten(list(values[len(carry) :]), shape))
 
-    made, structure = writing().control("scan", combine, list(carry), list(leaves), None)
+    made, structure = writing("scan").control("scan", combine, list(carry), list(leaves), None)
     last, stacked = made[: len(carry)], made[len(carry) :]
     stacked = [s.flip([0]) for s in stacked] if reverse else stacked
     return tree_unflatten([*last, *[s.movedim(0, dim) if dim else s for s in stacked]], structure)

@@ -36,7 +36,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         raise RuntimeError(
             f"Expect carried_inputs to be a tuple or list of possibly nested values, but got {type(carried_inputs)}."
         )
-    mode = writing()
+    mode = writing("while_loop")
     if mode is not None:
         return mode.control("while_loop", cond_fn, body_fn, carried_inputs)
     carried: Any = tuple(carried_inputs)

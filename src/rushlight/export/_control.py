@@ -48,6 +48,7 @@ class ControlFlowMode(ProxyTorchDispatchMode):
     """A mode that writes down graphs in graphs."""
 
     pre_dispatch = True
+    controls = ("cond", "while_loop", "scan", "map_impl")
     fake_mode: Any = None
 
     def __init__(self, graph: Graph, root: Module, decompositions: Any = None) -> None:
@@ -170,7 +171,9 @@ class ControlFlowMode(ProxyTorchDispatchMode):
         made = self.called("cond", (self.node_of(pred), *graphs, given), self.fresh(bodies[0].results))
         return tree_unflatten(made, bodies[0].structure)
 
-    def _while_loop(self, cond_fn: Any, body_fn: Any, carried: Any) -> Any:
+    def _while_loop(self, cond_fn: Any, body_fn: Any, carried: Any, additional: Sequence[Any] = ()) -> Any:
+        if additional:
+            cond_fn, body_fn = (lambda *values, f=f: f(*values, *additional) for f in (cond_fn, body_fn))
         leaves, structure = tree_flatten(tuple(carried))
         leaves = [v if isinstance(v, Tensor) else rushlight.ops.aten.lift_fresh_copy.default(v) for v in leaves]
         names = [f"arg{k}_1" for k in range(len(leaves))]

@@ -203,8 +203,8 @@ def function_attribute(tracer: Tracer, obj: types.FunctionType, name: str) -> An
     if id(obj) in tracer.made_functions:
         return getattr(obj, name)
     value = getattr(obj, name)
-    if is_plain(value):
-        return value
+    if is_plain(value) and tracer.is_internal_space(obj.__globals__):
+        return value  # nobody changes our own functions
     if isinstance(value, (types.MethodWrapperType, types.BuiltinFunctionType)):
         return value
     return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", tracer.constant_source(obj)))

@@ -22,12 +22,14 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rushlight._capture.recording import DataDependentError, HostNumber
 from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import guard_defaults
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.warned import caller, warn
 from rushlight._engine.core.tensor import Tensor
+from rushlight._types.symbols import is_symbolic
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
@@ -54,8 +56,8 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.
     ABSENT for other arguments.
     """
-    args = tuple([tracer.real(x) for x in args])
-    kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
+    args = tuple([_settled(tracer.real(x)) for x in args])
+    kwargs = {key: _settled(tracer.real(x)) for key, x in kwargs.items()}
     if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())):
         return ABSENT
     if not tracer.outside.is_outside(function):
@@ -68,6 +70,17 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         same = f"== {name(found)}" if is_plain(found) and found == found else f"is {name(found)}"
         tracer.reads.check(tracer.constant_source(function), f"{{}}({given}) {same}")
     return found if is_plain(found) else tracer.wrap_constant(found)
+
+
+def _settled(value: Any) -> Any:
+    """A symbolic number as the number that it is in this trace: a function of the program keeps it.  DataDependentError
+    for one that each call passes on.
+    """
+    if isinstance(value, HostNumber):
+        raise DataDependentError("a memoized function asks for the value of a number that each call passes on")
+    if type(value) is tuple:
+        return tuple([_settled(x) for x in value])
+    return value.pin() if is_symbolic(value) else value
 
 
 _WITHOUT_STATE = sys.stdlib_module_names | {"rushlight"}  # modules whose functions give the same at every time

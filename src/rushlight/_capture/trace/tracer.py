@@ -475,6 +475,8 @@ class Tracer(Undocumented, Operations):
             return getattr(obj, name)
         if is_traced_array(obj):
             return calls.numpy_calls().attribute(self, obj, name)
+        if isinstance(obj, HostNumber) and name == "__class__":
+            return obj.kind
         try:
             return attributes.known_attribute(self, obj, name)
         except AttributeError:

@@ -273,6 +273,7 @@ def make_fx(
     record_stack_traces: bool = False,
     proxy_module_inputs: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
+    _mode_class: type[ProxyTorchDispatchMode] = ProxyTorchDispatchMode,
 ) -> Callable[..., GraphModule]:
     """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
 
@@ -287,7 +288,7 @@ def make_fx(
     def traced(*args: Any) -> GraphModule:
         fake = _fake_mode(tracing_mode, args)
         graph, root = Graph(), Module()
-        mode = ProxyTorchDispatchMode(graph, root, decomposition_table)
+        mode = _mode_class(graph, root, decomposition_table)
         mode.pre_dispatch = pre_dispatch
         mode.shape_env = None if fake is None else fake.shape_env
         mode.refuses_numbers = _error_on_data_dependent_ops
