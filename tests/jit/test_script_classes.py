@@ -130,3 +130,38 @@ def test_an_attribute_of_a_plain_module_keeps_its_value() -> None:
 
     m = torch.jit.script(Plain())
     assert m("a") == 0 and m("b") == 1 and m.table == {"a": 0, "b": 1}
+
+
+@torch.jit.interface
+class Part(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pass
+
+
+class Shift(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight
+
+
+class Through(torch.nn.Module):
+    part: Part
+
+    def __init__(self, part: torch.nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part.forward(x) * 2
+
+
+def test_freezing_goes_through_interfaces() -> None:
+    scripted = torch.jit.script(Through(Through(Shift())).eval())
+    frozen = torch.jit.freeze(scripted)
+    assert "CallMethod" not in str(frozen.graph) and "GetAttr" not in str(frozen.graph)
+    assert frozen(torch.ones(2)).tolist() == scripted(torch.ones(2)).tolist() == [8.0, 8.0]
+    with pytest.raises(RuntimeError, match="interface attributes"):
+        torch._C._freeze_module(scripted._c, [], freezeInterfaces=False)

@@ -165,7 +165,8 @@ def _freeze_module(
     """`torch.jit.freeze` of a module's native object, without folding of norms; it gives such an object."""
     if preserveParameters:
         raise NotImplementedError("_freeze_module with preserveParameters: parameters become constants")
-    return freeze(module.module if hasattr(module, "module") else module, preservedAttrs, False)._c
+    whole = module.module if hasattr(module, "module") else module
+    return freeze(whole, preservedAttrs, False, freezeInterfaces)._c
 
 
 _FUNCTIONS = (

@@ -20,8 +20,8 @@ from rushlight.jit.modules import ScriptFunction, is_compiled, wrap_module
 __all__ = ["freeze", "operator_names", "optimize", "optimize_for_inference"]
 
 
-def freeze(module: Any, preserved: Any, numerics: bool) -> Any:
-    """A frozen copy of a compiled module."""
+def freeze(module: Any, preserved: Any, numerics: bool, interfaces: bool = True) -> Any:
+    """A frozen copy of a compiled module; without `interfaces` RuntimeError for one that holds a module as an interface."""
     if not is_compiled(module):
         raise RuntimeError(
             "Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to script your 'nn.Module'."
@@ -46,7 +46,7 @@ def freeze(module: Any, preserved: Any, numerics: bool) -> Any:
             read.add((id(owner), last))
             read.update((id(m), n) for m in _modules_below(owner._modules.get(last)) for n in m._type.attributes)
     methods = [n for n in ("forward", *kept) if kind.find_method(n) is not None]
-    return _Freezer(module, methods, attributes, read, numerics).run()
+    return _Freezer(module, methods, attributes, read, numerics, interfaces).run()
 
 
 def _cloned(module: Any, memo: dict[int, Any]) -> Any:
@@ -84,8 +84,10 @@ class _Freezer:
     """`attributes` of the module stay; attributes in `read` (by module and name) are not folded into graphs."""
 
     def __init__(
-        self, module: Any, methods: list[str], attributes: set[str], read: set[tuple[int, str]], numerics: bool
-    ) -> None:
+        self, module: Any, methods: list[str], attributes: set[str], read: set[tuple[int, str]], numerics: bool,
+        interfaces: bool,
+    ) -> None:  # fmt: skip
+        self.interfaces = interfaces
         self.module, self.methods, self.numerics = module, list(dict.fromkeys(methods)), numerics
         self.attributes, self.changed = attributes, read
         self.graphs: dict[str, Graph] = {}
@@ -95,6 +97,10 @@ class _Freezer:
         for name in self.methods:
             self.graphs[name] = inline_calls(copy_graph(self.module._type.find_method(name).graph))
             self._find_changed(self.graphs[name])
+        for graph in self.graphs.values():
+            while self._know_interfaces(graph):
+                inline_calls(graph)
+                self._find_changed(graph)
         for graph in self.graphs.values():
             self._constants(graph)
             lower_simple_tuples(graph)
@@ -132,6 +138,19 @@ class _Freezer:
                     and source.inputs[0] in objects
                 ):
                     self.changed.add((id(objects[source.inputs[0]]), source.attributes["name"]))
+
+    def _know_interfaces(self, graph: Graph) -> bool:
+        """Give modules that are known as interfaces their classes, where nothing replaces them; whether there are any."""
+        objects, known = self._objects(graph), False
+        for value, module in objects.items():
+            source = value.node
+            if source is None or not isinstance(value.type, T.InterfaceType):
+                continue
+            if not self.interfaces:
+                raise RuntimeError("attempted to freeze a module that uses interface attributes")
+            if (id(objects[source.inputs[0]]), source.attributes["name"]) not in self.changed:
+                value.type, known = module._type, True
+        return known
 
     # ***** constants *****
 
