@@ -6,12 +6,12 @@ from rushlight._backends.cpu import cold_start
 from rushlight._backends.cpu.attention import attention
 from rushlight._backends.cpu.conv import conv, conv_choice, winograd
 from rushlight._backends.cpu.gemm import blas, product_choice
-from rushlight._backends.cpu.runtime import generated
+from rushlight._backends.cpu.runtime import generated, stubs
 from rushlight._graph.core import trace
 from rushlight._native import compiled
 from rushlight._native.objectcode import obtain
-from rushlight._prims import PRIMITIVES
-from rushlight._types.dtype import FLOAT32
+from rushlight._prims import PRIMITIVES, build
+from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 
 class NothingNamed:
@@ -47,8 +47,10 @@ def asked(monkeypatch):
         if hasattr(page, "_KERNELS"):
             monkeypatch.setattr(page, "_KERNELS", {})
     monkeypatch.setattr(conv, "_SYMBOLS", {})
+    monkeypatch.setattr(stubs, "_ADDRESSES", {})
     functions = (attention.routine_ahead, conv.conv_ahead, winograd._ahead, winograd._kernels, conv_choice._bound)
-    caches = (*functions, product_choice._kind_ahead, product_choice._form_ahead, product_choice._small_ahead)
+    products = (f"_{name}_ahead" for name in ("kind", "form", "shared", "small"))
+    caches = (*functions, *(getattr(product_choice, name) for name in products))
     for each in caches:
         each.cache_clear()
     yield sent, found
@@ -61,12 +63,18 @@ def test_what_is_sent_is_asked_for(asked):
     dot = PRIMITIVES["dot"]
     for side in (512, 8):
         cold_start.expect(trace(lambda a, b: dot(a, b, dtype=FLOAT32), [((side, side), FLOAT32)] * 2))
+    weights = ((512, 384), BFLOAT16)  # of a linear layer, whose kernel converts them
+    turned = lambda w: build.transpose(build.convert(w, FLOAT32), (1, 0))
+    linear = lambda x, w: dot(build.convert(x, FLOAT32), turned(w), dtype=FLOAT32)
+    cold_start.expect(trace(linear, [((384, 384), BFLOAT16), weights]))
     form = conv.conv_form("f32", "f32")
     conv.conv_ahead(form)
     winograd.winograd_ahead(64, form)
     attention.routine_ahead("attention", FLOAT32)
     assert len(sent) > 20 and not found
     conv.conv_symbols(form)
+    conv._sum_kernel("f32", form.target)
+    blas.form_address(product_choice._product_forms(BFLOAT16, FLOAT32))
     winograd._kernels(form, winograd._tile(64, form))
     attention.routine_address("attention", FLOAT32, attention._tile(FLOAT32))
     for own in (True, False):

@@ -9,8 +9,9 @@ from typing import Any
 
 from rushlight._backends.cpu.gemm.blas import product_ahead
 from rushlight._base.lazy import LazyModule
-from rushlight._graph.core import Graph, Node
+from rushlight._graph.core import Graph, Node, Value
 from rushlight._native.objectcode import begins_empty, wanted
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 
 __all__ = ["compile_ahead", "expect"]
 
@@ -65,10 +66,22 @@ def _conv(node: Node) -> None:
 
 def _dot(node: Node) -> None:
     a, b = node.inputs
-    types = product_spec.ProductTypes(a.dtype, node.outputs[0].dtype)
+    narrow = _converted_from(a)
+    source = narrow if narrow is not None and narrow is _converted_from(b) else a.dtype
+    types = product_spec.ProductTypes(source, node.outputs[0].dtype)
     sizes = a.shape[-2], b.shape[-1], a.shape[-1]
     if all(type(size) is int for size in sizes):
         product_choice.products_ahead(types, sizes, all(size == 1 for size in a.shape[:-2]))
+
+
+def _converted_from(x: Value) -> DType | None:
+    """The half type that an operand of a product comes from, whose kernels convert it themselves."""
+    while x.node is not None and x.node.prim.name in ("reshape", "transpose"):
+        x = x.node.inputs[0]
+    if x.node is None or x.node.prim.name != "convert" or x.dtype is not FLOAT32:
+        return None
+    dtype = x.node.inputs[0].dtype
+    return dtype if dtype in (BFLOAT16, FLOAT16) else None
 
 
 def _unpool(node: Node) -> None:

@@ -89,14 +89,14 @@ class Recording:
         self.writers: dict[int, list[int]] = {}  # of memory, by address: which entries wrote it
         self._standing: dict[int, Tensor] = {}
         self._numbers: dict[int, int] = {}  # of the inputs, by their stand-ins
-        self._unseen: dict[int, Tensor | None | Unseen] = {}  # what stood for gradients that nobody looks at, by owner
+        self._unseen: dict[int, Tensor | Unseen | None] = {}  # what stood for gradients that nobody looks at, by owner
         self._starts: list[int] = []
         self._memories: list[Memory] = []
         self._roots: dict[int, tuple[Memory, Any]] = {}
         self._storages: dict[int, tuple[Any, Any]] = {}
         self.defers = True  # whether what is recorded runs, checks included; a custom backend runs an fx graph instead
         self.keeps_hooks = False  # whether who records gives the hooks of tensors to their stand-ins
-        self.first_grads: list[Tensor | None | Unseen] = []
+        self.first_grads: list[Tensor | Unseen | None] = []
         self.first_edges: dict[int, Any] = {}
         self.wrapped: list[Any] = []  # tensors made of inputs, which want gradients (see `trace.wrappers.Given`)
         self.finishing = False

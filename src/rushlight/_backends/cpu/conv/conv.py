@@ -66,6 +66,12 @@ def conv_ahead(form: ConvForm) -> None:
         text_ahead(text)
     native_ahead([make_conv(form), make_pack_all(form)], opt="quick")
     native_ahead(make_loops(form))
+    native_ahead([make_sum_chunks(_sums_of(form), form.target)])
+
+
+def _sums_of(form: ConvForm) -> str:
+    """The kind of the sums of chunks."""
+    return "f64" if form.kind == "f64" else "f32"
 
 
 def conv_symbols(form: ConvForm) -> dict[str, int]:
@@ -374,7 +380,7 @@ def _in_chunks(
     for part in parts:
         _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
-    sums = "f64" if form.kind == "f64" else "f32"
+    sums = _sums_of(form)
     packed = _pack_once(parts, form.tiles, stays) if stays else 0
     first = call_ints(parts, [chunks * desc["y_chunk"] * (8 if sums == "f64" else 4)])
     adding, total = ConvForm(form.tiles, form.source, sums), _sum_kernel(sums, form.target)

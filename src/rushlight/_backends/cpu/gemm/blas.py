@@ -377,13 +377,23 @@ def form_address(forms: tuple[Form, ...]) -> int:
     key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
         parts_ahead(forms)
-        first, symbol = forms[0], "rl_gemm_form"
-
-        def make() -> list[NativeFunction]:
-            return [make_driver(symbol, first.source.itemsize, first.result.itemsize, make_tiled(forms), None)]
-
-        _LOADED.setdefault(key, jit.load(compile_named(key, make, opt="quick"), [symbol], _imports(forms)))
+        data = compile_named(key, lambda: [_driver(forms)], opt="quick")
+        _LOADED.setdefault(key, jit.load(data, ["rl_gemm_form"], _imports(forms)))
     return _LOADED[key]["rl_gemm_form"]
+
+
+def _driver(forms: tuple[Form, ...]) -> NativeFunction:
+    """The kernel of `form_address`, not compiled yet."""
+    first = forms[0]
+    return make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None)
+
+
+def form_ahead(forms: tuple[Form, ...]) -> None:
+    """Let workers compile what `form_address` will be asked for."""
+    forms = with_narrow(forms)
+    if " ".join(["form", *(form.key for form in forms)]) not in _LOADED:
+        native_ahead([_driver(forms)], opt="quick")  # the largest of them
+        parts_ahead(forms)
 
 
 def shared_addresses(form: Form) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from rushlight._backends.cpu.gemm.blas import (
     GEMM_CONSTANTS,
     SMALL_WORK,
     form_address,
+    form_ahead,
     gemm_ints,
     gemm_kernel,
     host_forms,
@@ -199,10 +200,12 @@ def products_ahead(types: ProductTypes, sizes: tuple[int, int, int], single: boo
         _kind_ahead(kind)
     elif kind is not None and _small(types, ProductShape(*sizes)):
         _small_ahead(kind)
-    if single and min(sizes[:2]) >= SHARED_SIDE and numel(sizes) > SHARED_WORK:
-        forms = _product_forms(types.source, types.result, types.other)
-        if forms:
-            _form_ahead(_fitting(forms, sizes[0]))
+    large = single and min(sizes[:2]) >= SHARED_SIDE and numel(sizes) > SHARED_WORK
+    forms = _product_forms(types.source, types.result, types.other) if large or kind is None else None
+    if forms and large:
+        _shared_ahead(_fitting(forms, sizes[0]))
+    elif forms:
+        _form_ahead(forms)
 
 
 @cache
@@ -211,7 +214,7 @@ def _kind_ahead(kind: str) -> None:
     library_ahead(kind)  # both are measured
 
 
-_form_ahead, _small_ahead = cache(shared_ahead), cache(small_ahead)
+_form_ahead, _shared_ahead, _small_ahead = cache(form_ahead), cache(shared_ahead), cache(small_ahead)
 
 
 def _is_large(shape: ProductShape) -> bool:
