@@ -272,17 +272,9 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     return write_keys, write_queries
 
 
-# long function: native code of one loop nest
-def make_attention_grad(parts: Parts) -> NativeFunction:
-    """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, the pieces' own sums if any, then ct, q, k, v,
-    norm, delta, mask."""
-    size, item, mr, nr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.blocks.steps
-    rows = block_queries(nr)
-    stretch = -(-STRETCH // steps) * steps
-    areas, pack_keys, pack_queries, panel, sums = (
-        make(parts) for make in (_make_layout, _make_pack_keys, _make_pack_queries, _make_panel, _make_sums)
-    )
-    write_keys, write_queries = _make_write(parts)
+def _make_block_grad(parts: Parts) -> NativeFunction:
+    size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
+    rows, panel, sums = block_queries(nr), _make_panel(parts), _make_sums(parts)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
     def block_grad(bufs, ints, room, at, from_, i, start, n, keys):
@@ -309,6 +301,18 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
                 opened += panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
             if opened > 0:
                 sums(ints, room, at, b, part, queries, keys, start + b - i)
+
+    return block_grad
+
+
+def make_attention_grad(parts: Parts) -> NativeFunction:
+    """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, the pieces' own sums if any, then ct, q, k, v,
+    norm, delta, mask."""
+    size, item, steps = parts.real.itemsize, parts.item, parts.blocks.steps
+    rows, stretch = block_queries(parts.tile.columns), -(-STRETCH // steps) * steps
+    areas, pack_keys, pack_queries = (make(parts) for make in (_make_layout, _make_pack_keys, _make_pack_queries))
+    block_grad = _make_block_grad(parts)
+    write_keys, write_queries = _make_write(parts)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
     def attention_grad(bufs, ints, piece):

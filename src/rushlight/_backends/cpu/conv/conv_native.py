@@ -461,17 +461,9 @@ def _make_placed(form: ConvForm) -> NativeFunction:
     return multiply_placed
 
 
-# long function: native code of one loop nest
-def _make_multiply(form: ConvForm) -> NativeFunction:
-    tiles, group = form.tiles, form.tiles[0].group
-    cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
-    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
-    tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
-    gather_wide, gather_high, gather_low = (
-        extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low)
-    )
-    gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
-    listed, multiply_placed = form.listed[0] is not tiles[0], _make_placed(form)
+def _make_listed(form: ConvForm) -> NativeFunction:
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
     at_high, at_low = (
         extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1])
     )
@@ -491,6 +483,19 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
                 else:
                     at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 i += rows
+
+    return multiply_listed
+
+
+def _make_gathered(form: ConvForm) -> NativeFunction:
+    tiles, group = form.tiles, form.tiles[0].group
+    cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
+    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
+    tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
+    gather_wide, gather_high, gather_low = (
+        extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low)
+    )
+    gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
     def multiply(desc, box, slab, offsets, panel, weights, acc, add):
@@ -548,6 +553,14 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
                     tile_low(panel, part, acc + cell * (j * across + i), across, words, add)
                 i += other
             j += width
+
+    return multiply
+
+
+def _make_multiply(form: ConvForm) -> NativeFunction:
+    """Multiply all tiles of a box for one part of the steps, by how its windows lie in the slab."""
+    multiply_placed, multiply_listed, multiply = _make_placed(form), _make_listed(form), _make_gathered(form)
+    listed = form.listed[0] is not form.tiles[0]
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
     def multiply_part(desc, box, slab, offsets, panel, weights, acc, y, add):

@@ -69,15 +69,12 @@ def positions_of(source: str, mover: RowMover) -> Extern | None:
     return extern(mover.widened if source == "bf16" else mover.positions, "void(ptr, i64, ptr, i64, i64, i64)")
 
 
-# long function: native code of one loop nest
-def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
-    """`ready(ints, to, x, valid)`: prepares a row for blocks."""
-    size, item = REAL[source].itemsize, item_of(source)
-    part, move_positions = extern(mover.part, "void(ptr, ptr, ptr, i64)"), positions_of(source, mover)
+def _make_ready_together(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    """The same as `make_ready` for contiguous channels: a position is as wide as a vector."""
+    size, item, move_positions = REAL[source].itemsize, item_of(source), positions_of(source, mover)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
-        """The same for contiguous channels: a position is as wide as a vector."""
         width, step, pad, stride, apart = (
             ints.i64[D.in_w],
             ints.i64[D.stride_w],
@@ -123,6 +120,14 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             at = u * apart + pad
             if at >= 0:
                 take(to + size * (at % step * phase + at // step * lanes), x + item * u * stride, valid, 1)
+
+    return ready_together
+
+
+def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    """`ready(ints, to, x, valid)`: prepares a row for blocks."""
+    size, item = REAL[source].itemsize, item_of(source)
+    part, ready_together = extern(mover.part, "void(ptr, ptr, ptr, i64)"), _make_ready_together(source, mover, take)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_{source}")
     def ready(ints, to, x, valid):
