@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from tests.rows import each_row
 
 from rushlight._backends.reference import run
 from rushlight._base.errors import NotDifferentiableError
@@ -68,6 +70,11 @@ def cases() -> list[Case]:
 
 
 CASES = cases()
+
+
+def each_case(cases: Iterable[Case]) -> Callable[[Any], Any]:
+    """Runs a test with each of the samples; those of one primitive are one test."""
+    return each_row((case.primitive.name, repr(case), (case,)) for case in cases)
 
 
 def random(shape: tuple[int, ...], dtype: DType, seed: int) -> Any:

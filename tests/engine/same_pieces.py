@@ -72,14 +72,14 @@ def main() -> None:
     policy = kernels.host().policy._replace(piece=1, least_piece=1, serial_work=512)
     kernels._TARGET[0] = kernels.host()._replace(policy=policy)
     cut, faults = 0, []
-    for (key, i), name in RUN:
+    for key, i in RUN:
         before, found = jobs(), []
         for count in COUNTS:
             torch.set_num_threads(count)
             runtime().threads[ALONE] = 0  # jobs are shared, whatever sharing cost the last time
             found.append(made(key, i))
         cut += jobs() > before
-        faults += [f"{name} with {n} threads" for n, other in zip(COUNTS, found, strict=True) if other != found[0]]
+        faults += [f"{key}-{i} with {n} threads" for n, other in zip(COUNTS, found, strict=True) if other != found[0]]
     print(cut, *faults, sep="\n")
 
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.prim_cases import CASES, Case
+from tests.prim_cases import CASES, Case, each_case
 
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
@@ -18,7 +18,7 @@ from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import COMPLEX64, FLOAT32, FLOAT64
 
 
-@pytest.mark.parametrize("case", CASES, ids=repr)
+@each_case(CASES)
 def test_round_trip(case: Case) -> None:
     graphs = [case.graph()]
     if case.differentiable:

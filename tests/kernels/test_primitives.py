@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.kernels.kernel_harness import check
+from tests.rows import each_row
 
 from rushlight._prims import PRIMITIVES
 from rushlight._types.dtype import BY_NAME
@@ -13,10 +13,10 @@ from rushlight._types.dtype import BY_NAME
 def cases():
     for name, primitive in PRIMITIVES.items():
         for k, (arrays, params) in enumerate(primitive.samples()):
-            yield pytest.param(primitive, arrays, params, id=f"{name}-{k}")
+            yield name, f"{name}-{k}", (primitive, arrays, params)
 
 
-@pytest.mark.parametrize(("primitive", "arrays", "params"), list(cases()))
+@each_row(cases())
 def test_sample(primitive, arrays, params):
     arrays = [np.asarray(a) for a in arrays]
     single = any(a.dtype.name in ("float32", "complex64", "float16") for a in arrays)

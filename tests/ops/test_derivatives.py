@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ops.harness import Bound, bind, run_graph
-from tests.ops.test_operators import CASES, NOT_SLOPES, NOT_SMOOTH, STATISTICS, drawn
+from tests.ops.test_operators import CASES, NOT_SLOPES, NOT_SMOOTH, STATISTICS, drawn, each_call
 from tests.prim_cases import inner, random
+from tests.rows import each_row
 
 import rushlight as torch
 from rushlight._base.errors import NotDifferentiableError
@@ -95,8 +96,7 @@ def subject(key: str, i: int, complex_too: bool = False) -> Subject | None:
 
 
 SUBJECTS = [(key, i, flag) for key, i in CASES for flag in (False, True) if subject(key, i, flag) is not None]
-NAMES = [f"{key}-{i}{'-complex' if flag else ''}" for key, i, flag in SUBJECTS]
-every_call = pytest.mark.parametrize(("key", "i", "complex_too"), SUBJECTS, ids=NAMES)
+every_call = each_row((key, f"{key}-{i}{'-complex' if flag else ''}", (key, i, flag)) for key, i, flag in SUBJECTS)
 
 
 def slope(
@@ -151,7 +151,7 @@ def test_first_and_second_derivatives_are_slopes(key: str, i: int, complex_too: 
     assert got == pytest.approx(want, rel=1e-4, abs=1e-4), "second derivative"
 
 
-@pytest.mark.parametrize(("key", "i"), CASES)
+@each_call(CASES)
 def test_what_is_kept_suffices_to_differentiate_the_backward(key: str, i: int) -> None:
     """Whichever tensors want gradients: what the backward reads of the forward has derivatives that are computed from the same."""
     call = subject(key, i)

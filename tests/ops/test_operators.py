@@ -6,11 +6,13 @@ They run on the primitives' NumPy references, so a failure here is a fault of an
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.ops.harness import CPU, Arr, Bound, bind, gradients, run_graph
+from tests.rows import each_row
 
 import rushlight._ops.families
 import rushlight._ops.samples.arrays
@@ -27,7 +29,13 @@ from rushlight._types.spec import Spec
 # Copies and casts of the engine itself: they are tested with it.
 ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "reshape_copy", "to_dtype", "copy", "fill", "zero"}
 CASES = [(key, i) for key, op in OPERATORS.items() for i in range(len(samples_of(op)))]
-NAMES = [f"{key}-{i}" for key, i in CASES]
+
+
+def each_call(cases: Iterable[tuple[str, int]]) -> Callable[[Any], Any]:
+    """Runs a test with each of the samples; those of one operator are one test."""
+    return each_row((key, f"{key}-{i}", (key, i)) for key, i in cases)
+
+
 LOWER = {FLOAT64: FLOAT32, COMPLEX128: COMPLEX64}
 
 
@@ -61,7 +69,7 @@ def test_every_operator_has_samples_and_a_text(key: str) -> None:
     assert op.doc and op.doc.strip().endswith((".", ")", ",")), f"{key} does not say what it does"
 
 
-@pytest.mark.parametrize(("key", "i"), CASES, ids=NAMES)
+@each_call(CASES)
 def test_single_precision_follows_double(key: str, i: int) -> None:
     """The same call in float64 and float32: dtypes as declared, values close."""
     op = OPERATORS[key]
@@ -119,7 +127,7 @@ UNDERIVABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "i"), CASES, ids=NAMES)
+@each_call(CASES)
 def test_gradient_is_the_slope(key: str, i: int) -> None:
     """The gradient times a direction is how fast the results change in that direction."""
     op = OPERATORS[key]
@@ -174,7 +182,7 @@ def differentiable_in(op: Operator, k: int, bound: Bound) -> bool:
 RULED = [(key, i) for key, i in CASES if OPERATORS[key].gradient_rule is not None]
 
 
-@pytest.mark.parametrize(("key", "i"), RULED, ids=[f"{key}-{i}" for key, i in RULED])
+@each_call(RULED)
 def test_hand_written_gradient_agrees_with_the_derived(key: str, i: int) -> None:
     op = OPERATORS[key]
     bound = bound_call(op, samples_of(op)[i])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.prim_cases import CASES, Case
+from tests.prim_cases import CASES, Case, each_case
 
 from rushlight._backends.reference import run
 from rushlight._graph.core import GraphBuilder, trace
@@ -45,7 +45,7 @@ def test_record_is_complete(primitive: Primitive) -> None:
     assert pickle.loads(pickle.dumps(primitive)) is primitive
 
 
-@pytest.mark.parametrize("case", CASES, ids=repr)
+@each_case(CASES)
 def test_reference_keeps_the_spec(case: Case) -> None:
     before = [a.copy() for a in case.arrays]
     run(case.graph(), case.arrays)  # checks shapes and dtypes of all results

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from tests.prim_cases import CASES, Case
+from tests.prim_cases import CASES, Case, each_case
 
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
@@ -28,7 +27,7 @@ def masks(count: int) -> list[list[bool]]:
     return [[True] * count, *([i == j for j in range(count)] for i in range(count if count > 1 else 0))]
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.arrays], ids=repr)
+@each_case(c for c in CASES if c.arrays)
 def test_batching_is_a_loop(case: Case) -> None:
     graph = case.graph()
     for mask in masks(len(case.arrays)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.prim_cases import CASES, Case, inner, random, run_gradient
+from tests.prim_cases import CASES, Case, each_case, inner, random, run_gradient
+from tests.rows import each_row
 
 from rushlight._backends.reference import run
 from rushlight._graph.core import evaluate, trace
@@ -36,7 +37,7 @@ def directional(graph, arrays, wrt, tangents) -> list[np.ndarray]:
     return [(a - b) / (2 * step) for a, b in zip(at(1), at(-1), strict=True)]
 
 
-@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=repr)
+@each_case(DIFFERENTIABLE)
 def test_reverse_is_the_transpose_of_forward(case: Case) -> None:
     """<u, J v> = <J' u, v>."""
     graph = case.graph()
@@ -72,8 +73,7 @@ SEEN = {"as they are": lambda v, x: v, "of another shape": lambda v, x: build.re
         "turned": lambda v, x: prim.transpose(v, perm=tuple(range(x.ndim))[::-1])}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DECOMPOSED, ids=repr)
-@pytest.mark.parametrize("how", ["of another shape", "turned"])
+@each_row((c.primitive.name, f"{c!r}, {how}", (c, how)) for c in DECOMPOSED for how in ("of another shape", "turned"))
 def test_a_decomposition_begins_at_its_operands(case: Case, how: str) -> None:
     """What a decomposition is made of may be simplified together with what made an operand, and the path must not go around that operand."""
     found = []
@@ -102,7 +102,7 @@ def test_a_decomposition_begins_at_its_operands(case: Case, how: str) -> None:
             np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("case", SMOOTH, ids=repr)
+@each_case(SMOOTH)
 def test_forward_against_differences(case: Case) -> None:
     graph = case.graph()
     wrt = case.wrt
@@ -113,7 +113,7 @@ def test_forward_against_differences(case: Case) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", SMOOTH, ids=repr)
+@each_case(SMOOTH)
 def test_the_gradient_of_the_gradient(case: Case) -> None:
     """The backward graph is a graph like any other: its own gradient is right too."""
     graph = case.graph()

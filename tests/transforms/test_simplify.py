@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.prim_cases import CASES, Case
+from tests.prim_cases import CASES, Case, each_case
 
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
@@ -137,7 +137,7 @@ def test_gradient_rules(name: str) -> None:
     np.testing.assert_allclose(run(simple, [x])[0], run(graph, [x])[0], rtol=1e-15)
 
 
-@pytest.mark.parametrize("case", CASES, ids=repr)
+@each_case(CASES)
 def test_single_primitives_keep_their_values(case: Case) -> None:
     graph = case.graph()
     for got, want in zip(run(simplify(graph, gradient=True), case.arrays), run(graph, case.arrays), strict=True):
