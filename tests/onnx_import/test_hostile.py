@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
@@ -62,3 +63,11 @@ def test_mutated_models_give_results_or_typed_errors() -> None:
     found, wrong = fuzzer.fuzz(600, 7, samples)
     assert not wrong
     assert found["ran"] > 30 and found["InvalidModelError"] > 60
+
+
+def test_a_pattern_that_is_none_is_refused_by_name() -> None:
+    import rushlight as torch
+
+    text = '<ir_version: 10, opset_import: ["" : 22]> net (string[n] x) => (bool[n] y) { y = RegexFullMatch<pattern = "(a">(x) }'
+    with pytest.raises((ValueError, RuntimeError), match="RegexFullMatch"):
+        torch.onnx.load(parser.parse_model(text))(np.array(["a"], dtype=object))

@@ -59,8 +59,8 @@ def _cell(kind: str, biases: Any, doubles: Any, longs: Any, pair: Any) -> Any:
 def _conv(state: Any, dims: int) -> Any:
     if isinstance(state[0], rushlight.Tensor):  # the first form
         weight, bias, stride, padding, dilation, groups = state
-        numbers = [[int(each) for each in listed] for listed in (stride, padding, dilation)]
-        return _made_conv(weight, bias, *numbers, [0] * dims, int(groups), False)
+        stride, padding, dilation = ([int(each) for each in listed] for listed in (stride, padding, dilation))
+        return _made_conv(weight, bias, (stride, padding, dilation, [0] * dims), int(groups), False)
     version, first, second = state
     if str(version) == "2":
         numbers, weight, bias = first[0].tolist(), first[1], second[0]
@@ -68,15 +68,14 @@ def _conv(state: Any, dims: int) -> Any:
         numbers, (_, weight, bias) = list(first), second
     else:
         raise ValueError(f"a convolution of the form {version!r}")
-    if len(numbers) != 3 + 4 * dims or numbers[0] != dims:
+    if len(numbers) != 3 + 4 * dims or numbers[0] != dims or any(type(n) is not int for n in numbers):
         raise ValueError("the numbers of a convolution do not fit its class")
-    stride, padding, dilation, outer = (numbers[1 + k * dims : 1 + (k + 1) * dims] for k in range(4))
-    return _made_conv(weight, bias, stride, padding, dilation, outer, numbers[-2], bool(numbers[-1]))
+    geometry = tuple(numbers[1 + k * dims : 1 + (k + 1) * dims] for k in range(4))
+    return _made_conv(weight, bias, geometry, numbers[-2], bool(numbers[-1]))
 
 
-def _made_conv(
-    weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, outer: Any, groups: int, transposed: bool
-) -> Any:
+def _made_conv(weight: Any, bias: Any, geometry: tuple[Any, ...], groups: int, transposed: bool) -> Any:
+    stride, padding, dilation, outer = geometry
     dims = len(stride)
     if not len(padding) == len(dilation) == len(outer) == dims == weight.dim() - 2:
         raise ValueError("the numbers of a convolution do not fit its weight")

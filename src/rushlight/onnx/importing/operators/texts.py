@@ -39,7 +39,10 @@ def string_split(x: Value, *, delimiter: str = "", maxsplit: int | None = None) 
 
 @operator("RegexFullMatch", since=20)
 def regex_full_match(x: Value, *, pattern: str = "") -> Any:
-    rule = re.compile(pattern)
+    try:
+        rule = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"RegexFullMatch: {pattern!r} is no pattern ({error})") from None
     return torch.tensor([rule.fullmatch(text) is not None for text in x.ravel()], dtype=torch.bool).reshape(x.shape)
 
 
