@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import functools
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -314,3 +316,30 @@ def test_entries_of_dictionaries_behind_a_property() -> None:
     compiled = torch.compile(go, fullgraph=True)
     assert [compiled(thing, torch.ones(1)).item() for _ in range(2)] == [4, 5]
     assert vars(thing) == {"x": 5}
+
+
+def test_structures_of_ctypes_are_read_at_each_call() -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("n", ctypes.c_int),)
+
+    pair, number = Pair(2), ctypes.c_int(3)
+    compiled = torch.compile(lambda x: x * pair.n + number.value)
+    found = []
+    for n, value in ((2, 3), (5, 3), (5, 9), (6, 7)):
+        pair.n, number.value = n, value
+        found.append(compiled(torch.ones(1)).item())
+    assert found == [5, 8, 14, 13]
+
+
+def test_objects_whose_class_writes_attributes_natively() -> None:
+    held, error = threading.local(), ValueError("old")
+    held.count = error.count = 1  # type: ignore[attr-defined]
+
+    def program(x: Any) -> Any:
+        held.count += 1
+        error.count += 1  # type: ignore[attr-defined]
+        return x * held.count + error.count  # type: ignore[attr-defined]
+
+    compiled = torch.compile(program)
+    assert [compiled(torch.ones(1)).item() for _ in range(3)] == [4, 6, 8]
+    assert (held.count, error.count) == (4, 4)  # type: ignore[attr-defined]

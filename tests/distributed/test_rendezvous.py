@@ -92,7 +92,15 @@ def test_tasks_of_slurm_meet(mpi: None, nodes: int) -> None:
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [env.get("PYTHONPATH")])])
     if nodes > 1:  # the names of pretended nodes lead nowhere
         env.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
-    command = [sys.executable, str(Path(__file__).with_name("programs") / "srun.py"), "2", str(nodes), sys.executable, "-c", TASK]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("programs") / "srun.py"),
+        "2",
+        str(nodes),
+        sys.executable,
+        "-c",
+        TASK,
+    ]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     second = 0 if nodes > 1 else 1
@@ -107,4 +115,10 @@ def test_where_tasks_of_slurm_meet() -> None:
     assert meeting_place({**many, "SLURM_STEP_ID": "3"})["port"] == "27875"
     assert meeting_place({"SLURM_NTASKS": "2", "SLURM_JOB_ID": "1"}) == {}  # of a batch script, not of a step
     assert meeting_place({"SLURM_PROCID": "0"}) == {}
-    assert [first_host(x) for x in ("a", "a1,a2", "n[1-3,9],m", "n[007,9]", "r[1-2]c[04-05]")] == ["a", "a1", "n1", "n007", "r1c04"]
+    assert [first_host(x) for x in ("a", "a1,a2", "n[1-3,9],m", "n[007,9]", "r[1-2]c[04-05]")] == [
+        "a",
+        "a1",
+        "n1",
+        "n007",
+        "r1c04",
+    ]

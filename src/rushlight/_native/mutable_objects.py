@@ -65,10 +65,9 @@ def word_at(address: int) -> int:
     return value
 
 
-def class_dict(kind: type) -> dict[str, Any]:
-    """The dict behind the `__dict__` of a class."""
-    found: dict[str, Any] = next(x for x in gc.get_referents(kind.__dict__) if type(x) is dict)
-    return found
+def class_dict(kind: type) -> dict[str, Any] | None:
+    """The dict behind the `__dict__` of a class; None where it is one of another type, as those of ctypes."""
+    return next((x for x in gc.get_referents(kind.__dict__) if type(x) is dict), None)
 
 
 def dict_place(value: Any) -> int | None:

@@ -17,7 +17,13 @@ def variables(task: int, tasks: int, nodes: int, job: int = 4242) -> dict[str, s
     each = -(-tasks // nodes)
     node, counts = task // each, [min(each, tasks - each * k) for k in range(nodes)]
     names = f"n[1-{nodes}]" if nodes > 1 else "n1"
-    step = {"NODELIST": names, "NUM_NODES": nodes, "NUM_TASKS": tasks, "TASKS_PER_NODE": ",".join(map(str, counts)), "ID": 0}
+    step = {
+        "NODELIST": names,
+        "NUM_NODES": nodes,
+        "NUM_TASKS": tasks,
+        "TASKS_PER_NODE": ",".join(map(str, counts)),
+        "ID": 0,
+    }
     found = {
         "PROCID": task, "LOCALID": task - each * node, "NODEID": node, "NTASKS": tasks, "NPROCS": tasks, "NNODES": nodes, "JOB_NUM_NODES": nodes,
         "JOB_ID": job, "JOBID": job, "STEPID": 0, "NODELIST": names, "JOB_NODELIST": names, "CPUS_ON_NODE": 1,

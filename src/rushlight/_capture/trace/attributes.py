@@ -312,7 +312,8 @@ def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
         value = raw.__get__(obj, type(obj))
         return value if isinstance(value, types.MethodType) else adopt(tracer, value)
     if getter is not ABSENT:
-        return raw.__get__(obj, type(obj))
+        value = raw.__get__(obj, type(obj))
+        return value if callable(value) else slot_attribute(tracer, obj, name)
     return tracer.outside.wrap(raw, tracer.reads.source(f"{{}}.{name}", tracer.reads.constant(type(obj))))
 
 

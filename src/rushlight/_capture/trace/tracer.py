@@ -556,6 +556,8 @@ class Tracer(Undocumented, Operations):
         if isinstance(setter, types.FunctionType):
             attributes.guard_class(self, type(obj), "__setattr__", setter)
             return enter(self, setter, (obj, name, value), {})
+        if getattr(setter, "__objclass__", object) is not object and self.outside.is_outside(obj):
+            raise Break(f"writes the attribute '{name}' of a {type(obj).__name__}, whose class does that natively")
         return attributes.set_object_attribute(self, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:

@@ -579,6 +579,8 @@ class Notes:
             raise Unnoted("an object whose dict lies elsewhere")
         if isinstance(value, type):
             held = class_dict(value)
+            if held is None:
+                raise Unnoted("a class with a dict of its own type")
             if value.__flags__ & _FIXED_TYPE and not base.register:
                 return At(held, 0, self._step(), True, level=base.level)
             return self._follow(base, offset, held)
