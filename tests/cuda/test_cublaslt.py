@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cuda.grid_harness import check
 
 from rushlight._backends.cuda.externs import ExternCall
+from rushlight._backends.cuda.gemm import choice
 from rushlight._backends.cuda.gemm.choice import WHO, chosen
+from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.libraries import cublaslt
 from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
 from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._codegen.blocks.memory import numbers_of
+from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32
 
 
@@ -118,3 +123,40 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with WHO.scoped("library"), pytest.raises(RuntimeError, match="pip install nvidia-cublas"):
         chosen(call, x, x, x, "float32", [])
     assert cublaslt.LIBRARY.get() == ""
+
+
+class Together:
+    """A library that computes products by a kernel of ours, so that programs with it run anywhere."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[int, ...]] = []
+        monkeypatch.setattr(choice, "asks_library", lambda *_: True)
+        monkeypatch.setattr(choice, "_library_step", self.step)
+        monkeypatch.setattr(choice, "_is_faster", lambda *_: True)
+
+    def step(self, call: ExternCall, a: Operand, b: Operand, out: Operand, sums: str) -> Any:
+        self.asked.append(tuple(out.shape))
+        (made,) = product_steps(call, a, b, out, splits=1)
+        return made
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_an_epilogue_behind_the_librarys_product(batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the library's sums, in the layout that the result is asked for."""
+    together, random = Together(monkeypatch), np.random.default_rng(0)
+    a, b = (random.normal(size=(*batch, *shape)).astype(np.float32) for shape in ((20, 24), (24, 40)))
+    bias, residual = (random.normal(size=(*batch, 20, 40)).astype(np.float32) for _ in range(2))
+    strides = (1, 20) if not batch else (800, 1, 20)
+
+    def layer(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return prim.tanh(build.dot(a, b) + bias) + residual
+
+    ran = check(layer, a, b, bias, residual, out_strides=[strides])
+    assert together.asked == [(*batch, 20, 40)] and len(ran.program.steps) == 2
+
+
+def test_numbers_of_eight_bits_that_both_formats_have() -> None:
+    """The bytes that trials of float8 multiply are finite numbers, neither large nor small."""
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        numbers = numbers_of(np.arange(0x30, 0x48, dtype=np.uint8), BY_NAME[name])
+        assert numbers.min() >= 0.125 and numbers.max() <= 7

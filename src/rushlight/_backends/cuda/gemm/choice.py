@@ -1,16 +1,19 @@
 """Who computes a product on a card: our kernels, or cuBLASLt where it is installed, was measured to be faster, and agrees.
 
-A choice is made once for a product, a device and a library, and kept on disk.  Emulated devices never ask.
+A choice is made once for a product, a device and a library, and kept on disk.  Emulated devices never ask.  Where pointwise work
+behind a product is part of our kernel, the library's product is followed by a kernel that does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cuda.arguments import span
+from rushlight._backends.cuda.arguments import dense_operand, span
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.precision import float32_precision
+from rushlight._backends.cuda.gemm.product import Epilogue, store_result
+from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.libraries.cublaslt import WORKSPACE, LtProduct, cublaslt, find_library, fits
 from rushlight._backends.cuda.program.steps import Call, Launch, Memory, Operand, Step
@@ -21,12 +24,13 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
 from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
+from rushlight._types.dtype import UINT8, DType
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
 
-__all__ = ["chosen"]
+__all__ = ["chosen", "chosen_with_epilogue"]
 
 
 def _who(text: str) -> str:
@@ -43,33 +47,71 @@ WHO: Knob[str] = Knob(
 _SMALL = 1 << 24  # multiplications, below which nothing is measured
 _TURNS = 10
 _AGREES = {"float32": 1e-4, "float64": 1e-10, "float16": 1e-2, "bfloat16": 5e-2}
+_EIGHT_AGREE = 2e-2  # tensor cores add products of float8 up in fewer bits than float32 has
 
 
 def chosen(call: ExternCall, a: Operand, b: Operand, out: Operand, sums: str, ours: Sequence[Step]) -> list[Step]:
     """Our steps, or the library's."""
-    who, work = WHO.get(), numel(out.shape) * a.shape[-1]
-    eight = a.dtype.kind == "f" and a.dtype.itemsize == 1  # random bytes are no numbers to compare results by
-    if (
-        who == "ours"
-        or (who == "auto" and (work < _SMALL or eight))
-        or not fits(a, b, out, sums)
-        or out.dtype.name not in _AGREES
-    ):
+    if not asks_library(a, b, out, sums):
         return list(ours)
-    path = find_library()
-    if path is None:
+    theirs = _library_step(call, a, b, out, sums)
+    return [theirs] if _is_faster(a, b, out, sums, ours, [theirs]) else list(ours)
+
+
+def chosen_with_epilogue(
+    call: ExternCall,
+    a: Operand,
+    b: Operand,
+    shape: Sequence[int],
+    sums: DType,
+    epilogue: Epilogue,
+    ours: Sequence[Step],
+    alone: Callable[[Operand], Sequence[Step]],
+) -> list[Step]:
+    """The same where an epilogue reads the sums: behind the library's product it is a kernel of its own.
+
+    Our fused kernel is measured as `alone(out)`, our product without an epilogue.
+    """
+    out = dense_operand(Memory(numel(shape) * sums.itemsize), sums, shape)
+    if not asks_library(a, b, out, sums.name):
+        return list(ours)
+    out = dense_operand(call.scratch(out.memory.nbytes, "sums"), sums, shape)
+    theirs = [_library_step(call, a, b, out, sums.name), sum_of_parts(out.memory, sums, 1, tuple(shape), epilogue)]
+    tried = dense_operand(Memory(out.memory.nbytes), sums, shape)
+    passed = sum_of_parts(out.memory, sums, 1, tuple(shape), store_result(tried))
+    return theirs if _is_faster(a, b, out, sums.name, alone(out), [theirs[0], passed]) else list(ours)
+
+
+def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
+    """Whether the library may compute a product here; RuntimeError where it must and is not installed."""
+    who, work = WHO.get(), numel(out.shape) * a.shape[-1]
+    if who == "ours" or (who == "auto" and work < _SMALL) or not fits(a, b, out, sums) or out.dtype.name not in _AGREES:
+        return False
+    if find_library() is None:
         if who == "library":
             raise RuntimeError(
                 "RUSHLIGHT_CUDA_GEMM=library, and cuBLASLt is not installed: `pip install nvidia-cublas-cu12`"
             )
-        return list(ours)
+        return False
     backend: Any = backend_of(Device("cuda", 0))
-    if backend.driver.emulated:
-        return list(ours)
-    theirs = _library_step(call, a, b, out, sums)
-    if who == "library" or _measured(backend, path, a, b, out, sums, ours, theirs) == b"library":
-        return [theirs]
-    return list(ours)
+    return not backend.driver.emulated
+
+
+def _is_faster(a: Operand, b: Operand, out: Operand, sums: str, ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
+    """Whether the library is to be taken, for it was asked for, or by a measurement; from disk where that is known."""
+    if WHO.get() == "library":
+        return True
+    backend: Any = backend_of(Device("cuda", 0))
+    device = Device("cuda", backend.current_device())
+    name = str(backend.properties(device).get("name", ""))
+    shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in (a, b, out)]
+    cache = default_cache()
+    key = cache.key("cuda gemm", name, find_library(), sums, float32_precision(), len(theirs), *shapes)
+    found = cache.get(key)
+    if found is None:
+        found = _Trial(backend, device, (a, b, out), ours, theirs).winner()
+        cache.put(key, found)
+    return found == b"library"
 
 
 def _library_step(call: ExternCall, a: Operand, b: Operand, out: Operand, sums: str) -> Call:
@@ -77,22 +119,6 @@ def _library_step(call: ExternCall, a: Operand, b: Operand, out: Operand, sums: 
     assert library is not None
     product = LtProduct(library, a, b, out, sums, tf32=float32_precision() == "tf32")
     return Call("cuBLASLt", product, [a, b, out, call.scratch(WORKSPACE, "workspace")])
-
-
-def _measured(
-    backend: CudaBackend, path: str, a: Operand, b: Operand, out: Operand, sums: str, ours: Sequence[Step], theirs: Call
-) -> bytes:
-    """Which is faster; from disk where it is known."""
-    device = Device("cuda", backend.current_device())
-    name = str(backend.properties(device).get("name", ""))
-    shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in (a, b, out)]
-    cache = default_cache()
-    key = cache.key("cuda gemm", name, path, sums, float32_precision(), *shapes)
-    found = cache.get(key)
-    if found is None:
-        found = _Trial(backend, device, (a, b, out), ours, theirs).winner()
-        cache.put(key, found)
-    return found
 
 
 class _Trial:
@@ -104,7 +130,7 @@ class _Trial:
         device: Device,
         operands: tuple[Operand, Operand, Operand],
         ours: Sequence[Step],
-        theirs: Call,
+        theirs: Sequence[Step],
     ) -> None:
         self.now, self.backend, self.device, self.operands = Immediate(backend, device), backend, device, operands
         self.held: dict[Memory, tuple[Any, Placed]] = {}
@@ -112,10 +138,11 @@ class _Trial:
             self.held[x.memory] = self.now.allocate((x.offset + span(x)) * x.dtype.itemsize)
         for x in operands[:2]:
             count, memory = x.offset + span(x), self.held[x.memory][1]
-            self.now.run([fill_launch("uniform", x.dtype, memory, count, Stream(1, 0), (-1.0, 1.0)).launch])
+            self.now.run([_numbers_for(x.dtype, memory, count)])
         self.ours = [self._placed(step) for step in ours]
         _, self.workspace = self.held["workspace"] = self.now.allocate(WORKSPACE)  # type: ignore[index]
-        self.theirs = theirs
+        self.library, *behind = theirs
+        self.behind = [self._placed(step) for step in behind]
 
     def _placed(self, step: Step) -> Launch:
         assert isinstance(step, Launch)
@@ -134,10 +161,17 @@ class _Trial:
     def winner(self) -> bytes:
         """`library` where it is faster and agrees."""
         addresses = [self.held[x.memory][1].address + x.offset * x.dtype.itemsize for x in self.operands]
-        library = lambda: self.theirs.function(self.backend.enter(self.device), *addresses, self.workspace.address)
+
+        def library() -> None:
+            assert isinstance(self.library, Call)
+            self.library.function(self.backend.enter(self.device), *addresses, self.workspace.address)
+            self.now.run(self.behind)
+
         mine, mine_ms = self._timed(lambda: self.now.run(self.ours))
         other, other_ms = self._timed(library)
-        bound = _AGREES[self.operands[2].dtype.name] * max(float(np.abs(mine).max()), 1e-30)
+        eight = self.operands[0].dtype.kind == "f" and self.operands[0].dtype.itemsize == 1
+        share = _EIGHT_AGREE if eight else _AGREES[self.operands[2].dtype.name]
+        bound = share * max(float(np.abs(mine).max()), 1e-30)
         agrees = bool(np.abs(mine - other).max() <= bound)
         return b"library" if agrees and other_ms < mine_ms else b"ours"
 
@@ -159,3 +193,10 @@ class _Trial:
         else:
             values = raw.view(out.dtype.name)
         return values[out.offset :].astype(np.float64), begin.elapsed(end) / _TURNS
+
+
+def _numbers_for(dtype: DType, memory: Placed, count: int) -> Launch:
+    """Random numbers to compare results by; of float8 bytes that are from 1/8 to 7 in either format."""
+    if dtype.itemsize == 1 and dtype.kind == "f":
+        return fill_launch("integers", UINT8, memory, count, Stream(1, 0), (0x18, 0x30)).launch
+    return fill_launch("uniform", dtype, memory, count, Stream(1, 0), (-1.0, 1.0)).launch

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight._backends.cuda.arguments import as_reals, dense_operand, merged
 from rushlight._backends.cuda.externs import ExternCall, extern
-from rushlight._backends.cuda.gemm.choice import chosen
+from rushlight._backends.cuda.gemm.choice import chosen, chosen_with_epilogue
 from rushlight._backends.cuda.gemm.joined import join_batch
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
@@ -20,7 +20,7 @@ from rushlight._schedule.library import CallForm
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
-__all__ = ["product_steps"]
+__all__ = ["product_steps", "product_with_epilogue"]
 
 
 @extern("dot", form=CallForm(strided=True, strided_results=True))
@@ -49,7 +49,7 @@ def product_steps(
     Complex products take neither epilogues nor prologues.
     """
     dtype = out.dtype
-    sums = dtype if dtype.is_complex else a.dtype.wide if dtype.wide is a.dtype.wide else dtype.wide
+    sums = _sums(a, out)
     if epilogue is None:
         a, b, out = merged(2, a, b, out)
     *batch, rows, columns = out.shape
@@ -74,6 +74,23 @@ def product_steps(
     if splits == 1:
         return [product_launch(product, tile, 1, store, prologues)]
     return _in_parts(call, product, tile, splits, store, prologues)
+
+
+def product_with_epilogue(call: ExternCall, epilogue: Epilogue) -> list[Step]:
+    """The steps of a product whose result an epilogue takes, by us or by the library."""
+    (a, b), (out,) = call.inputs, call.outputs
+    ours, sums = product_steps(call, a, b, out, epilogue=epilogue), _sums(a, out)
+    if not ours or sums.is_complex or 1 in out.shape[-2:]:
+        return ours
+    alone = lambda to: product_steps(call, a, b, to)
+    return chosen_with_epilogue(call, a, b, out.shape, sums, epilogue, ours, alone)
+
+
+def _sums(a: Operand, out: Operand) -> DType:
+    """The dtype in which products are added up."""
+    if out.dtype.is_complex:
+        return out.dtype
+    return a.dtype.wide if out.dtype.wide is a.dtype.wide else out.dtype.wide
 
 
 def _is_whole(a: Operand, sums: DType, batch: int, rows: int, columns: int) -> bool:

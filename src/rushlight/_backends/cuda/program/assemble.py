@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
-from rushlight._backends.cuda.gemm.dot import product_steps
+from rushlight._backends.cuda.gemm.dot import product_with_epilogue
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.program.alone import sums_alone
 from rushlight._backends.cuda.program.joining import joined
@@ -144,7 +144,7 @@ class Assembler:
             return convolution_steps(made, epilogue=bound)
         if made.name == "grouped_dot":
             return grouped_steps(made, epilogue=bound)
-        return product_steps(made, *inputs, *outputs, epilogue=bound)
+        return product_with_epilogue(made, bound)
 
     def operand(self, value: Value, at: Location) -> Operand:
         """A value in memory as an operand of a library call."""
