@@ -162,3 +162,8 @@ def test_a_section_whose_process_never_starts_ends(tmp_path: Path, monkeypatch: 
     report = bench.Report(tmp_path)
     bench.run_section(report, bench.Section("all", "rows", 60), dry=False, end=bench.time.monotonic() + 60)
     assert report.wrong() == ["sections/all"]
+
+
+def test_the_run_on_a_card_has_rows_for_each_section() -> None:
+    sections = imported("cuda_sections").SECTIONS
+    assert {section.rows for section in imported("cuda").PLAN} == set(sections)

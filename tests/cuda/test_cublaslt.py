@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 from tests.cuda.grid_harness import check
 
+from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm import choice
 from rushlight._backends.cuda.gemm.choice import WHO, chosen
 from rushlight._backends.cuda.gemm.dot import product_steps
+from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.libraries import cublaslt
 from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
-from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._backends.cuda.program.steps import Call, Memory, Operand
+from rushlight._backends.registry import backend_of
 from rushlight._codegen.blocks.memory import numbers_of
 from rushlight._prims import build, prim
+from rushlight._types.device import Device
 from rushlight._types.dtype import BY_NAME, FLOAT32
 
 
@@ -160,3 +164,44 @@ def test_numbers_of_eight_bits_that_both_formats_have() -> None:
     for name in ("float8_e4m3fn", "float8_e5m2"):
         numbers = numbers_of(np.arange(0x30, 0x48, dtype=np.uint8), BY_NAME[name])
         assert numbers.min() >= 0.125 and numbers.max() <= 7
+
+
+class Kept(dict[Any, bytes]):
+    """A cache in memory, as strict on keys as that on disk."""
+
+    puts = 0
+
+    def key(self, *parts: Any) -> Any:
+        assert all(isinstance(part, str | bytes) for part in parts)
+        return parts
+
+    def put(self, key: Any, data: bytes) -> None:
+        self[key], self.puts = data, self.puts + 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("answer", ["right", "nothing"])
+def test_a_trial_of_both_ways(kind: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that writes nothing, or other numbers, is not taken however fast it is."""
+    device = Device("cuda", 0)
+    backend: Any = backend_of(device)
+    backend.initialize(device)
+    dtype = BY_NAME[kind]
+    a, b, out = (dense_operand(Memory(64 * 64 * t.itemsize), t, (64, 64)) for t in (dtype, dtype, FLOAT32))
+    ours = product_steps(ExternCall("dot", [a, b], [out], {}), a, b, out)
+
+    def library(stream: int, *addresses: int) -> None:
+        if answer == "right":
+            operands = [
+                dense_operand(Placed(to, x.memory.nbytes), x.dtype, x.shape)
+                for x, to in zip((a, b, out), addresses, strict=False)
+            ]
+            Immediate(backend, device).run(product_steps(ExternCall("dot", operands[:2], operands[2:], {}), *operands))
+
+    kept = Kept()
+    monkeypatch.setattr(choice, "default_cache", lambda: kept)
+    for _ in range(2):
+        found = choice._is_faster(a, b, out, "float32", ours, [Call("library", library, [])])
+        assert not found or answer == "right"
+    assert kept.puts == 1

@@ -266,12 +266,12 @@ class tensor_descriptor(block_pointer):
     padding = "zero"
 
     @property
-    def dtype(self) -> dtype:
-        return self.base.dtype.element_ty
-
-    @property
     def block_type(self) -> dtype:
         return shaped(self.dtype, self.block_shape)
+
+    @property
+    def dtype(self) -> dtype:
+        return self.base.dtype.element_ty
 
     @property
     def shape(self) -> tuple[tensor, ...]:
