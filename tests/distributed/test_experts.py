@@ -19,3 +19,8 @@ def test_a_mixture_trains_as_on_one_process(four: Ranks) -> None:
     one = losses(programs.EXAMPLES / "moe_distributed.py", 4)
     for found in four.run(programs.losses, 4):
         assert found == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.distributed
+def test_experts_of_pipelines(four: Ranks) -> None:
+    assert four.run(programs.pipelined, ["DualPipeV", "ZBVZeroBubble", "Interleaved1F1B"], timeout=120) == [3] * 4
