@@ -11,6 +11,7 @@ import pytest
 from tests.dispatch.programs import PROGRAMS, inputs
 
 import rushlight as torch
+import rushlight.nn.functional as F
 from rushlight.utils import _python_dispatch as pages
 from rushlight.utils._python_dispatch import TorchDispatchMode
 
@@ -187,3 +188,30 @@ def test_automatic_casts_come_before_modes() -> None:
     ]
     y.sum().backward()
     assert y.dtype is torch.bfloat16 and w.grad is not None and w.grad.tolist() == [[2.0] * 3] * 3
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_pooling_with_indices_gives_both(dims: int) -> None:
+    names = [name for name in dir(F) if name.endswith(f"{dims}d_with_indices")]
+    assert len(names) == (2 if dims == 1 else 3)
+    x = torch.randn(1, 2, *[6] * dims)
+    for name in names:
+        function, wants = getattr(F, name), {"output_size": 2} if "fractional" in name else {}
+        if wants:
+            wants["_random_samples"] = torch.full((1, 2, dims), 0.4)
+        plain = function(x, 2, **wants)
+        with Passing():
+            made = function(x, 2, **wants)
+        assert len(plain) == len(made) == 2, name
+        assert all(torch.equal(a, b) for a, b in zip(plain, made, strict=True)), name
+        short = getattr(F, name.removesuffix("_with_indices"))
+        with Passing():
+            assert torch.equal(short(x, 2, **wants), plain[0])
+            assert len(short(x, 2, return_indices=True, **wants)) == 2
+
+
+class Passing(TorchDispatchMode):
+    """Calls every operator as it is."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))

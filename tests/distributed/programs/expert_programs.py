@@ -73,7 +73,11 @@ class Routed(torch.nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.router, self.experts, self.norm = torch.nn.Linear(width, count), Experts(count, width), torch.nn.LayerNorm(width)
+        self.router, self.experts, self.norm = (
+            torch.nn.Linear(width, count),
+            Experts(count, width),
+            torch.nn.LayerNorm(width),
+        )
 
     def forward(self, x: Any) -> Any:
         weight, chosen = self.router(x).softmax(-1).max(-1)

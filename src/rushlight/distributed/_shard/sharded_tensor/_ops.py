@@ -44,9 +44,10 @@ def _wants(types: Any, args: Any, kwargs: Any, group: Any) -> ShardedTensor:
     return x
 
 
-_SHARDED_OPS[Tensor.requires_grad_] = _wants
-_SHARDED_OPS[Tensor.detach] = lambda types, args, kwargs, group: args[0].with_parts(lambda x: x.detach(), False)
-_SHARDED_OPS[Tensor.clone] = lambda types, args, kwargs, group: args[0].with_parts(lambda x: x.detach().clone(), False)
+methods: Any = Tensor
+_SHARDED_OPS[methods.requires_grad_] = _wants
+_SHARDED_OPS[methods.detach] = lambda types, args, kwargs, group: args[0].with_parts(lambda x: x.detach(), False)
+_SHARDED_OPS[methods.clone] = lambda types, args, kwargs, group: args[0].with_parts(lambda x: x.detach().clone(), False)
 
 
 def _deep(types: Any, args: Any, kwargs: Any, group: Any) -> ShardedTensor:
@@ -55,7 +56,7 @@ def _deep(types: Any, args: Any, kwargs: Any, group: Any) -> ShardedTensor:
     return x.with_parts(lambda part: part.detach().clone().requires_grad_(wants))
 
 
-_SHARDED_OPS[Tensor.__deepcopy__] = _deep
+_SHARDED_OPS[methods.__deepcopy__] = _deep
 
 
 # ***** comparisons *****

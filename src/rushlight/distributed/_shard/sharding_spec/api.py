@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class EnumerableShardingSpec(ShardingSpec):
         if not self.shards:
             raise ValueError(f"Empty shard list provided: {self.shards}")
         ranks = [len(shard.shard_offsets) for shard in self.shards]
-        for before, rank in zip(ranks, ranks[1:], strict=False):
+        for before, rank in itertools.pairwise(ranks):
             if before != rank:
                 raise ValueError(f"Found inconsistent ranks for shards: {before} and {rank}")
         validate_non_overlapping_shards_metadata(self.shards)

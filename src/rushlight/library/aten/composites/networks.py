@@ -492,8 +492,8 @@ def _adaptive(n: int) -> None:
             return aten("squeeze.dim")(_average2(aten("unsqueeze")(input, -2), [1, *size], 2), -2)
         return _average2(input, size, n)
 
-    @handles(f"adaptive_max_pool{n}d adaptive_max_pool{n}d_with_indices")
-    def greatest(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    @handles(f"adaptive_max_pool{n}d_with_indices")
+    def both(input: Any, output_size: Any, return_indices: bool = True) -> Any:
         size = _many(output_size, n)
         size = [input.shape[i - n] if s is None else s for i, s in enumerate(size)]
         if n == 1:
@@ -501,7 +501,12 @@ def _adaptive(n: int) -> None:
             index, made = aten("squeeze.dim")(index, -2), aten("squeeze.dim")(made, -2)
         else:
             made, index = aten(f"adaptive_max_pool{n}d")(input, size)
-        return (made, index) if return_indices else made
+        return made, index
+
+    @handles(f"adaptive_max_pool{n}d")
+    def greatest(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        found = both(input, output_size)
+        return found if return_indices else found[0]
 
 
 def _average2(x: Any, size: list[int], n: int) -> Any:
@@ -1138,7 +1143,7 @@ def col2im(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, pa
     )
 
 
-@handles("fractional_max_pool2d fractional_max_pool2d_with_indices")
+@handles("fractional_max_pool2d")
 def fractional_max_pool2d(
     input: Any,
     kernel_size: Any,
@@ -1150,7 +1155,7 @@ def fractional_max_pool2d(
     return _fractional(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-@handles("fractional_max_pool3d fractional_max_pool3d_with_indices")
+@handles("fractional_max_pool3d")
 def fractional_max_pool3d(
     input: Any,
     kernel_size: Any,
@@ -1160,6 +1165,30 @@ def fractional_max_pool3d(
     _random_samples: Any = None,
 ) -> Any:
     return _fractional(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+@handles("fractional_max_pool2d_with_indices")
+def fractional_max_pool2d_with_indices(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
+
+
+@handles("fractional_max_pool3d_with_indices")
+def fractional_max_pool3d_with_indices(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
 
 
 def _fractional(
