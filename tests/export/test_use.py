@@ -245,3 +245,14 @@ def test_a_script_is_refused_and_a_constant_predicate_warned_of() -> None:
     with pytest.warns(UserWarning, match="Pred is a Python constant"):
         program = torch.export.export(Branch(), (True, torch.ones(2)))
     assert "sin" in program.graph_module.code and "cos" not in program.graph_module.code
+
+
+class Sound(torch.nn.Module):
+    def forward(self, spectrum: Any) -> Any:
+        return torch.istft(spectrum, 16, 4, window=torch.hann_window(16))
+
+
+def test_the_check_of_a_window_waits_for_its_elements() -> None:
+    x = torch.randn(1, 9, 8, dtype=torch.complex64)
+    program = torch.export.export(Sound(), (x,))
+    assert torch.equal(program.module()(x), Sound()(x))
