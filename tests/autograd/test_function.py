@@ -292,3 +292,29 @@ def test_contexts_warn_of_old_names_and_strange_marks() -> None:
         y = Marks.apply(x.clone())
     y.sum().backward()
     assert x.grad.tolist() == [1, 1]
+
+
+def test_jvp_sees_only_what_was_saved_for_forward() -> None:
+    seen = []
+
+    class Same(Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def jvp(ctx: Any, x_t: torch.Tensor) -> torch.Tensor:
+            seen.append(len(ctx.saved_tensors))
+            return x_t
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            seen.append(len(ctx.saved_tensors))
+            return grad
+
+    x = torch.ones(2, requires_grad=True)
+    with torch.autograd.forward_ad.dual_level():
+        out = Same.apply(torch.autograd.forward_ad.make_dual(x, torch.ones(2)))
+        out.sum().backward()
+    assert seen == [0, 1]

@@ -112,3 +112,50 @@ def test_jacobians_by_themselves() -> None:
         jacobians, same, sizes, types = get_analytical_jacobian((X,), X.sin())
     np.testing.assert_allclose(jacobians[0].numpy(), slope)
     assert same and sizes and types
+
+
+def test_backward_must_be_linear_in_the_gradient() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y.register_hook(lambda g: g + 1e-2)
+        return y
+
+    x = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    for fast in (False, True):
+        with pytest.raises(GradcheckError, match="backward not multiplied by grad_output"):
+            gradcheck(shifted, (x,), atol=1e-1, fast_mode=fast)
+        assert not gradcheck(shifted, (x,), atol=1e-1, fast_mode=fast, raise_exception=False)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_forward(x, y)
+        ctx.set_materialize_grads(False)
+        return x * y
+
+    @staticmethod
+    def jvp(ctx: Any, x_t: Any, y_t: Any) -> torch.Tensor:
+        x, y = ctx.saved_tensors
+        if y_t is None:
+            return 2 * x_t * y  # wrong by a factor where the other input does not move
+        return (0 if x_t is None else x_t * y) + x * y_t
+
+
+def test_forward_mode_without_a_tangent_is_checked() -> None:
+    x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([1.5], dtype=torch.float64, requires_grad=True)
+    options: dict[str, Any] = {"check_forward_ad": True, "check_backward_ad": False}
+    with pytest.raises(GradcheckError, match="tangents that are not there"):
+        gradcheck(_Product.apply, (x, y), **options)
+    assert gradcheck(_Product.apply, (x, y), check_undefined_grad=False, **options)
+
+
+def test_every_input_moves_in_forward_mode() -> None:
+    def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        value, tangent = torch.autograd.forward_ad.unpack_dual(y)
+        return x * 2 + value if tangent is None else x * 2 + torch.autograd.forward_ad.make_dual(value, tangent * 1.1)
+
+    x, y = (torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    with pytest.raises(GradcheckError, match="forward mode mismatch for output 0 with respect to input 1"):
+        gradcheck(scaled, (x, y), check_forward_ad=True, check_backward_ad=False)

@@ -205,7 +205,8 @@ def gradcheck(
     False).
 
     - `check_forward_ad`: forward mode too; `check_backward_ad=False`: it alone.
-    - `check_undefined_grad`: backward must do with gradients that are not there, as if they were zeros.
+    - `check_undefined_grad`: backward, and forward mode, must do with gradients that are not there, as if they were zeros.
+    - `check_grad_dtypes`: gradients must have the dtypes of their inputs.
     - `check_batched_grad`, `check_batched_forward_grad`: the derivatives for a batch of directions must be those for
       each of them.
     - `fast_mode`: one random direction instead of whole Jacobians.
@@ -233,12 +234,15 @@ def gradcheck(
         check.prepare()
         if check_backward_ad:
             check.backward(fast_mode)
+            check.without_cotangent(check_grad_dtypes)
             if check_batched_grad:
                 check.batched_backward()
             if check_undefined_grad:
                 check.undefined()
         if check_forward_ad:
             check.forward(fast_mode)
+            if check_undefined_grad:
+                check.undefined_forward()
             if check_batched_forward_grad:
                 check.batched_forward()
     except GradcheckError:
@@ -321,6 +325,23 @@ class _Check:
                         f"analytical:{_shown(analytical[i])}\n"
                     )
 
+    def without_cotangent(self, dtypes: bool) -> None:
+        """Backward of zeros gives zeros; with `dtypes`, in the dtypes of the inputs."""
+        wanted = [o for o in self.outputs if o.requires_grad]
+        if not wanted:
+            return
+        zeros = [o.detach().clone().zero_() for o in wanted]
+        found = grad(wanted, self.wrt, zeros, retain_graph=True, allow_unused=True)
+        for i, x, row in zip(self.places, self.wrt, found, strict=True):
+            if row is None:
+                continue
+            if not np.all(_array(row) == 0):
+                raise GradcheckError(
+                    f"backward not multiplied by grad_output: input {i} has a gradient that is not zero where all gradients of outputs are"
+                )
+            if dtypes and row.dtype is not x.dtype:
+                raise GradcheckError(f"Gradient has dtype mismatch: {row.dtype} for input {i} of {x.dtype}")
+
     def _same_again(self, first: Any, second: Any) -> None:
         if not np.allclose(first, second, rtol=0, atol=self.nondet_tol, equal_nan=True):
             raise GradcheckError(
@@ -387,11 +408,16 @@ class _Check:
         place = self.places[i]
         return lambda x: tuple(_outputs(self.func, [*self.inputs[:place], x, *self.inputs[place + 1 :]]))
 
-    def _moved(self, i: int, direction: Tensor) -> list[Any]:
-        """The tangents of the outputs along a direction of one input."""
+    def _moved(self, i: int, direction: Tensor, alone: bool = False) -> list[Any]:
+        """The tangents of the outputs along a direction of one input; the others move by zeros, or (`alone`) not at all."""
         with forward_ad.dual_level():
-            made = self._moving(i)(forward_ad.make_dual(self.wrt[i], direction))
-            pairs = [forward_ad.unpack_dual(o) for o in made]
+            given = list(self.inputs)
+            for k, place in enumerate(self.places):
+                if k == i or not alone:
+                    x = self.wrt[k]
+                    tangent = direction if k == i else x.detach().clone().zero_()
+                    given[place] = forward_ad.make_dual(x, tangent)
+            pairs = [forward_ad.unpack_dual(o) for o in _outputs(self.func, given)]
             return [_array(value) * 0 if moved is None else _array(moved) for value, moved in pairs]
 
     def batched_backward(self) -> None:
@@ -423,6 +449,17 @@ class _Check:
                         raise GradcheckError(
                             f"forward mode for a batch of directions differs from each, for output {j} and input {self.places[i]}"
                         )
+
+    def undefined_forward(self) -> None:
+        """Forward mode where the other inputs have no tangents, against zeros as their tangents."""
+        for i, x in enumerate(self.wrt if len(self.wrt) > 1 else []):
+            direction = _random(x, self.rng)
+            pairs = zip(self._moved(i, direction), self._moved(i, direction, alone=True), strict=True)
+            for j, (wanted, found) in enumerate(pairs):
+                if not self.close(found, wanted):
+                    raise GradcheckError(
+                        f"Expected forward mode to take tangents that are not there for zeros: output {j} moves otherwise along input {self.places[i]}"
+                    )
 
     def undefined(self) -> None:
         """Backward with gradients that are not there: all of them, then each."""

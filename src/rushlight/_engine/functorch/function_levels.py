@@ -202,6 +202,8 @@ def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
         )
     given = [_tangent_of(ctx, a, p) for a, p in zip(args, pairs, strict=True)]
     versions = [t._version if isinstance(t, Tensor) and type(t) is Tensor else None for t in given]
+    if ctx.saved_for_forward is None:  # what backward needs is not there for forward mode
+        ctx.saved_for_forward = ()
     tangents = cls.jvp(ctx, *given)
     ctx.saved_for_forward = None
     flat = output if isinstance(output, tuple) else (output,)
