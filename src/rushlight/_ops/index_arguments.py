@@ -31,7 +31,14 @@ def as_index(name: str, index: Any, allowed: str = "int64") -> Any:
         return build.convert(index, INT64)
     if allowed == "any" and index.dtype.kind in "iu":
         return build.convert(index, INT64)
-    raise RuntimeError(f"{name}(): Expected dtype {' or '.join(allowed.split())} for index")
+    given = index.dtype.scalar
+    if name == "torch.take_along_dim":
+        raise RuntimeError(f"{name}(): dtype of indices should be Long but got {given}")
+    if allowed == "int64":
+        raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {given}")
+    if name == "index_select":
+        raise RuntimeError(f"{name}(): Expected dtype int32 or int64 for index")
+    raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index" + f" but got: {given}" * name.endswith("_"))
 
 
 def from_zero(index: Any) -> Any:
@@ -60,7 +67,8 @@ def adding(x: Any, function: Any) -> Any:
 def index_vector(name: str, index: Any, allowed: str = "int32 int64") -> Any:
     """An index with one dim, as int64; IndexError for one of more dims."""
     if len(index.shape) > 1:
-        raise IndexError(f"{name}(): Index is supposed to be a vector")
+        got = f", but got dim: {len(index.shape)} with type: {index.dtype.scalar} and size: {list(index.shape)}"
+        raise IndexError(f"{name}(): Index is supposed to be a vector" + got * name.endswith("_"))
     return build.reshape(as_index(name, index, allowed), (numel(index.shape),))
 
 
@@ -80,10 +88,17 @@ def check_ranks(name: str, x: Any, index: Any, source: Any = None) -> None:
         raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
 
 
-def check_fits(name: str, x: Any, index: Any, dim: int) -> None:
-    """RuntimeError if an index is longer than `x` in another dim than the indexed one."""
+def check_fits(x: Any, index: Any, dim: int, source: Any = None) -> None:
+    """RuntimeError if an index is longer than `x` in another dim than the indexed one, or than the source in any."""
+    sizes = None if source is None else source.shape or (1,)
     for d, (n, size) in enumerate(zip(index.shape, x.shape, strict=True)):
-        if d != dim and n > size:
+        longer = d != dim and n > size
+        if sizes is not None and (longer or n > sizes[d]):
+            raise RuntimeError(
+                f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from dimension {dim} and to be no larger "
+                f"size than src {list(sizes)}"
+            )
+        if longer:
             raise RuntimeError(
                 f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart from "
                 f"dimension {dim}"

@@ -443,9 +443,21 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
     mask = listed[0] if len(listed) == 1 else None
     if value._spec.numel == 1 and isinstance(mask, Tensor) and mask._spec.ndim and mask._spec.dtype is BOOL:
         return convert.to(value, wanted)
+    _check_room(x, indices, value)
     raise RuntimeError(
         f"Index put requires the source and destination dtypes match, got {wanted.scalar} for the destination and {given.scalar} for the source."
     )
+
+
+def _check_room(x: Tensor, indices: Sequence[Any], value: Tensor) -> None:
+    """RuntimeError if `x[indices]` has no room for the value: that comes before what is said of dtypes."""
+    room, given = list(x.detach()[tuple(indices)].shape), list(value._spec.shape)
+    lead = len(given) - len(room)
+    kept = given[lead:] if lead > 0 and all(n == 1 for n in given[:lead]) else given
+    if len(kept) > len(room) or any(n not in (1, m) for n, m in zip(kept[::-1], room[::-1], strict=False)):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {given} cannot be broadcast to indexing result of shape {room}"
+        )
 
 
 def _fits(x: Tensor, value: Any) -> bool:

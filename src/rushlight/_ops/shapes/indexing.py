@@ -162,7 +162,7 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
     else:
         check_ranks("gather", x, index)
         indices = indices if shape else build.reshape(indices, (1,))
-        check_fits("gather", lines, indices, dim)
+        check_fits(lines, indices, dim)
         if not lines.shape[dim]:
             raise RuntimeError(f"index 0 is out of bounds for dimension {dim} with size 0")
     return build.reshape(prim.gather(lines, indices if indices.shape else build.reshape(indices, (1,)), dim=dim), shape)
@@ -195,7 +195,7 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
         )
     if x.dtype is not source.dtype:
         raise RuntimeError(
-            f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}"
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.scalar} and source.dtype = {source.dtype.scalar}"
         )
     indices, values = flat(as_index("put_", index)), flat(source)
     if indices.shape[0] and not numel(x.shape):

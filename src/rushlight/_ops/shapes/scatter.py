@@ -41,27 +41,22 @@ _REDUCTIONS = {None: "set", "add": "add", "multiply": "mul"}
 
 def _scatter_operands(name: str, x: Any, dim: int, index: Any, src: Any) -> tuple[Any, Any, Any, int]:
     """(x, index, source, dim), all with dims, the source cut to the index."""
-    indices = from_zero(as_index(name, index, "int32 int64"))
+    indices = from_zero(as_index("scatter", index, "int32 int64"))
     lines, dim = lines_of(x, dim)
     indices = indices if indices.shape else build.reshape(indices, (1,))
     if numel(index.shape) == 0:
         indices = build.full((*lines.shape[:dim], 0, *lines.shape[dim + 1 :]), 0, INT64)
         return lines, indices, build.full(indices.shape, 0, x.dtype), dim
     check_ranks(name, x, index, None if is_weak(src) else src)
-    check_fits(name, lines, indices, dim)
+    check_fits(lines, indices, dim, None if is_weak(src) else src)
     if not lines.shape[dim]:
-        raise RuntimeError(f"{name}(): there is no index for dimension {dim} with size 0")
+        raise RuntimeError(f"index 0 is out of bounds for dimension {dim} with size 0: {name}() has no element there")
     if is_weak(src):
         return lines, indices, build.broadcast_to(number_value(src, x.dtype), indices.shape), dim
     if src.dtype is not x.dtype:
-        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     source = src if src.shape else build.reshape(src, (1,))
     for d, n in enumerate(indices.shape):
-        if n > source.shape[d]:
-            raise RuntimeError(
-                f"Expected index {list(indices.shape)} to be no larger than src {list(source.shape)} apart from dimension {dim} and to be no larger "
-                f"size than src"
-            )
         source = take_slice(source, d, 0, n)
     return lines, indices, source, dim
 
@@ -181,7 +176,7 @@ def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, inclu
     """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self`
     only the elements of src."""
     if reduce not in _REDUCE_NAMES:
-        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     lines, indices, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
     if numel(index.shape) == 0:
         return x
@@ -286,7 +281,7 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
 
 def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, int]:
     """(x, index, source) with at least one dim, and the indexed dim."""
-    indices = from_zero(index_vector(name, index))
+    indices = from_zero(index_vector(f"{name}_", index))
     lines, dim = lines_of(x, dim)
     ranks = len(x.shape), len(source.shape)
     source = source if source.shape else build.reshape(source, (1,))
@@ -296,13 +291,29 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
             raise IndexError(f"{text} ({source.shape[dim]})")
         raise RuntimeError(f"{text}: ({source.shape[dim]}), for dim: {dim}")
     wanted = (*lines.shape[:dim], indices.shape[0], *lines.shape[dim + 1 :])
+    if name == "index_copy" and source.shape != wanted:
+        _refuse_slices(lines, source, dim, ranks)
     if source.shape != wanted or ranks[0] != ranks[1] and name == "index_add":
         raise RuntimeError(
-            f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             f"{list(x.shape)} source.shape = {list(source.shape)}"
         )
     _indices_exist(name, lines, indices, dim)
     return lines, indices, source, dim
+
+
+def _refuse_slices(x: Any, source: Any, dim: int, ranks: tuple[int, int]) -> None:
+    """What `index_copy` says of slices that have another shape than those of `x`."""
+    if min(ranks) and ranks[0] != ranks[1]:
+        raise IndexError(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "
+            f"({ranks[1]}), destination dimensionality ({ranks[0]})"
+        )
+    slices = [" ".join(str(n) for d, n in enumerate(v.shape) if d != dim) for v in (x, source)]
+    raise RuntimeError(
+        f"index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: {slices[0]} at dimension {dim} "
+        f"and source slice shape: {slices[1]} at dimension 0."
+    )
 
 
 def _indices_exist(name: str, x: Any, indices: Any, dim: int) -> None:
@@ -316,7 +327,9 @@ def _indices_exist(name: str, x: Any, indices: Any, dim: int) -> None:
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     """`input` with alpha * source added at the indices listed along dim."""
     if x.dtype is not source.dtype:
-        raise RuntimeError(f"index_add(): self ({x.dtype}) and source ({source.dtype}) must have the same scalar type")
+        raise RuntimeError(
+            f"index_add_(): self ({x.dtype.scalar}) and source ({source.dtype.scalar}) must have the same scalar type"
+        )
     lines, indices, values, dim = _lines_and_source("index_add", x, dim, index, source)
     once = is_number(alpha) and alpha == 1
     if x.dtype is BOOL:
@@ -352,7 +365,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     """out[..., index[i], ...] = source[..., i, ...]: `input` with slices along dim overwritten."""
     if x.dtype is not source.dtype:
         raise RuntimeError(
-            f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
+            f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.scalar} and (source) {source.dtype.scalar}"
         )
     as_index("index_copy_", index, "int64")
     moved, indices, values, perm, _ = _source_lines("index_copy", x, dim, index, source)
@@ -381,7 +394,7 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     if index.dtype is not INT64:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if len(index.shape) > 1:
-        raise RuntimeError("index_fill_(): Index has to be a vector/scalar")
+        raise RuntimeError("Index has to be a vector/scalar")
     indices = index_vector("index_fill_", index)
     lines, dim = lines_of(x, dim)
     _indices_exist("index_fill", lines, indices, dim)

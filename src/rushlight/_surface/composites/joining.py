@@ -188,6 +188,11 @@ def repeat_interleave(
             if isinstance(repeats, Tensor)
             else "Dimension out of range (expected to be in range of [-1, 0], but got 1)"
         )
+    if isinstance(repeats, Tensor):
+        if repeats._spec.ndim > 1:
+            raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+        if repeats._spec.dtype not in (INT32, INT64):
+            raise not_implemented("repeat_interleave_cpu", repeats._spec.dtype)
     if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:
         repeats = int(repeats.item())
     if isinstance(repeats, int):

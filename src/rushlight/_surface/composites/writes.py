@@ -84,15 +84,23 @@ def index_reduce(
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     if index._spec.dtype not in (INT32, INT64):
-        raise RuntimeError("index_reduce(): Expected dtype int32/int64 for index")
+        raise RuntimeError(
+            f"index_reduce_(): Expected dtype int32/int64 for index but got: {index._spec.dtype.scalar}"
+        )
     if input._spec.dtype is not source._spec.dtype:
-        raise RuntimeError("index_reduce(): self and source expected to have the same dtype")
+        raise RuntimeError(
+            f"index_reduce_(): self ({input._spec.dtype.scalar}) and source ({source._spec.dtype.scalar}) must have the same scalar type"
+        )
     if index._spec.ndim > 1:
-        raise IndexError(f"index_reduce_(): Index is supposed to be a vector, but got dim: {index._spec.ndim}")
+        raise IndexError(
+            f"index_reduce_(): Index is supposed to be a vector, but got dim: {index._spec.ndim} with type: {index._spec.dtype.scalar} "
+            f"and size: {list(index.shape)}"
+        )
     at = wrap_dim(dim, input._spec.ndim)
     if index._spec.numel != (source._spec.shape[at] if source._spec.ndim else 1):
         raise RuntimeError(
-            f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim)"
+            f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim): "
+            f"({source._spec.shape[at] if source._spec.ndim else 1}), for dim: {at}"
         )
     wanted = (*input._spec.shape[:at], index._spec.numel, *input._spec.shape[at + 1 :]) if input._spec.ndim else ()
     if tuple(source._spec.shape) != wanted:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor, channels_last
+from rushlight import Tensor, channels_last, int64
 from rushlight._interface.operators import alert, casts, only_tensors, refuse_dtype
 from rushlight._interface.tensors import suggests_channels_last
 from rushlight.nn.modules.argument_shapes import spread
@@ -22,6 +22,8 @@ def _unpool(n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, pad
     steps = kernel if stride is None else spread(stride, n)
     if input.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"Expected a {n + 1}D or {n + 2}D input for max_unpool{n}d, got {input.dim()}D")
+    if indices.dtype is not int64:
+        raise RuntimeError(f"elements in indices should be type int64 but got: {indices._spec.dtype.scalar}")
     if input.shape != indices.shape:
         raise RuntimeError(
             f"Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) "
@@ -35,7 +37,8 @@ def _unpool(n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, pad
     readable = indices._storage is not None  # not those of `meta`, nor a batch inside of `vmap`
     if readable and indices.numel():
         fits = indices.ge(0).logical_and(indices.lt(total))
-        what = lambda: f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})"
+        volume = "x".join(str(size) for size in ([*sizes, 1] if n == 1 else sizes))
+        what = lambda: f"Found an invalid max index: {int(indices[~fits][0])} (output volumes are of size {volume})"
         rushlight._check_tensor_all_with(RuntimeError, fits, what)
     flat = input.new_zeros((*lead, total))
     filled = flat.scatter(-1, indices.flatten(-n), input.flatten(-n))
