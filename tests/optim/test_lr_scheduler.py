@@ -178,3 +178,19 @@ def test_bad_arguments() -> None:
         for _ in range(3):
             schedule.optimizer.step()
             schedule.step()
+
+
+def test_one_cycle_takes_states_that_hold_the_function() -> None:
+    found = []
+    for legacy in (False, True):
+        optimizer = optim.SGD([rushlight.nn.Parameter(rushlight.ones(1))], lr=0.1, momentum=0.9)
+        schedule = optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=8, anneal_strategy="linear")
+        if legacy:
+            state = schedule.state_dict()
+            del state["_anneal_func_type"], schedule._anneal_func_type
+            schedule.load_state_dict({**state, "anneal_func": optim.lr_scheduler.OneCycleLR._annealing_linear})
+        for _ in range(6):
+            optimizer.step()
+            schedule.step()
+        found.append(schedule.get_last_lr())
+    assert found[0] == found[1]

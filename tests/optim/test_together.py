@@ -230,3 +230,15 @@ def test_complex_and_real_parameters_in_one_list(name: str) -> None:
         together = after(*order)
         assert all(torch.equal(together[i], alone[i]) for i in order)
         assert all((together[i] != values[i]).all() for i in order)
+
+
+def test_multi_tensor_classes_update_together() -> None:
+    from rushlight.optim import _multi_tensor
+
+    weights = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))]
+    for w in weights:
+        w.grad = torch.full_like(w, 0.5)
+    optimizer = _multi_tensor.SGD(weights, lr=0.1)
+    assert optimizer.defaults["foreach"] is True and isinstance(optimizer, torch.optim.SGD)
+    optimizer.step()
+    torch.testing.assert_close(weights[1].detach(), torch.full((3,), 0.95))

@@ -337,3 +337,9 @@ def test_source_of_modules_in_streams(tmp_path: Path) -> None:
     net = rushlight.nn.Sequential(OrderedDict(fc=rushlight.nn.Linear(2, 2)))
     out = saved(rushlight, net, _use_new_zipfile_serialization=False)
     assert repr(rushlight.load(out, weights_only=False)) == repr(net)
+
+
+def test_typed_storages_are_known_by_their_memory() -> None:
+    x = rushlight.arange(3)
+    kept = rushlight.TypedStorage(wrap_storage=x.untyped_storage(), dtype=x.dtype, _internal=True)
+    assert kept._cdata == x.untyped_storage()._cdata and kept.tolist() == [0, 1, 2]

@@ -23,7 +23,7 @@ _PLACES = {
     "SparseAdam": "sparse_adam",
     "swap_in_optimizer_params_and_state": "swapping",
 }
-_PAGES = ("_adafactor", "_functional", "_muon", "adamw", "lr_scheduler", "optimizer", "swa_utils")
+_PAGES = ("_adafactor", "_functional", "_multi_tensor", "_muon", "adamw", "lr_scheduler", "optimizer", "swa_utils")
 
 __all__ = [
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",

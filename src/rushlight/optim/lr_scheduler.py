@@ -676,8 +676,10 @@ class OneCycleLR(LRScheduler):
         return (end - start) * pct + start
 
     def _anneal_func(self, start: Any, end: Any, pct: float) -> Any:
-        anneal = self._annealing_cos if self._anneal_func_type == "cos" else self._annealing_linear
-        return anneal(start, end, pct)
+        kind = self.__dict__.get("_anneal_func_type")
+        if kind is None:  # a state that holds the function itself
+            return self.__dict__["anneal_func"](start, end, pct)
+        return (self._annealing_cos if kind == "cos" else self._annealing_linear)(start, end, pct)
 
     def get_lr(self) -> list[Any]:
         """The next rates; sets the momentum as well."""

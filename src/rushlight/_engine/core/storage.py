@@ -444,7 +444,12 @@ class TypedStorage(StorageBase, metaclass=_StorageMeta):
     __slots__ = ("_untyped_storage", "dtype")
 
     def __init__(
-        self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: DType | None = None, device: Any = None
+        self,
+        *args: Any,
+        wrap_storage: UntypedStorage | None = None,
+        dtype: DType | None = None,
+        device: Any = None,
+        _internal: bool = False,
     ) -> None:
         who = "TypedStorage.__init__"
         if len(args) > (wrap_storage is None):
@@ -505,6 +510,10 @@ class TypedStorage(StorageBase, metaclass=_StorageMeta):
     def filename(self) -> str | None:
         """See `UntypedStorage.filename`."""
         return self._untyped_storage.filename
+
+    @property
+    def _cdata(self) -> int:
+        return self._untyped_storage._cdata
 
     def data_ptr(self) -> int:
         """Address of the first element."""

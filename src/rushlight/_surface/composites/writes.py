@@ -84,9 +84,7 @@ def index_reduce(
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     if index._spec.dtype not in (INT32, INT64):
-        raise RuntimeError(
-            f"index_reduce_(): Expected dtype int32/int64 for index but got: {index._spec.dtype.scalar}"
-        )
+        raise RuntimeError(f"index_reduce_(): Expected dtype int32/int64 for index but got: {index._spec.dtype.scalar}")
     if input._spec.dtype is not source._spec.dtype:
         raise RuntimeError(
             f"index_reduce_(): self ({input._spec.dtype.scalar}) and source ({source._spec.dtype.scalar}) must have the same scalar type"
