@@ -75,6 +75,15 @@ t.fft.rfftfreq(4, out=a.i) | t.fft.fftfreq(4, dtype=t.float64, out=a.f) | t.stft
 t.istft(t.ones(3, 3) + 0j, 4, window=t.ones(4) + 0j)
 """
 
+# Two dtypes in one product; `einsum` multiplies them, but sums over no product of them.
+MIXED = """
+a.k[0] @ a.v | a.k @ a.v | a.k[0] @ a.s | a.k @ a.s | a.cube @ a.k | a.cube @ a.cube.long() | a.k.mv(a.v) | a.cube.bmm(a.cube.long()) | a.k[0].dot(a.v)
+a.s.addmm(a.k, a.s) | a.s.addmm(a.s, a.k) | a.cube.baddbmm(a.cube, a.cube.long()) | a.k[0] @ a.cube | a.cube @ a.k[0] | t.vdot(a.k[0], a.v) | a.v.addmv(a.k, a.v)
+a.s.addr(a.k[0], a.v) | t.outer(a.k[0], a.v) | t.kron(a.k, a.s) | t.linalg.multi_dot([a.k, a.s]) | t.addbmm(a.s, a.cube, a.cube.long())
+t.einsum("i,i->", a.k[0], a.v) | t.einsum("i,j->ij", a.k[0], a.v) | t.einsum("i,i->i", a.k[0], a.v) | t.einsum("ij,j->i", a.k, a.v) | t.einsum("i,->i", a.k[0], a.z)
+t.einsum("ij,jk,k->i", a.k, a.k, a.v) | t.einsum("i,j->", a.k[0], a.v) | t.einsum("ij,k->i", a.k, a.v) | t.einsum("ij,j->i", a.k[:, :1], a.v[:1])
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -92,7 +101,9 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [OUT, LINALG, REDUCTIONS, SPECTRA], ids=["out", "linalg", "reductions", "spectra"])
+@pytest.mark.parametrize(
+    "table", [OUT, LINALG, REDUCTIONS, SPECTRA, MIXED], ids=["out", "linalg", "reductions", "spectra", "mixed"]
+)
 def test_refusals_are_told_in_the_same_words(table: str) -> None:
     import torch
 

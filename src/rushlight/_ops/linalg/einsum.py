@@ -168,6 +168,17 @@ def _drop(x: Any, labels: list[str], gone: list[str]) -> tuple[Any, list[str]]:
     return build.squeeze(x, [labels.index(n) for n in gone]), [n for n in labels if n not in gone]
 
 
+def _long(x: Any, labels: list[str]) -> set[str]:
+    """The labels of dims of other sizes than 1."""
+    return {label for size, label in zip(x.shape, labels, strict=True) if size != 1}
+
+
+def _check_kinds(first: Any, second: Any, summed: set[str]) -> None:
+    """What is multiplied may be of two dtypes; what is summed over as well, by a product of matrices, may not."""
+    if summed:
+        raise RuntimeError(f"expected scalar type {first.scalar} but found {second.scalar}")
+
+
 @operator("einsum_core(str equation, Tensor[] operands) -> Tensor", spaces=(), method=False, node="ViewBackward0")
 def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
     """Sums of products named by an equation such as "bij,bjk->bik"; operands are joined from left to right."""
@@ -175,13 +186,18 @@ def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
         raise RuntimeError("einsum(): must provide at least one operand")
     labels, result = parse_equation(equation, [x.shape for x in operands])
     most = max(len(x.shape) for x in operands)  # each operand gets the dims of all before they are combined
-    dtype = result_type([(x.dtype, most) for x in operands], [], join)
+    kinds = [x.dtype for x in operands]
+    dtype = result_type([(kind, most) for kind in kinds], [], join)
     operands = [build.convert(x, dtype) for x in operands]
     reduced = [without_repeats(x, n, i) for i, (x, n) in enumerate(zip(operands, labels, strict=True))]
     sizes = _check_sizes([x for x, _ in reduced], [n for _, n in reduced])
     (product, names), *rest = reduced
+    kind = kinds[0]
     for i, (x, n) in enumerate(rest):
         later = {label for _, others in rest[i + 1 :] for label in others} | set(result)
+        if kind is not kinds[i + 1]:
+            _check_kinds(kind, kinds[i + 1], _long(product, names) & _long(x, n) - later)
+            kind = join(kind, kinds[i + 1])
         product, names = _pair(product, names, x, n, later, sizes)
     product, names = _sum_out(product, names, set(result))
     missing = [n for n in result if n not in names]

@@ -21,12 +21,19 @@ def _same_dtype(name: str, a: Any, b: Any) -> None:
     if a.dtype is not b.dtype and name == "addmv_impl_cpu":
         vector, matrix = b.dtype.scalar, a.dtype.scalar
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {vector}, {matrix}, and {vector}")
+    if a.dtype is not b.dtype and name in ("bmm", "baddbmm"):
+        raise RuntimeError(f"expected scalar type {a.dtype.scalar} but found {b.dtype.scalar}")
     if a.dtype is not b.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {C_NAME[a.dtype.name]} != {C_NAME[b.dtype.name]}"
         )
     if a.dtype is BOOL:
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
+
+
+def _alike(a: Any, b: Any) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"both inputs should have same dtype, but got {a.dtype.scalar} and {b.dtype.scalar}")
 
 
 def _size(x: Any) -> str:
@@ -139,10 +146,11 @@ def product(a: Any, b: Any) -> Any:
     na, nb = len(a.shape), len(b.shape)
     if na == 0 or nb == 0:
         raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
-    _same_dtype("addmv_impl_cpu" if nb == 1 < na else "addmm_impl_cpu_", a, b)
     if na == 1 and nb == 1:
         _vectors(a, b)
         return _inner(a, b, (0,))
+    batched = nb > 2 and a.dtype is not b.dtype
+    _same_dtype("addmv_impl_cpu" if nb == 1 < na else "bmm" if batched else "addmm_impl_cpu_", a, b)
     inner_b = b.shape[0] if nb == 1 else b.shape[-2]
     if a.shape[-1] != inner_b:
         if na == 2 and nb == 1:
@@ -298,14 +306,20 @@ def _plus(x: Any, product: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any
     return narrow(total + build.broadcast_to(_factor(wide(x), beta), shape), dtype)
 
 
+def _addend(x: Any, a: Any, b: Any) -> None:
+    if x.dtype is a.dtype is not b.dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {x.dtype.scalar} and {b.dtype.scalar}")
+
+
 ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), "static": ("beta", "alpha")}
 
 
 @operator("addmm(Tensor input, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
 def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
-    if x.dtype is a.dtype is not b.dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {x.dtype.scalar} and {b.dtype.scalar}")
+    _addend(x, a, b)
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {a.dtype.scalar} and {b.dtype.scalar}")
     _matrices("addmm_impl_cpu_", a, b, "mat1", "mat2")
     return _plus(x, build.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
@@ -369,6 +383,7 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
         raise RuntimeError(
             f"Incompatible matrix sizes for bmm ({a.shape[1]}x{a.shape[2]} and {b.shape[1]}x{b.shape[2]})"
         )
+    _addend(x, a, b)
     _same_dtype("addbmm", a, b)
     batch, rows, inner = a.shape
     left = build.reshape(build.transpose(wide(a), (1, 0, 2)), (rows, batch * inner))
@@ -487,10 +502,7 @@ def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
     """sum of a[..., k] b[k, ...] over pairs of dims k (see `tensordot`)."""
     if len(dims_a) != len(dims_b):
         raise RuntimeError("both dimension lists should have same length")
-    if a.dtype is not b.dtype:
-        raise RuntimeError(
-            f"both inputs should have same dtype, but got {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}"
-        )
+    _alike(a, b)
     return contract(a, b, [wrap(d, a) for d in dims_a], [wrap(d, b) for d in dims_b])
 
 
@@ -520,6 +532,7 @@ def inner(a: Any, b: Any) -> Any:
         raise RuntimeError(
             f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"
         )
+    _alike(a, b)
     if len(a.shape) == 1 and len(b.shape) == 1:
         return dot(a, b)
     return contract(a, b, [len(a.shape) - 1], [len(b.shape) - 1])
