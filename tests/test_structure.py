@@ -302,6 +302,7 @@ LAZY = {
     "rushlight._native.target": "loaded with the first plan",
     "rushlight._transforms.vjp": "programs without gradients need none",
     "rushlight.autograd.forward_ad": "gradcheck uses it on demand",
+    "rushlight.distributed._shard.sharded_tensor.api": "how tensors are cut is read without tensors that are",
     "rushlight.func": "gradcheck uses it on demand",
     "rushlight.jit.errors": "`torch.jit` is read by most packages, and used by few programs",
     "rushlight.jit.freezing": "loaded with the first call",

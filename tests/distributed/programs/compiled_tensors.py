@@ -200,10 +200,10 @@ def alone(case: str, mesh: Any, how: str) -> tuple[list[Any], list[Any]]:
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    with torch.no_grad():
+    tensors = [*map(plain, [*net.parameters(), *[p.grad for p in net.parameters()]])]
+    with torch.no_grad():  # behind which a root keeps its whole parameters, which have no gradients
         losses.append(call(given if make is Perceptron else given[:, :-1]))
-    tensors = [*net.parameters(), *[p.grad for p in net.parameters()]]
-    return [*losses, *map(plain, tensors)], parts
+    return [*losses, *tensors], parts
 
 
 def segments_of(part: Any) -> list[Any]:

@@ -1143,52 +1143,26 @@ def col2im(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, pa
     )
 
 
-@handles("fractional_max_pool2d")
-def fractional_max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    return _fractional(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+def _declare_fractional(n: int) -> None:
+    for both in (False, True):
+
+        @handles(f"fractional_max_pool{n}d" + ("_with_indices" if both else ""))
+        def function(
+            input: Any,
+            kernel_size: Any,
+            output_size: Any = None,
+            output_ratio: Any = None,
+            return_indices: bool = False,
+            _random_samples: Any = None,
+            both: bool = both,
+        ) -> Any:
+            return _fractional(
+                n, input, kernel_size, output_size, output_ratio, return_indices or both, _random_samples
+            )
 
 
-@handles("fractional_max_pool3d")
-def fractional_max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    return _fractional(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
-
-
-@handles("fractional_max_pool2d_with_indices")
-def fractional_max_pool2d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
-
-
-@handles("fractional_max_pool3d_with_indices")
-def fractional_max_pool3d_with_indices(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
+for _n in (2, 3):
+    _declare_fractional(_n)
 
 
 def _fractional(
