@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.forked import Forked
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -87,3 +88,11 @@ def run_python():
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """Runs scripts in forks of one process that has imported the package."""
+    programs = Forked()
+    yield programs
+    programs.close()

@@ -7,11 +7,11 @@ import doctest
 import importlib
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.forked import Forked
 
 import rushlight
 
@@ -80,10 +80,10 @@ def program(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if program(p).strip()], ids=name)
-def test_snippets_run(path: Path, tmp_path: Path) -> None:
+def test_snippets_run(path: Path, tmp_path: Path, forked: Forked) -> None:
     script = tmp_path / (path.name + ".py")
     script.write_text(program(path), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    done = forked.run(script, cwd=tmp_path)
     assert done.returncode == 0, f"{path} (line numbers are the page's):\n{done.stderr[-3000:]}"
     shown = [
         "\n".join(body)

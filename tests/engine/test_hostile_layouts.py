@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.forked import Forked
 
 import rushlight as torch
 
@@ -22,9 +23,11 @@ ENDED_THE_PROCESS = [
 
 
 @pytest.mark.parametrize("code", ENDED_THE_PROCESS)
-def test_programs_that_ended_the_process_do_no_longer(code: str) -> None:
+def test_programs_that_ended_the_process_do_no_longer(code: str, tmp_path: Path, forked: Forked) -> None:
     program = f"import rushlight as torch\ntry:\n    {code}\nexcept (RuntimeError, IndexError, ValueError) as error:\n    print(type(error).__name__)\nprint('whole')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=None)
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    done = forked.run(script, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.endswith("whole\n"), done.stderr
 
 
