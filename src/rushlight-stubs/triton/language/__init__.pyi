@@ -37,6 +37,7 @@ from rushlight.triton._semantics.mathematics import cdiv as cdiv
 from rushlight.triton._semantics.mathematics import ceil as ceil
 from rushlight.triton._semantics.arithmetic import clamp as clamp
 from rushlight.triton._semantics.program import condition as condition
+from rushlight.triton.language.types import const as const
 from rushlight.triton._semantics.constants import constexpr as constexpr
 from rushlight.triton.language import core as core
 from rushlight.triton._semantics.mathematics import cos as cos

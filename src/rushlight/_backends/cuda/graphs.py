@@ -73,7 +73,7 @@ class CapturedGraph:
         self.index = self.backend.current_device()
         stream = self.backend.streams.current(self.index)
         if not stream.id:
-            raise RuntimeError("CUDA graphs must be captured on a non-default stream: enter one by torch.cuda.stream")
+            raise RuntimeError("CUDA graphs must be captured on a non-default stream. Enter one by torch.cuda.stream.")
         allocator = self.backend.memory.allocators[self.index]
         self.pool = tuple(pool) if pool is not None else next_pool()  # type: ignore[assignment]
         assert self.pool is not None
