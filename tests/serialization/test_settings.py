@@ -343,3 +343,13 @@ def test_typed_storages_are_known_by_their_memory() -> None:
     x = rushlight.arange(3)
     kept = rushlight.TypedStorage(wrap_storage=x.untyped_storage(), dtype=x.dtype, _internal=True)
     assert kept._cdata == x.untyped_storage()._cdata and kept.tolist() == [0, 1, 2]
+
+
+def test_storages_of_shared_files_know_their_names(tmp_path: Path) -> None:
+    path = str(tmp_path / "numbers")
+    np.arange(4.0).tofile(path)
+    for shared in (True, False):
+        x = rushlight.from_file(path, shared=shared, size=4, dtype=rushlight.float64)
+        kept = rushlight.UntypedStorage.from_file(path, shared, 32)
+        assert {x[1:].untyped_storage().filename, kept.filename} == {path if shared else None}
+    assert rushlight.ones(2).untyped_storage().filename is None

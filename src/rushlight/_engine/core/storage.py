@@ -203,8 +203,9 @@ class UntypedStorage(StorageBase):
 
     @property
     def filename(self) -> str | None:
-        """The mapped file's name where the system can still name it; None for memory of our own."""
-        return None
+        """The name under which a file was mapped so that writes reach it; None for other memory."""
+        owner = getattr(self._native, "owner", None)
+        return owner.filename if isinstance(owner, mapped.MappedFile) else None
 
     @property
     def _cdata(self) -> int:

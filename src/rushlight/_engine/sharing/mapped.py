@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
@@ -20,7 +20,15 @@ from rushlight._types.spec import Spec
 ctypes: Any = LazyModule("ctypes")
 mmap: Any = LazyModule("mmap")
 
-__all__ = ["from_file", "frombuffer", "map_file"]
+__all__ = ["MappedFile", "from_file", "frombuffer", "map_file"]
+
+
+class MappedFile(NamedTuple):
+    """What keeps a mapped file in memory, and the name under which it was opened where writes reach it."""
+
+    window: Any
+    view: Any
+    filename: str | None
 
 
 def map_file(filename: Any, shared: bool, nbytes: int) -> Any:
@@ -52,7 +60,7 @@ def map_file(filename: Any, shared: bool, nbytes: int) -> Any:
     finally:
         os.close(handle)
     window = (ctypes.c_char * nbytes).from_buffer(view)
-    return MEMORY.from_owner(ctypes.addressof(window), nbytes, (window, view))
+    return MEMORY.from_owner(ctypes.addressof(window), nbytes, MappedFile(window, view, path if shared else None))
 
 
 def from_file(

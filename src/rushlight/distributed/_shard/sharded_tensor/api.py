@@ -227,9 +227,7 @@ class ShardedTensor(ShardedTensorBase):
 
     # ***** parts and wholes *****
 
-    def gather(
-        self, dst: int = 0, out: Tensor | None = None, enforce_dtype: bool = False, dtype: Any = None
-    ) -> None:
+    def gather(self, dst: int = 0, out: Tensor | None = None, enforce_dtype: bool = False, dtype: Any = None) -> None:
         """Put all parts into `out` on the process at place `dst` of the group; the others give None.
 
         ValueError for `out` where it is not wanted, is missing, or has another shape.
