@@ -310,6 +310,8 @@ LAZY = {
     "rushlight.jit.ir.copying": "loaded with the first copy of a graph",
     "rushlight.jit.modules": "loaded with the first compiled module",
     "rushlight.jit.scripting": "loaded with the first script",
+    "rushlight.ao.operators.packed": "loaded with the first quantized layer of a script or an archive",
+    "rushlight.ao.nn.quantized.dynamic.recurrent": "loaded with the first quantized recurrent layer of a script or an archive",
     "rushlight.jit.serialization.reader": "loaded with the first archive",
     "rushlight.jit.serialization.records": "loaded with the first archive",
     "rushlight.jit.serialization.writer": "loaded with the first archive",

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._base.errors import warn_user
 from rushlight._higher_order_ops.checks import batched, kept_to, leaves_of, refuse_uncaptured, writing
+from rushlight._interface.base import warn_user
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["cond"]
