@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.own_names import own_module
+from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import shown
 from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
-from rushlight._capture.trace.package_code import PACKAGE, is_leaf, is_module_getattr
+from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_leaf, is_module_getattr
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
@@ -89,6 +90,9 @@ def tensor_attribute(tracer: Tracer, obj: Tensor, name: str) -> Any:
     if isinstance(found, property) and is_followed_function(found.fget):
         guard_class(tracer, type(obj), name, found)
         return enter(tracer, found.fget, (obj,), {})
+    if isinstance(found, types.FunctionType) and is_foreign(found):
+        guard_class(tracer, type(obj), name, found)
+        adopt(tracer, found)
     value = tracer.native(getattr, obj, name)
     if name == "grad_fn" and known is not None and value is not None:
         tracer.outside.adopt(value, tracer.reads.source("{}.grad_fn", known[1]))
@@ -115,17 +119,25 @@ def module_attribute(tracer: Tracer, obj: types.ModuleType, name: str) -> Any:
             return tracer.wrap_constant(value)
         return tracer.wrap_global(space, name, value)
     value = getattr(obj, name)
-    return value if is_plain(value) else tracer.wrap_constant(value)
+    if is_plain(value):  # of a module whose class has properties, as those of backends
+        return tracer.outside.wrap(value, tracer.reads.source(f"{{}}.{name}", tracer.constant_source(obj)))
+    return tracer.wrap_constant(value)
 
 
 def class_attribute(tracer: Tracer, obj: type, name: str) -> Any:
+    raw = type_attribute(obj, name)
+    getter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__get__")
+    if isinstance(getter, types.FunctionType) and id(obj) not in tracer.made_functions and is_foreign(getter):
+        if type_attribute(type(obj), name) is ABSENT and tracer.outside.source_of(raw) is not None:
+            guard_class(tracer, obj, name, raw)
+            guard_class(tracer, type(raw), "__get__", getter)
+            return enter(tracer, getter, (raw, None, obj), {})
     value = getattr(obj, name)
     waiting = tracer.outside.attributes.get(id(obj))
     if waiting and name in waiting:
         return waiting[name]
     if id(obj) in tracer.made_functions:
         return value
-    raw = type_attribute(obj, name)
     if isinstance(raw, (property, staticmethod, classmethod, types.FunctionType)) or isinstance(
         value, types.BuiltinFunctionType
     ):
@@ -240,6 +252,8 @@ def generic_attribute(tracer: Tracer, obj: Any, name: str, missing: Callable[[An
         return tracer.wrap_constant(kind)
     raw = type_attribute(kind, name)
     data = raw is not ABSENT and hasattr(type(raw), "__set__")
+    if raw is not ABSENT and in_python(type(raw)) and tracer.outside.is_outside(obj):
+        guard_names(tracer, type(raw))  # whether it is a descriptor, and of which kind
     if data:
         guard_class(tracer, kind, name, raw)
         return descriptor_attribute(tracer, obj, name, raw)
@@ -304,6 +318,7 @@ def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
         return slot_attribute(tracer, obj, name)
     getter = type_attribute(type(raw), "__get__")
     if isinstance(getter, types.FunctionType):
+        guard_class(tracer, type(raw), "__get__", getter)
         held = tracer.wrap_constant(raw)
         if isinstance(raw, functools.singledispatchmethod):
             held = classes.without_memory(tracer, held)
@@ -343,6 +358,7 @@ def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any
         return enter(tracer, raw.fset, (obj, value), {})
     setter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__set__")
     if isinstance(setter, types.FunctionType):
+        guard_class(tracer, type(raw), "__set__", setter)
         return enter(tracer, setter, (tracer.wrap_constant(raw), obj, value), {})
     tracer.write_attribute(obj, name, value)
     return None
@@ -359,6 +375,7 @@ def delete_object_attribute(tracer: Tracer, obj: Any, name: str) -> None:
         return
     deleter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__delete__")
     if isinstance(deleter, types.FunctionType):
+        guard_class(tracer, type(raw), "__delete__", deleter)
         tracer.nested(deleter, (tracer.wrap_constant(raw), obj))
         return
     if isinstance(raw, types.MemberDescriptorType):

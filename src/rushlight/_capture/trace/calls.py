@@ -34,6 +34,7 @@ from rushlight._capture.trace import (
     higher_order,
     library,
     process_groups,
+    process_settings,
     schedules,
     sharded,
 )
@@ -223,7 +224,11 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
         if function is RemovableHandle.remove and tracer.outside.is_outside(args[0]):
             raise Break("takes a hook away that was put there outside of the trace")
-        if function.__name__ in _CHANGING or function.__name__ in _HOOKING:
+        if (
+            function.__name__ in _CHANGING
+            or function.__name__ in _HOOKING
+            or process_settings.changes_settings(function)
+        ):
             raise Break(f"calls {function.__name__}(), which changes what later calls do")
         if function.__closure__ and id(function) in tracer.outside.sources:
             if _holds_tensors(function, set()):
@@ -397,6 +402,7 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         _guard_gradients(tracer, given[0], (given[1] if len(given) > 1 else named.get("set_to_none")) is True)
     made = tracer.native(called, *given, **named)
     _check_recorded(tracer, function, made)
+    process_settings.guard_setting(tracer, function, args, kwargs, made)
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
     return made
@@ -489,6 +495,9 @@ def followed(tracer: Tracer, function: Any) -> Any:
     """What native code calls in the place of a function: one of a user is followed while the trace goes on."""
     held = function.__func__ if isinstance(function, types.MethodType) else function
     users = isinstance(held, types.FunctionType) and is_foreign(held)
+    if isinstance(function, types.MethodType) and not tracer.closed:  # an override of a mode or of a class of tensors
+        owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
+        attributes.guard_class(tracer, owner, held.__name__, type_attribute(owner, held.__name__))
     return Followed(tracer, function) if users and tracer.settings.backend is None and not tracer.closed else function
 
 
@@ -903,7 +912,13 @@ def _array_type(array: Any) -> Any:
     return array.dtype.type if array.scalar else sys.modules["numpy"].ndarray
 
 
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
+
+
 def _getattr(tracer: Tracer, obj: Any, name: str, *default: Any) -> Any:
+    _check_name(name)
     if not default:
         return tracer.load_attr(obj, name)
     try:
@@ -913,6 +928,7 @@ def _getattr(tracer: Tracer, obj: Any, name: str, *default: Any) -> Any:
 
 
 def _hasattr(tracer: Tracer, obj: Any, name: str) -> bool:
+    _check_name(name)
     try:
         tracer.finished(tracer.load_attr(obj, name))
     except AttributeError:
@@ -921,10 +937,12 @@ def _hasattr(tracer: Tracer, obj: Any, name: str) -> bool:
 
 
 def _setattr(tracer: Tracer, obj: Any, name: str, value: Any) -> Any:
+    _check_name(name)
     return tracer.store_attr(obj, name, value)
 
 
 def _delattr(tracer: Tracer, obj: Any, name: str) -> None:
+    _check_name(name)
     tracer.delete_attr(obj, name)
 
 

@@ -549,7 +549,7 @@ class Outside:
                 check(source, f"{{}} == {constants.name(frozenset(value))}")
             copy: Any = kind(value)
         elif isinstance(value, dict):
-            if "__builtins__" in value:
+            if "__builtins__" in value or ("__spec__" in value and "__loader__" in value):
                 raise Break("a module's namespace is used as a dict")
             copy = self._wrap_dict(value, source)
         elif kind is deque:
@@ -567,6 +567,8 @@ class Outside:
 
     def _wrap_dict(self, value: dict[Any, Any], source: Source) -> dict[Any, Any]:
         name, keys = self.reads.constants.name, list(value)
+        if isinstance(value, defaultdict):
+            self.reads.check(source, f"{{}}.default_factory is {name(value.default_factory)}")
         if not keys:
             return defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
         plain = all(

@@ -9,6 +9,7 @@ import functools
 import importlib
 import operator
 import sys
+import threading
 import types
 import warnings
 import weakref
@@ -22,7 +23,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace import attributes, calls, classes, process_groups
+from rushlight._capture.trace import attributes, calls, classes, process_groups, process_settings
 from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.entering import enter
@@ -121,6 +122,7 @@ class Tracer(Undocumented, Operations):
         self.numbered: set[int] = set()  # of numbers of tensors that have nodes in a graph for another backend
         self.budget = settings.budget
         self.resumed = False  # whether the trace goes on with frames behind an instruction that ran as it is
+        self.begun_casts = process_settings.casts_now()
         self.begun_word = 0  # the dispatch state with which the trace began
         self.begun_regions: list[Any] = []  # and what else was open
         self.depth = 0
@@ -378,9 +380,12 @@ class Tracer(Undocumented, Operations):
             return None
         found = type_attribute(type(value), name)
         attributes.guard_names(self, type(value))
-        if isinstance(found, types.FunctionType):
+        if found is not ABSENT:
             attributes.guard_class(self, type(value), name, found)
+        if isinstance(found, types.FunctionType):
             return types.MethodType(found, value)
+        if found is None:
+            raise Break(f"uses {type(value).__name__}.{name}, which is None")
         return None
 
     # ***** names *****
@@ -522,6 +527,10 @@ class Tracer(Undocumented, Operations):
     def write_attribute(self, obj: Any, name: str, value: Any) -> None:
         """Let an object have an attribute, at once if the trace made it, else when the trace ends."""
         if self.outside.is_outside(obj):
+            if name in ("__class__", "__dict__"):  # what its attributes are, and what `type` gives, changes at once
+                raise Break(f"writes {name} of a {type(obj).__name__} from outside")
+            if isinstance(obj, threading.local):  # it has its own way to be written
+                raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} of this thread")
             self.outside.attributes.setdefault(id(obj), {})[name] = value
             return
         self.spoil()
@@ -907,6 +916,11 @@ class Tracer(Undocumented, Operations):
             self.outside_of_trace(importlib.import_module, full)
         if full not in sys.modules:
             raise Break(f"imports {full or name}, which is not loaded yet")
+        if full.partition(".")[0] not in (PACKAGE, "torch") and full.partition(".")[0] not in sys.stdlib_module_names:
+            if any(each.real is sys.modules for each in self.outside.shadows.values()):
+                raise Break("imports a module where sys.modules is looked at, too")
+            held = self.constants.name(sys.modules[full])
+            self.reads.check(self.reads.constant(sys.modules), f"{{}}.get({full!r}) is {held}")
         return self.wrap_constant(super().import_module(frame, name, fromlist, level))
 
     def import_from(self, module: Any, name: str) -> Any:

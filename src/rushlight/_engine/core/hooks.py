@@ -38,7 +38,7 @@ class Hooks:
     """
 
     __slots__ = (
-        "accumulate", "asks", "below", "data_of", "dispatch_modes", "follow_leaf", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
+        "accumulate", "asks", "attribute_changed", "below", "data_of", "dispatch_modes", "follow_leaf", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
         "nonzero", "operator_name", "operators_compiled", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "walk", "whole_view",
     )  # fmt: skip
@@ -61,6 +61,8 @@ class Hooks:
     # Classes.
     legacy_constructor: Callable[..., Any]
     """`torch.Tensor(...)`: `_surface.settings`."""
+    attribute_changed: Callable[[type, str, Any, Any], None] | None
+    """Is told of attributes of Tensor and its subclasses that are set, with what was there before: `_capture.trace.process_settings`."""
     subclass_added: Callable[[type], None]
     """Is told of new subclasses of Tensor: `dispatch.override`."""
     plain_class_added: Callable[[type], None]
@@ -124,6 +126,7 @@ class Hooks:
         self.user_code = user_code
         self.lazy_clones = self.asks = False
         self.dispatch_modes = 0
+        self.attribute_changed = None
         self.recorder, self.operator_name, self.walk, self.operators_compiled = None, "", None, None
 
 

@@ -68,6 +68,22 @@ class TensorMeta(type):
         if bases:
             HOOKS.subclass_added(cls)
 
+    if not TYPE_CHECKING:  # or checkers take every attribute for one that may be set
+
+        def __setattr__(cls, name: str, value: Any) -> None:
+            if HOOKS.attribute_changed is None:
+                type.__setattr__(cls, name, value)
+                return
+            before = cls.__dict__.get(name)
+            type.__setattr__(cls, name, value)
+            HOOKS.attribute_changed(cls, name, before, value)
+
+        def __delattr__(cls, name: str) -> None:
+            before = cls.__dict__.get(name)
+            type.__delattr__(cls, name)
+            if HOOKS.attribute_changed is not None:
+                HOOKS.attribute_changed(cls, name, before, None)
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.__new__ is not Tensor.__new__:
             return super().__call__(*args, **kwargs)

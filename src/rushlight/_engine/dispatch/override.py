@@ -144,7 +144,7 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
             state.word = before & ~FUNCTION_MODE
         try:
             types = tuple(type(v) for v in has_override(args, kwargs))
-            return True, mode.__torch_function__(function, types, *as_shown(function, args, kwargs))
+            return True, followed(mode.__torch_function__)(function, types, *as_shown(function, args, kwargs))
         finally:
             state.function_modes.append(mode)
             state.word = before

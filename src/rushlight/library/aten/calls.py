@@ -16,7 +16,7 @@ import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import DISPATCH_CLASSES, call_name, cast_first
 from rushlight._interface.functorch import LEVELS, top_level
-from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
+from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, followed, inherit
 from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_default
 
 functions: Any = LazyModule("rushlight.library.aten.functions")
@@ -236,7 +236,7 @@ def above(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not state.dispatch_modes and not state.function_modes:
         state.word = word & ~FUNCTION_MODE
     try:
-        return mode.__torch_dispatch__(op, types, tuple(args), dict(kwargs))
+        return followed(mode.__torch_dispatch__)(op, types, tuple(args), dict(kwargs))
     finally:
         state.dispatch_modes.append(mode)
         state.word = word
@@ -276,7 +276,7 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             try:
                 rule = op.by_class.get(type(mode))
                 given = (op, types, tuple(args), dict(kwargs))
-                made = mode.__torch_dispatch__(*given) if rule is None else rule(mode, *given)
+                made = followed(mode.__torch_dispatch__)(*given) if rule is None else rule(mode, *given)
             finally:
                 state.dispatch_modes.append(mode)
                 state.word = word
@@ -287,7 +287,7 @@ def redispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             cls = type(value)
             rule = op.by_class.get(cls)
             given = (op, types, tuple(args), dict(kwargs))
-            made = cls.__torch_dispatch__(*given) if rule is None else rule(cls, *given)
+            made = followed(cls.__torch_dispatch__)(*given) if rule is None else rule(cls, *given)
             if made is not NotImplemented:
                 return made
             declined.append(f"tensor subclass {type(value)!r}")

@@ -32,6 +32,7 @@ from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesNow, SizesRead, Varying
 from rushlight._capture.trace.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
+from rushlight._capture.trace.process_settings import REPLACED, replaced_operators
 from rushlight._capture.trace.repeats import Following
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.reports.failures import TracerError
@@ -153,7 +154,7 @@ DEFAULTS: tuple[list[Any], ...] = (DEFAULT_DTYPE, DEFAULT_DEVICES)
 
 def process_states() -> tuple[list[Any], ...]:
     """Lists whose last items a trace depends on."""
-    return (*DEFAULTS, *HOOKS.states)
+    return (*DEFAULTS, REPLACED, *HOOKS.states)
 
 
 # What the recording of a trace sets, and sets back itself.
@@ -293,6 +294,8 @@ def _begin(
 ) -> None:
     """Put the frames with the wrapped state into the interpreter."""
     try:
+        if found := replaced_operators():
+            raise Break(f"Tensor.{found[0]} is a program's own function")
         start(interpreter, [tracer.outside.lazy(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)])
     except (Break, RecordingError) as error:
         raise Retry(0, f"{error}", "state", (_begin.__code__, 0), None) from None

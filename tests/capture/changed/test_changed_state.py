@@ -1,0 +1,48 @@
+"""What a compiled function read is changed, by all means that Python and PyTorch have: each world once, in one of the places.
+
+`tools/compiled/changed_state.py` goes through all places, as long as one likes.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.capture.changed.journeys import PLACES, WORLDS, differs
+from tests.capture.changed.worlds import Plain
+
+import rushlight as torch
+from rushlight._native.mutable_objects import supported
+
+pytestmark = pytest.mark.skipif(not supported(), reason="this version of Python was not tried")
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_compiled_sees_what_eager_sees(name, monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1000)
+    place = PLACES[[*WORLDS].index(name) % len(PLACES)]
+    assert differs(name, place, 5) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda o: getattr(o, 4, None), lambda o: hasattr(o, 4), lambda o: setattr(o, 4, 1), lambda o: delattr(o, 4)],
+)
+def test_names_of_attributes_are_texts(call):
+    held = Plain()
+    with pytest.raises(TypeError, match="attribute name must be string, not 'int'"):
+        torch.compile(lambda x: (x + 1, call(held)))(torch.ones(2))
+
+
+def test_a_class_that_is_given_to_an_object_is_its_class_at_once():
+    class Other(Plain):
+        pass
+
+    held = Plain(v=1)
+
+    def go(x):
+        held.__class__ = type("Made", (Other,), {})
+        type(held).by = 3
+        held.__dict__ = {"w": 5}
+        return x * held.by + held.w
+
+    assert torch.compile(go)(torch.ones(2)).tolist() == [8.0, 8.0]
+    assert vars(type(held))["by"] == 3 and not hasattr(Other, "by") and not hasattr(Plain, "by")
