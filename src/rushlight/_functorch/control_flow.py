@@ -66,9 +66,9 @@ class BranchingMode(ProxyTorchDispatchMode):
                 output.args = ((output.args[0],),)
             if functionalized(graph).changed:
                 raise NotImplementedError(f"{stem}: a function that changes what it is given")
-            results = [node.meta["val"] for node in output.args[0]]  # type: ignore[union-attr]
+            results = [node.meta["val"] for node in output.args[0]]
             if single:
-                output.args = (output.args[0][0],)  # type: ignore[index]
+                output.args = (output.args[0][0],)
                 graph.recompile()
         number = 0
         while hasattr(self.root, f"{stem}_{number}"):

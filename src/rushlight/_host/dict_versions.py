@@ -121,4 +121,6 @@ def _attributes_tell() -> bool:
     # often enough for the interpreter to specialise the assignment
     if not all(_tells(one.__dict__, assign, one) for _ in range(20)):
         return False
-    return _tells(one.__dict__, lambda one: delattr(one, "first"), one) and _tells(class_dict(Plain), assign, Plain)
+    return _tells(one.__dict__, lambda one: delattr(one, "first"), one) and _tells(
+        class_dict(Plain) or {}, assign, Plain
+    )

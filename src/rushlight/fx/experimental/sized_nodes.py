@@ -86,7 +86,8 @@ class SizedNodes:
         known = self._objects.get(id(asked))
         if known is not None:
             return known[1]  # type: ignore[return-value]
-        env, terms = asked.difference.shape_env, asked.difference.terms
+        env: Any = asked.difference.shape_env
+        terms = asked.difference.terms
         constant = next((c for atoms, c in terms if not atoms), 0)
         left, right = [tuple((a, abs(c)) for a, c in terms if a and (c > 0) is more) for more in (True, False)]
         sides: list[Any] = [env.number(side) if side else 0 for side in (left, right)]
