@@ -44,9 +44,6 @@ _KNOWN = (
 )
 
 
-known: Any = getattr(Tensor, "__torch_function__")  # noqa: B009  # which the stub does not name
-
-
 def _shape_of(size: Sequence[Any]) -> Size:
     dims = list(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else list(size)
     if not all(isinstance(n, int) for n in dims):
@@ -318,7 +315,7 @@ class ShardedTensor(ShardedTensorBase):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") in _KNOWN:
-            return known(func, types, args, kwargs)
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[misc]
         found = next((x for x in (*args, *kwargs.values()) if isinstance(x, ShardedTensor)), None)
         implementation = _CUSTOM_SHARDED_OPS.get(func)
         if implementation is None and found is not None:
