@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
 from rushlight import dtype as DType
-from rushlight._interface.tensors import number_dtype, result_type
 from rushlight.overrides import handle_torch_function, has_torch_function
 
 __all__ = [
@@ -72,9 +72,7 @@ def elementwise_dtypes(*_args: Any, type_promotion_kind: ELEMENTWISE_TYPE_PROMOT
     for value in given:
         if not isinstance(value, (Tensor, bool, int, float, complex)):
             raise ValueError(f"Unexpected type {type(value)!s} when computing elementwise type promotion!")
-    tensors = [(value.dtype, value.dim()) for value in given if isinstance(value, Tensor)]
-    numbers = [number_dtype(value) for value in given if not isinstance(value, Tensor)]
-    result = result_type(tensors, numbers) if given else rushlight.bool
+    result = _common_dtype(given) if given else rushlight.bool
     kind = ELEMENTWISE_TYPE_PROMOTION_KIND
     if type_promotion_kind is kind.NO_OPMATH:
         return result, result
@@ -90,6 +88,22 @@ def elementwise_dtypes(*_args: Any, type_promotion_kind: ELEMENTWISE_TYPE_PROMOT
     return wide, result
 
 
+def _common_dtype(values: Sequence[Any]) -> DType:
+    """The promoted dtype of tensors with dims, then of those without, then of numbers, by steps of two."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    found: Any = None
+    for shape in ((1,), ()):
+        dtypes = [value.dtype for value in tensors if bool(value.dim()) is bool(shape)]
+        if dtypes:
+            one = rushlight.empty(shape, dtype=reduce(rushlight.promote_types, dtypes), device="meta")
+            found = one if found is None else rushlight.empty(1, dtype=rushlight.result_type(found, one), device="meta")
+    numbers = sorted((v for v in values if not isinstance(v, Tensor)), key=lambda v: _KINDS.index(type(v)))
+    if numbers:
+        return rushlight.result_type(numbers[-1] if found is None else found, numbers[-1])
+    return found.dtype
+
+
+_KINDS = (bool, int, float, complex)
 _COMPUTED_IN = {
     rushlight.float16: rushlight.float32,
     rushlight.bfloat16: rushlight.float32,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from rushlight._engine.core.convert import assumed_zero
 from rushlight._engine.dispatch.multi_tensor import (
     Rule,
-    copied,
     count_steps,
     factored_update,
     flat_dtype,
-    is_array,
     is_captured,
     is_counter,
     moved,
@@ -28,9 +26,7 @@ __all__ = [
     "update_recorded",  # the same as one call of a program that is being recorded
     "factored_update",  # Adafactor's step
     "count_steps",  # advance counters
-    "copied",  # single elements from tensors to tensors
     "flat_dtype",  # the dtype in which tensors can be taken as flat rows
-    "is_array",  # whether a number of a rule lies in memory
     "is_counter",  # a tensor that counts steps
     "is_captured",  # whether work on a tensor becomes a graph that is replayed without the host
     "on_device",  # a tensor whose elements the host waits for

@@ -19,7 +19,7 @@ from rushlight._engine.core.state import (
 from rushlight._engine.core.tensor import alias, make
 from rushlight._engine.dispatch.modes import Decorating
 from rushlight._types.layout import contiguous_strides, is_dense, overlaps_itself, suggests_channels_last, wrap_dim
-from rushlight._types.promotion import join, number_dtype, result_type
+from rushlight._types.promotion import join
 from rushlight._types.spec import Spec, bytes_on
 
 __all__ = [
@@ -53,6 +53,4 @@ __all__ = [
     "suggests_channels_last",
     "wrap_dim",  # a dim counted from the front
     "join",  # `promote_types`, for all unsigned integers too
-    "number_dtype",  # the dtype of a Python number
-    "result_type",  # the dtype of an operation over tensors and numbers, by their dtypes and dims
 ]

@@ -30,10 +30,8 @@ from rushlight import Tensor
 from rushlight import dtype as DType
 from rushlight._interface.multi_tensor import (
     Rule,
-    copied,
     count_steps,
     flat_dtype,
-    is_array,
     is_counter,
     moved,
     on_device,
@@ -92,14 +90,14 @@ def check_betas(betas: tuple[Any, Any]) -> None:
 
 def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
     """start + factor * a * b"""
-    return start + a * b * factor if is_array(factor) else t.addcmul(start, a, b, value=factor)
+    return start + a * b * factor if Rule.is_array(factor) else t.addcmul(start, a, b, value=factor)
 
 
 def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> Any:
     """start + factor * over / under"""
     return (
         t.addcdiv(start, over * factor, under, value=1)
-        if is_array(factor)
+        if Rule.is_array(factor)
         else t.addcdiv(start, over, under, value=factor)
     )
 
@@ -380,11 +378,11 @@ class ElementwiseOptimizer(Optimizer):
                 # A column for each parameter: what follows from its counters is computed for all at once.
                 table = rushlight.empty(len(cls._counters), len(rows), dtype=rushlight.float32, device=device)
                 cells, counters = table.view(-1).unbind(), [kept[name] for name in cls._counters for kept in held]
-                copied(cells, counters)
+                Rule.copy_elements(cells, counters)
                 columns = dict(zip(cls._counters, table.unbind(), strict=True))
                 columns["step"] += 1
                 rule, numbers = cls._rule_and_numbers(group, columns, columns["step"], fresh, states, pairs)
-                copied(counters, cells)
+                Rule.copy_elements(counters, cells)
                 named = dict(zip(rule.numbers, numbers, strict=True))
                 read = {name: value.to(dtype) for name, value in named.items() if isinstance(value, Tensor)}
                 given = [value for name, value in named.items() if name not in read]

@@ -18,7 +18,7 @@ from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DTyp
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "Rule", "copied", "count_steps", "factored_update", "flat_dtype", "is_array", "is_captured", "is_counter", "moved", "on_device", "rule_of",
+    "Rule", "count_steps", "factored_update", "flat_dtype", "is_captured", "is_counter", "moved", "on_device", "rule_of",
     "update_elements", "update_recorded",
 ]  # fmt: skip
 
@@ -89,11 +89,27 @@ class Rule:
         """Whether a program is being recorded that can hold the application of a rule as one call: an fx graph cannot."""
         return bool(STATE.word & RECORDING) and STATE.recording.defers
 
+    @staticmethod
+    def is_array(number: Any) -> bool:
+        """Whether a number of a rule lies in memory: a tensor, or what stands for one in a trace."""
+        return isinstance(number, Tensor) or (isinstance(number, Value) and not number.weak)
+
+    @staticmethod
+    def copy_elements(targets: Sequence[Any], sources: Sequence[Any]) -> None:
+        """Copy tensors of one element, all of one dtype and device, in as few launches as parameters allow."""
+        rows = list(zip(targets, sources, strict=True))
+        update_elements(_COPY, targets[0]._spec.dtype, rows, [()] * len(rows))
+
     def record_rows(self, rows: Sequence[Sequence[Any]], numbers: Sequence[Any], kinds: tuple[type, ...]) -> list[bool]:
         """`update_recorded` for many parameters with the same numbers; which ones it took, all of these `kinds`."""
         return [type(tensors[0]) in kinds and update_recorded(self, tensors, numbers) for tensors in rows]
 
 
+def _copy(t: Any, x: Any, n: Any) -> None:
+    x.target = x.grad
+
+
+_COPY = Rule(_copy, ("target", "grad"), ())
 _RULES: dict[tuple[Any, ...], Rule] = {}
 
 
@@ -123,25 +139,7 @@ def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[st
 
 def moved(t: Any, start: Any, way: Any, factor: Any) -> Any:
     """start + factor * way"""
-    return start + way * factor if is_array(factor) else t.add(start, way, alpha=factor)
-
-
-def is_array(number: Any) -> bool:
-    """Whether a number of a rule lies in memory: a tensor, or what stands for one in a trace."""
-    return isinstance(number, Tensor) or (isinstance(number, Value) and not number.weak)
-
-
-def _copy(t: Any, x: Any, n: Any) -> None:
-    x.target = x.grad
-
-
-_COPY = Rule(_copy, ("target", "grad"), ())
-
-
-def copied(targets: Sequence[Any], sources: Sequence[Any]) -> None:
-    """Copy tensors of one element, all of one dtype and device, in as few launches as parameters allow."""
-    rows = list(zip(targets, sources, strict=True))
-    update_elements(_COPY, targets[0]._spec.dtype, rows, [()] * len(rows))
+    return start + way * factor if Rule.is_array(factor) else t.add(start, way, alpha=factor)
 
 
 _RECORDED = new_plan_table()  # (rule, spec) -> the executable of a recorded program
@@ -204,9 +202,9 @@ def on_device(tensor: Any) -> bool:
     return not backend_of(tensor._spec.device.real).host_readable
 
 
-def is_counter(tensor: Any, device: Device = CPU) -> bool:
+def is_counter(tensor: Any, device: Device | None = None) -> bool:
     """Whether it is one float32 in memory of a device; `count_steps` takes those of the host."""
-    spec = _COUNTER if device is CPU else Spec.of(FLOAT32, device, ())
+    spec = _COUNTER if device is None else Spec.of(FLOAT32, device, ())
     return tensor._spec is spec and tensor._storage is not None
 
 
