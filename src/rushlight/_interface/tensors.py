@@ -13,7 +13,6 @@ from rushlight._engine.core.state import (
     SAVED_HOOKS,
     STATE,
     beside,
-    followed,
     inherit,
 )
 from rushlight._engine.core.tensor import alias, make
@@ -31,7 +30,6 @@ __all__ = [
     "FUNCTION_MODE",  # a `TorchFunctionMode` is on
     "OBSERVED",  # observers are told of calls
     "SAVED_HOOKS",  # saved tensors are packed
-    "followed",  # in a trace, what follows a function of a user that is about to be called
     "beside",  # run a task in a thread that begins with the state
     "inherit",  # let threads of backward take over a thread-local object
     "Decorating",  # base of context managers that are decorators too

@@ -16,7 +16,7 @@ import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import DISPATCH_CLASSES, call_name, cast_first
 from rushlight._interface.functorch import LEVELS, top_level
-from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, followed, inherit
+from rushlight._interface.tensors import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, STATE, inherit
 from rushlight.library.aten.schemas import Form, bind, choose, forms_of, is_default
 
 functions: Any = LazyModule("rushlight.library.aten.functions")
@@ -225,6 +225,11 @@ def chosen(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not ABOVE.done and state.word & GRAD and not state.word & INFERENCE:
         return nodes.recorded(op, args, kwargs)
     return redispatch(op, args, kwargs)
+
+
+def followed(override: Any) -> Any:
+    """An override of a user's that is about to be called; in a trace, what follows it."""
+    return override if STATE.follow is None else STATE.follow(override)
 
 
 def above(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
