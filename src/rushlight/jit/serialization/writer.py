@@ -276,9 +276,10 @@ class _Pickle:
     def _packed(self, value: Any) -> None:
         if self._known(value):
             return
-        name, state, kind = packed_state(value) or (None, None, None)
-        if name is None:
+        packed = packed_state(value)
+        if packed is None:
             raise TypeError(f"a {type(value).__name__} is no packed weight")
+        name, state, kind = packed
         self._begin(name, value)
         self.any(state, kind)
         self._put(b"b")
