@@ -46,3 +46,11 @@ def test_a_class_that_is_given_to_an_object_is_its_class_at_once():
 
     assert torch.compile(go)(torch.ones(2)).tolist() == [8.0, 8.0]
     assert vars(type(held))["by"] == 3 and not hasattr(Other, "by") and not hasattr(Plain, "by")
+
+
+def test_the_offset_of_a_tensor_from_outside_is_its_own():
+    base, held = torch.arange(12.0).reshape(4, 3), Plain(t=torch.ones(3))
+    compiled = torch.compile(lambda x: (x * held.t, held.t.storage_offset()))
+    assert compiled(torch.ones(3))[1] == 0
+    held.t = base[1]
+    assert compiled(torch.ones(3))[1] == 3

@@ -211,6 +211,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
+        if function.__name__ == "storage_offset" and args and id(tracer.real(args[0])) in tracer.outside.tensors:
+            raise Break("storage_offset() of a tensor from outside, which no condition tells")
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")
         if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
