@@ -74,6 +74,7 @@ class NamedTupleType(_Type):
 
     def kind(self) -> _str:
         ...
+PACKED: _dict[_str, _Any]
 STORAGE: _Type
 STR: _Type
 STREAM: _Type
