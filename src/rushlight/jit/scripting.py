@@ -19,9 +19,9 @@ from rushlight.jit.ir import types as T
 from rushlight.jit.ir.function import Function
 from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import ScriptFunction, ScriptModule, is_compiled, wrap_module
-from rushlight.jit.quantized_layers import compiled_layer
 from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.containers import ScriptDict, ScriptList
+from rushlight.jit.serialization.quantized_layers import compiled_layer
 from rushlight.nn.modules.module import Module
 
 __all__ = ["compile_object", "define_methods", "script", "script_function", "script_module"]
