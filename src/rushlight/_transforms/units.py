@@ -257,7 +257,7 @@ class _Cutter:
 class _Part:
     """Some nodes of a graph between `operands`, by the ids of the values `leaves`, and the values that are `wanted`.
 
-    Equal operands are one input of the part.
+    Equal operands are one input of the part, unless it sums: how a kernel adds may depend on what it is given twice.
     """
 
     def __init__(
@@ -268,9 +268,10 @@ class _Part:
         self.inputs: list[Value] = []  # values that are the same in the whole graph
         self.number: dict[int, int] = {}  # of the input that stands for a leaf
         known: dict[Any, int] = {}
+        sums = any(node.prim.lower[0] == "reduce" for node in nodes)
         for key, operand in operands.items():
             leaf = leaves[key]
-            number = known.setdefault((operand.key, leaf.dtype), len(self.inputs))
+            number = known.setdefault((operand.key, leaf.dtype, key if sums else 0), len(self.inputs))
             if number == len(self.inputs):
                 self.inputs.append(leaf)
                 self.operands.append(operand)
