@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copyreg
+
 import pytest
 from tests.capture.changed.journeys import PLACES, WORLDS, differs
 from tests.capture.changed.worlds import Plain
@@ -54,3 +56,12 @@ def test_the_offset_of_a_tensor_from_outside_is_its_own():
     assert compiled(torch.ones(3))[1] == 0
     held.t = base[1]
     assert compiled(torch.ones(3))[1] == 3
+
+
+def test_what_python_keeps_in_a_class_replaces_nothing():
+    kept = Plain()
+    for made in (torch.Tensor, torch.nn.Parameter):
+        copyreg._slotnames(made)  # as copies and pickles of objects of any class do
+    compiled = torch.compile(lambda x: x * 2 + kept.v, fullgraph=True)
+    kept.v = 1
+    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]

@@ -211,8 +211,10 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
-        if function.__name__ == "storage_offset" and args and id(tracer.real(args[0])) in tracer.outside.tensors:
-            raise Break("storage_offset() of a tensor from outside, which no condition tells")
+        if function.__name__ == "storage_offset" and args:
+            offset = _offset(tracer, tracer.real(args[0]))
+            if offset is not None:
+                return offset
         if function.__name__ in _ADDRESSES:
             raise Break(f"{function.__name__}() asks where a tensor lies in memory")
         if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
@@ -377,6 +379,20 @@ def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
 
 
 # ***** our own functions *****
+
+
+def _offset(tracer: Tracer, x: Any) -> int | None:
+    """Where a tensor from outside begins, which is guarded; None for memory of the program, whose views know it."""
+    outside = tracer.outside
+    known = outside.tensors.get(id(x))
+    if known is not None:
+        real, source = known
+        offset: int = real.storage_offset()
+        tracer.reads.check(source, f"{{}}.storage_offset() == {offset}")
+        return offset
+    if any(outside.values[id(real)]._storage is x._storage for real, _ in outside.tensors.values()):
+        raise Break("storage_offset() of a view of a tensor from outside")
+    return None
 
 
 def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

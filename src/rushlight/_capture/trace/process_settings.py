@@ -95,7 +95,15 @@ def replaced_operators() -> list[str]:
     return [] if held is None else sorted(name for name in held.names if name.startswith("__") and name.endswith("__"))
 
 
+# What Python itself keeps in a class: names of slots, for copies and pickles, what is abstract, what it is a parameter of.
+_OF_PYTHON = frozenset(
+    ("__slotnames__", "__abstractmethods__", "__annotations__", "__doc__", "__parameters__", "_abc_impl")
+)
+
+
 def _attribute_changed(kind: type, name: str, before: Any, after: Any) -> None:
+    if name in _OF_PYTHON:
+        return
     if own_module(kind.__module__).partition(".")[0] != PACKAGE or before is after:
         return
     if kind is not Tensor and not hasattr(type(before), "__get__") and not hasattr(type(after), "__get__"):
