@@ -211,6 +211,10 @@ def _items(container: Any) -> list[Any]:
     return list(container)
 
 
+def _is_numpy_number(value: Any) -> bool:
+    return "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].generic)
+
+
 def _no_host_number(value: float, source: Source) -> Any:
     """Outside of a trace no number is passed on."""
     raise LookupError(f"no trace takes {source} as a number that calls pass on")
@@ -251,6 +255,7 @@ class Outside:
         self.ending: weakref.WeakValueDictionary[int, Lazy] = weakref.WeakValueDictionary()
         self.dropped: Callable[[Any], None] | None = None
         self.repeats: Any = None  # hears of what comes in (see `repeats`)
+        self.came: dict[int, tuple[Any, Source]] = {}  # objects that have an identity, and where they came in first
         self.seen: dict[int, Source] = {}  # of objects whose conditions are there, though nobody wrapped them
 
     def release(self) -> None:
@@ -260,6 +265,7 @@ class Outside:
         self.spread, self.followed = lambda: None, lambda function: function
         self.behind = lambda real: []
         self.wrappers.clear()
+        self.came.clear()
         self.arrays.clear()
         self.iterators.clear()
         for lazy in list(self.ending.values()):
@@ -321,6 +327,8 @@ class Outside:
         wrapped = self._wrap_new(value, source)
         self.kept.append(value)
         self.values[id(value)], self.sources[id(value)] = wrapped, source
+        if not self._is_value(value, wrapped):
+            self.came.setdefault(id(value), (value, source))
         if self.repeats is not None:
             self.repeats.came_in(value, source, wrapped, start)
         return wrapped
@@ -336,6 +344,31 @@ class Outside:
         if id(value) not in self.sources:
             self.kept.append(value)
             self.values[id(value)], self.sources[id(value)] = value, source
+            if isinstance(value, types.CellType):
+                self.came.setdefault(id(value), (value, source))
+
+    def saw(self, value: Any, source: Source) -> None:
+        """Note where an object comes from whose conditions are there, though nobody wrapped it."""
+        self.seen.setdefault(id(value), source)
+        self.came.setdefault(id(value), (value, source))
+
+    def told_apart(self, *values: Any) -> None:
+        """The trace tells objects apart by their identity: of those that never change too."""
+        for value in values:
+            if (source := self.sources.get(id(value))) is not None and self._is_value(value, value):
+                self.came.setdefault(id(value), (value, source))
+
+    def identities(self) -> list[tuple[Any, Source]]:
+        """Objects that must not become one, and where they came in first."""
+        appended = [(each.real, each.source) for each in self.lazies.values() if each.appended]
+        return [*self.came.values(), *appended]
+
+    def _is_value(self, value: Any, wrapped: Any) -> bool:
+        """Whether an object never changes and is guarded by what it is equal to."""
+        if isinstance(value, (tuple, slice, frozenset)):
+            return wrapped is value or isinstance(value, frozenset)
+        kind = type(value)
+        return kind.__module__ in _VALUE_MODULES or _is_numpy_number(value) or kind.__module__ == "numpy.dtypes"
 
     def _wrap_new(self, value: Any, source: Source) -> Any:
         kind = type(value)
@@ -371,12 +404,7 @@ class Outside:
             found = self._wrap_of_numpy(value, kind, source)
             if found is not ABSENT:
                 return found
-        if (
-            kind.__module__ in _VALUE_MODULES
-            or own_module(kind.__module__) in HOOKS.values
-            or "numpy" in sys.modules
-            and isinstance(value, sys.modules["numpy"].generic)
-        ):
+        if kind.__module__ in _VALUE_MODULES or own_module(kind.__module__) in HOOKS.values or _is_numpy_number(value):
             self.reads.check(source, f"type({{}}) is {name(kind)} and {{}} == {name(value)}")
             return value
         if is_getter(value):
@@ -535,6 +563,7 @@ class Outside:
             known = self._wrap_tensor(value, source, False)
             self.kept.append(value)
             self.values[id(value)], self.sources[id(value)] = known, source
+            self.came.setdefault(id(value), (value, source))
         return cast("Tensor", known)
 
     def _wrap_container(self, value: Any, source: Source) -> Any:

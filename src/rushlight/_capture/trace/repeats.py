@@ -596,7 +596,7 @@ class _Repeatable:
             elif kind == "same":
                 tracer.outside.wrap(values[n], sources[n])
             elif kind == "object":
-                tracer.outside.seen.setdefault(id(values[n]), sources[n])
+                tracer.outside.saw(values[n], sources[n])
                 self._repeats.heard.append(("wrap", sources[n], values[n], None, None))
             else:
                 made = tracer.outside.wrap(values[n], sources[n])

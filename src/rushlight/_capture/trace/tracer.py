@@ -763,6 +763,8 @@ class Tracer(Undocumented, Operations):
         a, b = self.real(a), self.real(b)
         if self.repeats is not None:
             self.repeats.by_identity(a, b)
+        if a is not b:
+            self.outside.told_apart(a, b)
         return a is b
 
     def negate(self, value: Any) -> Any:

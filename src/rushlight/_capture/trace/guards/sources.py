@@ -98,6 +98,11 @@ class Reads:
             self.load(source)
             self.entries.append(("check", source, condition))
 
+    def is_required(self, source: Source, value: Any) -> bool:
+        """Whether a source is required to give this object."""
+        name = self.constants.names.get(id(value))
+        return (id(source), f"{{}} is {name}") in self.checked
+
     def load(self, source: Source) -> None:
         """Have the value of a source in a variable."""
         if id(source) in self.loaded or self.closed:

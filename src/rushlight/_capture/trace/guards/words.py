@@ -725,7 +725,9 @@ class Notes:
         for each in node.elts:
             if not _call_of(each, "id"):
                 raise Unnoted("a set of something else")
-            places.append(self._value(each.args[0]))  # type: ignore[attr-defined]
+            place = self._value(each.args[0])  # type: ignore[attr-defined]
+            if not place.derived:  # of what is made when it is asked for there is no other
+                places.append(place)
         passing = [place.register for place in places if place.register]
         if not passing:
             return

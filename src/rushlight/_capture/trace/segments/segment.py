@@ -28,6 +28,7 @@ from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.guards.asking import ERRORS, Conditions
 from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
+from rushlight._capture.trace.guards.identities import guard_identities, guard_memory
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesNow, SizesRead, Varying
 from rushlight._capture.trace.numbers import Passed
@@ -460,6 +461,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     """What computes the outputs, and expressions for its inputs."""
     if tracer.settings.backend is not None:
         _check_views(tracer, rebuild)
+        guard_identities(tracer.reads, tracer.outside.identities())
         return _foreign(tracer, rebuild)
     for x in tracer.strided:
         if rec.is_recorded(x) and not rec.is_given(x):
@@ -477,7 +479,8 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     for x, origin in zip(rec.inputs, rec.origins, strict=True):
         sources.append(_input(tracer, x, origin, sources))
     expressions = [tracer.reads.variable(source) for source in sources]
-    _guard_memory(tracer, rec.inputs, sources)
+    apart = guard_memory(tracer.reads, rec.inputs, sources)
+    guard_identities(tracer.reads, tracer.outside.identities(), apart)
     _guard_autograd(tracer, rec.inputs, sources, program)
     wrappers.give_histories(rebuild, rec.inputs, program)
     return program, None, expressions
@@ -529,23 +532,6 @@ def _check_histories(outputs: Sequence[Any]) -> None:
         if holds_changed(node):
             raise Unbuildable("a tensor is changed in place that backward needs as it was")
         waiting += [split_edge(edge)[0] for edge in node._edges if edge is not None]
-
-
-def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:
-    """Require that inputs share memory as they did, and no others."""
-    first: dict[int, tuple[Tensor, Source]] = {}
-    for x, source in zip(inputs, sources, strict=True):
-        found = first.setdefault(id(x._storage), (x, source))
-        if found[0] is not x and not (source.is_constant and found[1].is_constant):
-            variable = found[1].variable
-            tracer.reads.check(
-                source,
-                f"{{}}._storage is {variable}._storage and {{}}._ptr - {variable}._ptr == {x._ptr - found[0]._ptr}",
-            )
-    apart = [source for _, source in first.values()]
-    if len(apart) > 1 and not all(source.is_constant for source in apart):
-        listed = ", ".join(f"id({source.variable}._storage)" for source in apart)
-        tracer.reads.check(apart[0], f"len({{{listed}}}) == {len(apart)}")
 
 
 def _input(tracer: Tracer, x: Tensor, origin: tuple[str, int | None], sources: Sequence[Source]) -> Source:
