@@ -39,7 +39,7 @@ from rushlight._capture.trace import (
     sharded,
 )
 from rushlight._capture.trace.entering import enter, with_defaults
-from rushlight._capture.trace.hooks import FollowedHook, is_own
+from rushlight._capture.trace.hooks import FollowedHook, is_own, made_handle
 from rushlight._capture.trace.instances import InstanceDict
 from rushlight._capture.trace.iterators import Ahead, Numbered
 from rushlight._capture.trace.outside import (
@@ -226,7 +226,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
                 raise Break(f"calls {function.__name__}() of a node in a graph for another backend", at=before)
             tracer.hooked_at = min(before, tracer.hooked_at or before, key=operator.itemgetter(0))
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
-        if function is RemovableHandle.remove and tracer.outside.is_outside(args[0]):
+        if function in (RemovableHandle.remove, RemovableHandle.__exit__) and tracer.outside.is_outside(args[0]):
             raise Break("takes a hook away that was put there outside of the trace")
         if (
             function.__name__ in _CHANGING
@@ -532,6 +532,8 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
         return _native_class(tracer, kind, args, kwargs)
     if issubclass(kind, enum.Enum):
         return tracer.wrap_constant(kind(*args, **kwargs))
+    if kind is RemovableHandle:
+        return made_handle(tracer, _run(tracer, kind, args, kwargs))
     module = own_module(getattr(kind, "__module__", ""))
     package = module.partition(".")[0]
     if issubclass(kind, Tensor) and package == PACKAGE:

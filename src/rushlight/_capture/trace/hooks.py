@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.handles import RemovableHandle
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.trace.guards.sources import Source
+from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._engine.autograd.node import AccumulateGrad, Node
 from rushlight._engine.core.tensor import Tensor, meta_of
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from rushlight._capture.trace.outside import Outside
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["FollowedHook", "given_hooks", "is_own"]
+__all__ = ["FollowedHook", "HandleId", "given_hooks", "handle_tables", "is_own", "made_handle"]
 
 
 class FollowedHook:
@@ -33,6 +35,29 @@ class FollowedHook:
     def __call__(self, *args: Any) -> Any:
         self.tracer.check_open(f"the hook '{self.__name__}' outlives the trace that put it there")
         return self.tracer.nested(self.function, args)
+
+
+class HandleId(int):
+    """The key of a hook that the trace puts somewhere: each call of its program has another one."""
+
+    handle: RemovableHandle
+
+
+def made_handle(tracer: Tracer, handle: RemovableHandle) -> RemovableHandle:
+    """A handle that the trace made, whose key is told from numbers."""
+    number = HandleId(handle.id)
+    number.handle = handle
+    handle.id = number
+    tracer.kept.append(handle)
+    return handle
+
+
+def handle_tables(handle: RemovableHandle) -> list[dict[int, Any]]:
+    """The tables of the trace that have the hook of a handle made by it."""
+    tables = [ref() for ref in (handle.hooks_dict_ref, *handle.extra_dict_ref)]
+    if any(table is None or any(type(hook) is FollowedHook for hook in table.values()) for table in tables):
+        raise Unbuildable("the handle of a hook on what does not outlive the trace", handle)
+    return tables
 
 
 def is_own(tracer: Tracer, owner: Any) -> bool:

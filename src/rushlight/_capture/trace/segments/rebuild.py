@@ -15,6 +15,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight._base.handles import RemovableHandle
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
@@ -22,6 +23,7 @@ from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.calls import Followed
+from rushlight._capture.trace.hooks import HandleId, handle_tables
 from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
 from rushlight._capture.trace.iterators import Ahead, Numbered, indexed, stepped, stepping
 from rushlight._capture.trace.outside import (
@@ -171,6 +173,8 @@ class Rebuild:
             raise Unbuildable("a condition on sizes that elements tell, which no node of a graph computes", value)
         if type(value) is Undecided or is_unknown(value):
             return self.number(value)
+        if type(value) is HandleId:
+            return f"{self.value(value.handle)}.id"
         if is_plain(value) and not isinstance(value, slice):
             return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
         if type(value) is Lazy:
@@ -258,6 +262,9 @@ class Rebuild:
             return f"{self.value(owner)}.{value.__name__}"
         if isinstance(value, Node):
             raise Unbuildable("a node of a history", value)
+        if kind is RemovableHandle:
+            table, *more = [self.value(each) for each in handle_tables(value)]
+            return self.variable(f"{self.constant(kind)}({table}, extra_dict=[{', '.join(more)}])", value)
         if self.outside.internal(value) or is_getter(value):
             return self.constant(value)
         if kind is Append:
