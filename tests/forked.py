@@ -41,8 +41,13 @@ class Forked:
             return subprocess.CompletedProcess([str(script)], status, out.read_text(), err.read_text())
 
     def close(self) -> None:
+        """End the process.  It may not see the end of its input: processes that tests left hold the pipe, too."""
         if self.server is not None:
-            self.server.communicate()
+            self.server.kill()
+            self.server.wait()
+            for pipe in (self.server.stdin, self.server.stdout):
+                assert pipe is not None
+                pipe.close()
 
     def _send(self, what: dict[str, str]) -> None:
         assert self.server is not None and self.server.stdin is not None
