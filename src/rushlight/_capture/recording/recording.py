@@ -176,6 +176,8 @@ class Recording:
 
     def note(self, entry: Entry) -> None:
         """Write an entry down."""
+        if self.streams.states:
+            self.streams.check_unread(entry)
         if isinstance(entry, (Branch, Loop)):
             written = list(entry.fresh)
         elif isinstance(entry, Collective):

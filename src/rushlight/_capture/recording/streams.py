@@ -6,10 +6,13 @@ their backward: that is no new draw.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Draw
+from rushlight._capture.recording.log import Call, Collective, Draw, Entry, Move, Read
+from rushlight._engine.random.random import STATE_SIZE
+from rushlight._types.symbols import hint
 
 __all__ = ["Streams"]
 
@@ -29,6 +32,16 @@ class Streams:
     def place(self, generator: Any) -> int:
         """How much of a generator's stream lies behind it."""
         return self.places.get(id(generator), 0)
+
+    def shows(self, address: Any) -> bool:
+        """Whether an address lies in a state that the program was shown: nothing is there before the program runs."""
+        address = hint(address)
+        return any(first <= address < first + STATE_SIZE for first in self.states)
+
+    def check_unread(self, entry: Entry) -> None:
+        """RecordingError where an entry reads or writes such a state."""
+        if any(isinstance(word, int) and self.shows(word) for word in _words(entry)):
+            raise RecordingError("the elements of a random generator's state are not known while a program is recorded")
 
     def drawn(self, entry: Draw) -> Draw:
         """The entry for a draw: it holds the first one (`first`) where these numbers were drawn before."""
@@ -53,3 +66,12 @@ class Streams:
         for number, known in self._drawn.items():
             if self.places[number] != len(known):
                 raise RecordingError("a random generator is left in an earlier state")
+
+
+def _words(entry: Entry) -> Iterable[Any]:
+    """Addresses of an entry, among other numbers."""
+    if type(entry) is Call:
+        return entry.words
+    if type(entry) is Collective:
+        return entry.operand[0], entry.result[0]
+    return (entry.leaf.address, *entry) if type(entry) in (Read, Move) else entry

@@ -293,6 +293,8 @@ class Tracer(Undocumented, Operations):
         if isinstance(made, Tensor):
             if made._node is not None:
                 self.node_at.setdefault(id(made._node), self.place)
+            if self.rec.streams.states and self.rec.streams.shows(made._ptr):
+                self.made_at.setdefault(id(made), self.place)
             if made._rg and made._node is None and id(made) not in self.outside.tensors:
                 self.made_at.setdefault(id(made), self.place)
             elif self.outside.is_changed(made) and (

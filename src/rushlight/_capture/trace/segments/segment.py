@@ -463,6 +463,9 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
         _check_views(tracer, rebuild)
         guard_identities(tracer.reads, tracer.outside.identities())
         return _foreign(tracer, rebuild)
+    for x in rebuild.outputs:
+        if isinstance(x, Tensor) and rec.streams.shows(x._ptr):
+            raise Unbuildable("the state of a random generator", x)
     for x in tracer.strided:
         if rec.is_recorded(x) and not rec.is_given(x):
             raise Unbuildable("as_strided() shows elements of a storage that no tensor of the program shows", x)
