@@ -1,6 +1,8 @@
-"""`torch.utils._triton`: whether kernels in the Triton language run here, as libraries beside PyTorch ask."""
+"""`torch.utils._triton`: whether programs can launch Triton kernels on a GPU."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import rushlight
 
@@ -14,13 +16,20 @@ __all__ = [
 
 
 def has_triton_package() -> bool:
-    """Whether `import triton` finds the language: rushlight brings it."""
-    return True
+    """Whether `import triton` finds something: our language under the name `torch`, or an installed Triton."""
+    return find_spec("triton") is not None
 
 
 def has_triton() -> bool:
-    """Whether kernels of the language run: they do on every device of rushlight."""
-    return True
+    """Whether `import triton` gives the language of `rushlight.triton`, and there is a GPU for it.
+
+    False for an installed Triton, too: its way to our GPUs has not been proved on a card.  False without a GPU, as in
+    PyTorch, although our kernels run on the CPU.
+    """
+    found, ours = find_spec("triton"), find_spec("rushlight.triton")
+    if found is None or ours is None or found.origin != ours.origin:
+        return False
+    return rushlight.cuda.is_available() and rushlight.cuda.get_device_capability()[0] >= 7
 
 
 def has_triton_tma() -> bool:
