@@ -70,8 +70,8 @@ class Streams:
 
 def _words(entry: Entry) -> Iterable[Any]:
     """Addresses of an entry, among other numbers."""
-    if type(entry) is Call:
+    if isinstance(entry, Call):
         return entry.words
-    if type(entry) is Collective:
+    if isinstance(entry, Collective):
         return entry.operand[0], entry.result[0]
-    return (entry.leaf.address, *entry) if type(entry) in (Read, Move) else entry
+    return (entry.leaf.address, *entry) if isinstance(entry, (Read, Move)) else entry
