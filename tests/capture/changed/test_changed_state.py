@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copyreg
+from collections import OrderedDict, defaultdict
 
 import pytest
 from tests.capture.changed.journeys import PLACES, WORLDS, differs
@@ -67,3 +68,35 @@ def test_what_python_keeps_in_a_class_replaces_nothing():
         copyreg._slotnames(made)  # as copies and pickles of objects of any class do
     torch._dynamo.reset()
     assert compiled(torch.ones(2), 3).tolist() == [3.0, 3.0]
+
+
+def test_defaults_of_a_call_that_lacked_them():
+    def inner(x, by, *, plus):
+        return x * by + plus
+
+    def go(x):
+        try:
+            return inner(x)
+        except TypeError as error:
+            return str(error)
+
+    compiled, one = torch.compile(go), torch.ones(1)
+    assert "'by'" in compiled(one)
+    inner.__defaults__ = (2,)
+    assert "'plus'" in compiled(one)
+    inner.__kwdefaults__ = {"other": 3}
+    assert "'plus'" in compiled(one)
+    inner.__kwdefaults__["plus"] = 3
+    assert compiled(one).tolist() == [5]
+
+
+def test_attributes_of_containers_from_outside_are_their_own():
+    held, named = defaultdict(lambda: 3), OrderedDict()
+
+    def go(x):
+        held.default_factory = lambda: 8
+        named.note = 1
+        return x + held["a"]
+
+    assert torch.compile(go)(torch.ones(1)).tolist() == [9]
+    assert held["b"] == 8 and named.note == 1

@@ -27,6 +27,7 @@ def enter(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str
             tracer.reads.check(tracer.constant_source(function), f"{{}}.__code__ is {code_of}")
         if function.__defaults__ or function.__kwdefaults__:
             args, kwargs = with_defaults(tracer, function, args, kwargs)
+        _guard_missing(tracer, function, args, kwargs)
     return Enter(function, args, kwargs, **how)
 
 
@@ -61,11 +62,27 @@ def with_defaults(
                 given[names[place]] = wrapped
             elif place == len(args) and not missing:
                 args = (*args, wrapped)
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     for name, value in (function.__kwdefaults__ or {}).items():
-        if name not in kwargs:
+        if name not in kwargs and name in named:
             base = tracer.reads.source("{}.__kwdefaults__", source)
             given[name] = tracer.outside.wrap(value, tracer.reads.source(f"{{}}[{name!r}]", base))
     return args, given
+
+
+def _guard_missing(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Require that parameters without an argument, for which the call raises a TypeError, get no defaults."""
+    code, count = function.__code__, function.__code__.co_argcount
+    names = code.co_varnames[: count + code.co_kwonlyargcount]
+    if not function.__defaults__ and any(name not in kwargs for name in names[len(args) : count]):
+        tracer.reads.check(tracer.constant_source(function), "not {}.__defaults__")
+    held = function.__kwdefaults__
+    for name in [name for name in names[count:] if name not in kwargs]:
+        if held is None:
+            tracer.reads.check(tracer.constant_source(function), "{}.__kwdefaults__ is None")
+        else:
+            place = tracer.reads.source("{}.__kwdefaults__", tracer.constant_source(function))
+            tracer.reads.check(place, f"{name!r} not in {{}}")
 
 
 def guard_defaults(tracer: Tracer, function: types.FunctionType) -> None:

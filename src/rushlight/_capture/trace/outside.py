@@ -569,6 +569,8 @@ class Outside:
     def _wrap_container(self, value: Any, source: Source) -> Any:
         constants, kind = self.reads.constants, type(value)
         check = self.reads.check
+        if kind is OrderedDict and vars(value):
+            raise Break("an OrderedDict from outside that has attributes")
         size = f"len({{}}) == {len(value)}" if value else "not {}"
         check(source, f"type({{}}) is {constants.name(kind)} and {size}")
         if isinstance(value, (set, frozenset)):

@@ -557,7 +557,7 @@ class Tracer(Undocumented, Operations):
                 return None
             raise Break(f"writes the attribute '{name}' of {obj!r}")
         if not self.is_user_object(obj):
-            if self.outside.is_outside(obj):
+            if self.outside.is_outside(obj) or id(obj) in self.outside.shadows:
                 raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} from outside")
             self.spoil()
             setattr(obj, name, self.real(value))
@@ -576,6 +576,8 @@ class Tracer(Undocumented, Operations):
         if isinstance(obj, (types.ModuleType, type, Tensor)) and id(obj) not in self.made_functions:
             raise Break(f"deletes the attribute '{name}' of {type(obj).__name__}")
         if not self.is_user_object(obj):
+            if id(obj) in self.outside.shadows:
+                raise Break(f"deletes the attribute '{name}' of a {type(obj).__name__} from outside")
             self.spoil()
             delattr(obj, name)
             return
