@@ -13,6 +13,7 @@ share of time, and each row has a limit.  A row whose process dies or hangs is w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -109,8 +110,10 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(known).encode())
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: its status says so
+            self.process.stdin.write(json.dumps(known).encode())
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.output, self.pending = self.process.stdout, b""
 
     def line(self, until: float) -> list[Any] | None:

@@ -13,6 +13,7 @@ from tests.capture.changed.journeys import PLACES, WORLDS, differs
 from tests.capture.changed.worlds import Plain
 
 import rushlight as torch
+from rushlight._capture.trace.process_settings import REPLACED
 from rushlight._native.mutable_objects import supported
 
 pytestmark = pytest.mark.skipif(not supported(), reason="this version of Python was not tried")
@@ -100,3 +101,15 @@ def test_attributes_of_containers_from_outside_are_their_own():
 
     assert torch.compile(go)(torch.ones(1)).tolist() == [9]
     assert held["b"] == 8 and named.note == 1
+
+
+def test_a_programs_own_method_of_tensors_is_guarded_where_it_is_read(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "own_scale", lambda x: x * 2, raising=False)
+    assert REPLACED == [None]  # what never reads it is kept for other processes as before
+    compiled = torch.compile(lambda x: x.own_scale() + 1)
+    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+    monkeypatch.setattr(torch.Tensor, "own_scale", lambda x: x * 3)
+    assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+    monkeypatch.delattr(torch.Tensor, "own_scale")
+    with pytest.raises(AttributeError, match="own_scale"):
+        compiled(torch.ones(2))

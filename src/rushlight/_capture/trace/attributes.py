@@ -16,7 +16,7 @@ from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
-from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_leaf, is_module_getattr
+from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_foreign_attribute, is_leaf, is_module_getattr
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
@@ -161,7 +161,9 @@ def guard_class(tracer: Tracer, kind: type, name: str, raw: Any) -> None:
     guard_names(tracer, kind)
     for each in kind.__mro__:
         if name in each.__dict__:
-            if is_users_class(tracer, each):
+            if is_users_class(tracer, each) or is_foreign_attribute(
+                raw
+            ):  # which a program may have given to a class of ours
                 tracer.reads.check(
                     tracer.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {tracer.constants.name(raw)}"
                 )

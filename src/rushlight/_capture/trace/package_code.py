@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.own_names import own_module
 from rushlight._capture.trace.settings import HOOKS
 
-__all__ = ["PACKAGE", "is_foreign", "is_leaf", "is_module_getattr"]
+__all__ = ["PACKAGE", "function_of", "is_foreign", "is_foreign_attribute", "is_leaf", "is_module_getattr"]
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -33,3 +33,15 @@ def is_module_getattr(function: Any) -> bool:
 def is_foreign(function: types.FunctionType) -> bool:
     """Whether a function is not of our package."""
     return own_module(function.__globals__.get("__name__")).partition(".")[0] != PACKAGE
+
+
+def function_of(attribute: Any) -> Any:
+    """The function of a method of a class or a property; other attributes as they are."""
+    held = getattr(attribute, "__func__", attribute)
+    return held.fget if isinstance(held, property) else held
+
+
+def is_foreign_attribute(attribute: Any) -> bool:
+    """Whether an attribute of a class is a function that is not of our package."""
+    held = function_of(attribute)
+    return isinstance(held, types.FunctionType) and is_foreign(held)

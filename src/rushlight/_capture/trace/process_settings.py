@@ -7,11 +7,12 @@ before the trace is used.  What the state word and the lists of `process_states`
 from __future__ import annotations
 
 import re
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.own_names import own_module
-from rushlight._capture.trace.package_code import PACKAGE, is_foreign
+from rushlight._capture.trace.package_code import PACKAGE, function_of, is_foreign, is_foreign_attribute
 from rushlight._engine.core.hooks import HOOKS as ENGINE_HOOKS
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
@@ -102,8 +103,13 @@ _OF_PYTHON = frozenset(
 
 
 def _attribute_changed(kind: type, name: str, before: Any, after: Any) -> None:
-    if name in _OF_PYTHON:
-        return
+    """Called by the metaclass of tensors, which somebody's code has called; our own gives classes their members."""
+    setter = own_module(sys._getframe(2).f_globals.get("__name__"))
+    if name not in _OF_PYTHON and setter.partition(".")[0] != PACKAGE:
+        _note_change(kind, name, before, after)
+
+
+def _note_change(kind: type, name: str, before: Any, after: Any) -> None:
     if own_module(kind.__module__).partition(".")[0] != PACKAGE or before is after:
         return
     if kind is not Tensor and not hasattr(type(before), "__get__") and not hasattr(type(after), "__get__"):
@@ -111,6 +117,9 @@ def _attribute_changed(kind: type, name: str, before: Any, after: Any) -> None:
     key = kind.__qualname__, name
     if key not in _now and (before is None or type(before).__name__ == "LazyMethod") and not _users(after):
         return  # a method of ours, made when it is first asked for
+    new = before is None and not name.startswith("__") and not _is_inherited(kind, name)
+    if key not in _now and (new or is_foreign_attribute(before)):
+        return  # a program's own name, which is guarded by its value where it is read
     first = _now.pop(key, (before, before))[0]
     if first is not after:
         _now[key] = first, after
@@ -123,9 +132,12 @@ def _attribute_changed(kind: type, name: str, before: Any, after: Any) -> None:
     REPLACED[-1] = _known[found]
 
 
+def _is_inherited(kind: type, name: str) -> bool:
+    return any(name in vars(base) for base in kind.__mro__[1:])
+
+
 def _users(value: Any) -> bool:
-    held = getattr(value, "__func__", value)
-    held = held.fget if isinstance(held, property) else held
+    held = function_of(value)
     return (
         is_foreign(held)
         if isinstance(held, types.FunctionType)
@@ -137,7 +149,7 @@ def _note_earlier() -> None:
     """Note special methods that were replaced before there was a compiler."""
     for name, value in list(Tensor.__dict__.items()):
         if name.startswith("__") and isinstance(value, types.FunctionType) and is_foreign(value):
-            _attribute_changed(Tensor, name, None, value)
+            _note_change(Tensor, name, None, value)
 
 
 ENGINE_HOOKS.attribute_changed = _attribute_changed
