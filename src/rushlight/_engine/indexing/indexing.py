@@ -451,7 +451,10 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
 
 def _check_room(x: Tensor, indices: Sequence[Any], value: Tensor) -> None:
     """RuntimeError if `x[indices]` has no room for the value: that comes before what is said of dtypes."""
-    room, given = list(x.detach()[tuple(indices)].shape), list(value._spec.shape)
+    try:
+        room, given = list(x.detach()[tuple(indices)].shape), list(value._spec.shape)
+    except IndexError:  # an index is out of range, which is said after what is wrong with dtypes
+        return
     lead = len(given) - len(room)
     kept = given[lead:] if lead > 0 and all(n == 1 for n in given[:lead]) else given
     if len(kept) > len(room) or any(n not in (1, m) for n, m in zip(kept[::-1], room[::-1], strict=False)):
