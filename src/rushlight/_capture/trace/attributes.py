@@ -161,9 +161,8 @@ def guard_class(tracer: Tracer, kind: type, name: str, raw: Any) -> None:
     guard_names(tracer, kind)
     for each in kind.__mro__:
         if name in each.__dict__:
-            if is_users_class(tracer, each) or is_foreign_attribute(
-                raw
-            ):  # which a program may have given to a class of ours
+            # A program may have given a function of its own to a class of ours.
+            if is_users_class(tracer, each) or is_foreign_attribute(raw):
                 tracer.reads.check(
                     tracer.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {tracer.constants.name(raw)}"
                 )
