@@ -66,25 +66,31 @@ class Space(MutableMapping[str, Any]):
         self._promised[name] = make, argument
 
     def __getitem__(self, name: str) -> Any:
+        found = self._value(name)
+        if getattr(found, "__module__", "").startswith("rushlight._"):
+            page, own = self._home(name, found)
+            found.__module__, found.__qualname__, found.__name__ = page, own, own  # where pickle finds it
+        return found
+
+    def _value(self, name: str) -> Any:
+        """The function of a name, made if it was only promised."""
         found = self._made.get(name)
         if found is None:
             make, argument = self._promised[name]
             found = self._made[name] = make(argument)
             self._promised.pop(name, None)
-        if getattr(found, "__module__", "").startswith("rushlight._") and (
-            found.__name__ == name or found.__name__ not in self
-        ):
-            page = self._page if self._names(name, found) else SPACES["nn.functional"]._page
-            found.__module__, found.__qualname__, found.__name__ = page, name, name  # where pickle finds it
         return found
 
-    def _names(self, name: str, function: Any) -> bool:
-        """Whether a function belongs to this page.  One that `nn.functional` has too belongs there, whichever page is
-        asked first; what is also a method goes by the page that is asked.
+    def _home(self, name: str, function: Any) -> tuple[str, str]:
+        """Page and name of a function, whichever of its pages and aliases is asked first: `nn.functional` where it is no
+        method, then the package, then the page that was asked; by its own name where one of them has it.
         """
-        functional = SPACES["nn.functional"]
-        both = self is not functional and name in functional and name not in Tensor.__dict__
-        return not (both and functional[name] is function)
+        functional, package = SPACES["nn.functional"], SPACES["torch"]
+        for word in dict.fromkeys((function.__name__, name)):
+            for page in (package, self) if word in Tensor.__dict__ else (functional, package, self):
+                if word in page and page._value(word) is function:
+                    return page._page, word
+        return self._page, name
 
     @property
     def made(self) -> Mapping[str, Any]:
