@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -9,7 +10,19 @@ import pytest
 import rushlight as torch
 from rushlight import nn
 from rushlight.autograd import forward_ad
-from rushlight.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from rushlight.func import (
+    functional_call,
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    vjp,
+    vmap,
+)
 
 LINEAR = nn.Linear(3, 2)
 MADE_OUTSIDE = vmap(lambda row, scale: (row * scale, row.sum()), in_dims=(0, None), out_dims=(1, 0))
@@ -34,6 +47,23 @@ def _appending(x: Any) -> Any:
     return found + len(rows)
 
 
+def _tenfold(x: Any) -> Any:
+    made = x.clone()
+    made[0].mul_(10)
+    return made
+
+
+def _pulled(function: Any, *primals: Any) -> Any:
+    value, pull, aux = vjp(function, *primals, has_aux=True)
+    slopes = pull(value)
+    return slopes[0] + pull({"made": value["made"].cos()})[-1] + aux
+
+
+def _pushed(function: Any, x: Any) -> Any:
+    value, push = linearize(function, x)
+    return vmap(push)(torch.stack([x, value])).sum(0)
+
+
 PROGRAMS: dict[str, Any] = {
     "vmap": lambda x: vmap(lambda r: r.sin() / r.sum(), in_dims=1, out_dims=1)(x) + 1,
     "grad": lambda x: grad(lambda r: (r * x.sum()).sin().sum())(x * 2),
@@ -47,6 +77,16 @@ PROGRAMS: dict[str, Any] = {
     "hessian": lambda x: hessian(lambda r: (r.sin() * r.exp()).sum())(x[0]),
     "jvp": lambda x: jvp(lambda r: r.clone().mul_(r), (x,), (x.cos(),))[1],
     "steps": _appending,
+    "vjp": lambda x: vjp(torch.sin, x * 2)[1](x)[0] + 1,
+    "vjp of two": lambda x: _pulled(lambda a, b: ({"made": a * b.sin()}, a.exp()), x * 2, x),
+    "vjp in a batch": lambda x: vmap(lambda r: vjp(torch.sin, r * 2)[1](r)[0])(x),
+    "vjp in grad": lambda x: grad(lambda y: vjp(torch.sin, y)[1](y)[0].sum())(x),
+    "vjp of vjp": lambda x: vjp(lambda y: vjp(torch.sin, y * x)[1](y)[0], x)[1](x)[0],
+    "vjp of containers": lambda x: vjp(lambda d: {"o": d["a"] * d["b"]}, {"a": x, "b": x.exp()})[1]({"o": x})[0]["b"],
+    "batched vjp": lambda x: vmap(vjp(lambda a: a * a.sum(), x[0])[1])(x)[0],
+    "linearize": lambda x: _pushed(lambda r: r * r.sum(), x),
+    "functionalize": lambda x: functionalize(_tenfold)(x) + functionalize(_tenfold, remove="mutations_and_views")(x),
+    "functionalize grad": lambda x: functionalize(grad(lambda y: _tenfold(y).sin().sum()))(x),
 }
 
 
@@ -85,14 +125,39 @@ def test_backends_see_a_module_with_the_graph_of_the_function() -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("transform", [vjp, linearize])
-def test_transforms_that_give_functions_break(transform: Any, backend: str) -> None:
+def test_linear_maps_live_within_one_graph(transform: Any, backend: str) -> None:
     def program(x: Any) -> Any:
         value, linear = transform(torch.sin, x * 2)
+        torch._dynamo.graph_break()
         found = linear(value)
         return (found[0] if isinstance(found, tuple) else found) + 1
 
     x = torch.tensor([0.5, 2.0])
     assert torch.equal(torch.compile(program, backend=backend)(x), program(x))
+
+
+def test_functionalize_writes_to_what_it_was_given() -> None:
+    def program(x: Any) -> Any:
+        made = x * 3
+        total = functionalize(lambda y: y.mul_(2).sum())(made)
+        return made + total
+
+    x = torch.tensor([0.5, 2.0])
+    assert torch.equal(torch.compile(program, backend="aot_eager", fullgraph=True)(x), x * 6 + x.sum() * 6)
+
+
+def test_a_linear_map_is_called_by_a_node() -> None:
+    seen = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        seen.append(module)
+        return module.forward
+
+    compiled = torch.compile(lambda x: vjp(torch.sin, x)[1](x)[0], backend=backend, fullgraph=True)
+    assert torch.allclose(compiled(torch.ones(2)), torch.ones(2).cos())
+    (made,) = seen[0].graph.find_nodes(op="call_module", target="vjp_body_0")
+    (called,) = seen[0].graph.find_nodes(op="call_function", target=operator.call)
+    assert called.args[0].args == (made, 1)
 
 
 @pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])

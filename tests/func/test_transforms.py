@@ -1111,3 +1111,20 @@ def test_type_casts_under_transforms(wanted: Any) -> None:
     value, tangent = torch.func.jvp(lambda t: t.type(wanted).double() * 2, (x,), (x,))
     assert torch.equal(value, x.double() * 2)
     assert torch.equal(tangent, x.double() * (0 if wanted is torch.int64 else 2))
+
+
+def test_linearize_is_differentiable_by_tangents_and_primals() -> None:
+    x, t = torch.tensor([0.3, 0.7]), torch.tensor([1.0, 2.0])
+    _, push = torch.func.linearize(torch.sin, x)
+    by_tangents = torch.func.grad(lambda v: push(v).square().sum())(t)
+    assert np.allclose(by_tangents, 2 * np.cos(x.numpy()) ** 2 * t.numpy())
+
+    def product(y: torch.Tensor) -> torch.Tensor:
+        value, push = torch.func.linearize(torch.sin, y)
+        return (value * push(value)).sum()
+
+    s, c = np.sin(x.numpy()), np.cos(x.numpy())
+    assert np.allclose(torch.func.grad(product)(x), 2 * s * c * c - s**3)
+    t.requires_grad_()
+    assert push(t).requires_grad
+    assert not push(t.detach()).requires_grad

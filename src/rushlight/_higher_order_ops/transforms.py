@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from rushlight import Tensor, func
@@ -28,7 +29,7 @@ class TransformedGraph(Module):
         return ", ".join([self.transform.name, *(f"{key}={value!r}" for key, value in self.transform.options.items())])
 
     def forward(self, *tensors: Any) -> Any:
-        """The tensors of the results, flat."""
+        """The tensors of the results, and the linear maps among them, flat."""
         captured = tensors[self.count :]
 
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -37,8 +38,8 @@ class TransformedGraph(Module):
 
         args, kwargs = self.transform.arguments.filled(tensors)
         apply = getattr(func, self.transform.name)
-        if self.transform.name == "jvp":
+        if self.transform.name in ("jvp", "vjp", "linearize"):
             made = apply(function, *args, **kwargs)
         else:
             made = apply(function, **self.transform.options)(*args, **kwargs)
-        return tuple([x for x in tree_flatten(made)[0] if isinstance(x, Tensor)])
+        return tuple([x for x in tree_flatten(made)[0] if isinstance(x, (Tensor, types.FunctionType))])

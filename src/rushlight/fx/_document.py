@@ -71,7 +71,7 @@ class _Builder:
                 if symbol.shape_env.shown(symbol) in known and not self.is_unknown(symbol):
                     self.size(symbol)
             return self.numbers.node(value)
-        if isinstance(value, Tensor) and self.outer is not None:
+        if self.outer is not None and (isinstance(value, Tensor) or self.outer.has_node(value)):
             return self.capture(value)
         if isinstance(value, Tensor):
             raise RuntimeError(
@@ -95,6 +95,10 @@ class _Builder:
         if type(value).__module__ == "numpy" and not hasattr(value, "__len__") and hasattr(value, "item"):
             return value.item()  # a scalar of NumPy, which the text of a graph cannot name
         return value
+
+    def has_node(self, value: Any) -> bool:
+        """Whether a node stands for a value, here or further out."""
+        return id(value) in self.nodes or (self.outer is not None and self.outer.has_node(value))
 
     def is_unknown(self, symbol: Any) -> bool:
         """Whether a symbol has no value."""
@@ -123,9 +127,9 @@ class _Builder:
             self.define(value, node)
         elif isinstance(value, Tensor) and item:
             self.note_sizes(value, node)
-        if isinstance(value, (tuple, list)):
-            for index, each in enumerate(value):
-                if isinstance(each, (Tensor, tuple, list)):
+        if isinstance(value, (tuple, list, dict)):
+            for index, each in value.items() if isinstance(value, dict) else enumerate(value):
+                if isinstance(each, (Tensor, tuple, list, dict, types.FunctionType)):
                     self.bind(each, self.graph.call_function(operator.getitem, (node, index)), item=True)
 
     def placeholder(self, record: CallRecord) -> None:

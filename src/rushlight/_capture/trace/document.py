@@ -76,6 +76,8 @@ class Document:
             self.known.add(id(value))
             if isinstance(value, (tuple, list)):
                 waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
 
     def has_calls(self) -> bool:
         """Whether anything was called."""

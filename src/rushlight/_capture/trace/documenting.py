@@ -163,6 +163,7 @@ class DocumentingTracer(Tracer):
         self.bound: Any = None  # the method that is being called
         self.noted_at: dict[int, Any] = {}  # `place` when a result got its node, by identity
         self.stands_in = False  # whether a result of an operator that nobody looks into is made: a leaf here alone
+        self.linear: dict[int, Any] = {}  # functions that `vjp` and `linearize` gave
         self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
     def begin(self, start: functools.partial[None]) -> None:
@@ -533,7 +534,7 @@ class DocumentingTracer(Tracer):
         """As in the base; a leaf that wants a gradient is made between two graphs, which may be traced ahead of time."""
         if (
             isinstance(made, Tensor) and made._rg and made._node is None and made._base is None  # views under no_grad are none
-            and id(made) not in self.outside.tensors and not self.stands_in
+            and id(made) not in self.outside.tensors and not self.stands_in and id(made) not in self.document.known
         ):  # fmt: skip
             raise Break("makes a leaf that wants a gradient, in a graph for another backend")
         return super().noted(made)

@@ -108,6 +108,7 @@ class Tracer(Undocumented, Operations):
         self.stale: set[int] = set()  # objects and dicts, by identity, that calls of `last_effects` change
         self.place: Any = (0, None)  # where the trace could end last, and the instruction at hand
         self.made_at: dict[int, Any] = {}  # where native code made leaves, and objects
+        self.unbuildable: dict[int, str] = {}  # what some values are, by identity, that live within one program alone
         self.even_at: Any = (0, None)  # the last `place` where the same regions were open as when the trace began
         self.strided: list[Tensor] = []  # what `as_strided` gave
         self.unseen: set[int] = set()  # tensors from outside whose gradients were replaced without a look at them

@@ -1,12 +1,14 @@
-"""Function transforms in graphs for other backends: `vmap`, `grad`, `jacrev`, `jacfwd` and `jvp` are one node each, which
+"""Function transforms in graphs for other backends: `vmap`, `grad`, `jvp`, `vjp` and the others are one node each, which
 calls a module with the transform's options and a graph for the function.
 
 The transform runs as it is on recorded tensors; what its function does meanwhile is written into a document of its own.
+The functions that `vjp` and `linearize` give are values of the graph, and each of their calls is a node.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,8 +30,9 @@ __all__ = ["Transform", "transformed"]
 
 _OPTIONS = {
     "vmap": ("in_dims", "out_dims", "randomness", "chunk_size"), "grad": ("argnums", "has_aux"), "grad_and_value": ("argnums", "has_aux"),
-    "jacrev": ("argnums", "has_aux", "chunk_size"), "jacfwd": ("argnums", "has_aux", "randomness"),
+    "jacrev": ("argnums", "has_aux", "chunk_size"), "jacfwd": ("argnums", "has_aux", "randomness"), "functionalize": ("remove",),
 }  # fmt: skip
+_AT_ONCE = ("jvp", "vjp", "linearize")  # these call the function that they are given, and give no function for later
 
 
 class Nested(NamedTuple):
@@ -63,31 +66,47 @@ def _codes() -> dict[Any, str]:
 
 
 def transformed(tracer: DocumentingTracer, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a call of a transformed function, or of `jvp`, gives; ABSENT where the function is another one."""
-    name = "jvp" if function is HOOKS.public.func.jvp else _codes().get(function.__code__, "")
-    if function in (HOOKS.public.func.vjp, HOOKS.public.func.linearize):  # what they give holds a history
-        raise Break(f"calls {function.__name__}() in a graph for another backend")
+    """What a call of a transformed function gives, of a transform like `jvp`, or of a linear map that one gave; ABSENT
+    where the function is another one.
+    """
+    if id(function) in tracer.linear:
+        given, named = calls.real_arguments(tracer, tuple(args), kwargs)
+        made = tracer.native(function, *given, **named)
+        tracer.note_mode()
+        tracer.use((given, named))
+        tracer.document.function(operator.call, (function, *given), named, made)
+        tracer.note_result(made)
+        return made
+    name = _at_once(function) or _codes().get(function.__code__, "")
     if not name:
         return ABSENT
-    given, named = calls.real_arguments(tracer, tuple(args), kwargs)
-    if name == "jvp":
-        inner, options = (given[0] if given else named.pop("func")), {}
-        given = given[1:]
-    else:
-        held = _variables(calls.opened(tracer, function) if id(function) in tracer.outside.sources else function)
-        inner, options = held["func"], {key: held[key] for key in _OPTIONS[name]}
     if tracer.outside.varying.sizes:
         raise Break(f"{name} in a graph with symbolic sizes", kind="sizes")
-    body = _Body(tracer, inner)
+    given, named = calls.real_arguments(tracer, tuple(args), kwargs)
     public = getattr(HOOKS.public.func, name)
-    run = functools.partial(public, body) if name == "jvp" else public(body, **options)
+    if name in _AT_ONCE:
+        body = _Body(tracer, given[0] if given else named.pop("func"))
+        given, options, run = given[1:], {}, functools.partial(public, body)
+    else:
+        held = _variables(calls.opened(tracer, function) if id(function) in tracer.outside.sources else function)
+        body, options = _Body(tracer, held["func"]), {key: held[key] for key in _OPTIONS[name]}
+        run = public(body, **options)
     made = tracer.native(run, *given, **named)
     if body.part is None:
         raise Break(f"{name} does not call its function")
     operands, arguments = _taken_apart((given, named))
-    results = [x for x in tree_flatten(made)[0] if isinstance(x, Tensor)]
+    results = [x for x in tree_flatten(made)[0] if isinstance(x, (Tensor, types.FunctionType))]
     tracer.note_transform(Transform(name, options, arguments, body.results), body.part, operands, results)
+    for x in results:
+        if isinstance(x, types.FunctionType):
+            tracer.linear[id(x)] = x
+            tracer.unbuildable[id(x)] = f"the function that {name}() gives, in a graph for another backend"
     return made
+
+
+def _at_once(function: Any) -> str:
+    """The name of a transform that calls its function at once."""
+    return next((name for name in _AT_ONCE if function is getattr(HOOKS.public.func, name)), "")
 
 
 class _Body:
@@ -105,14 +124,15 @@ class _Body:
         enabled, tracer.grad_enabled = tracer.grad_enabled, bool(STATE.word & GRAD)  # the transform sets it by itself
         try:
             with tracer.documented() as document:
-                document.known = {*document.known}
+                given = _taken_apart((args, kwargs))[0]
+                document.known = {*document.known, *map(id, given)}
                 found = tracer.nested(self.function, args, kwargs)
                 tensors, nested = _taken_apart(found)
                 tracer.use(tensors)
         finally:
             tracer.grad_enabled = enabled
         if self.part is None:
-            self.part = Part(document.calls, tuple(tensors), _taken_apart((args, kwargs))[0])
+            self.part = Part(document.calls, tuple(tensors), given)
             self.results = nested
         return found
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.modes import enable_grad
+from rushlight._engine.dispatch.modes import enable_grad, is_grad_enabled
 from rushlight._engine.functorch.dual import dual, parts
-from rushlight._engine.functorch.gradients import cut, fresh, vjp_through
+from rushlight._engine.functorch.gradients import cut, depends_on_others, fresh, vjp_through
 from rushlight._engine.functorch.transformed import Level, tensors_in
 from rushlight._surface.functorch.reverse import _own, basis, jacrev
 from rushlight._surface.functorch.trees import (
@@ -213,8 +213,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                     f"tangent:{i} with dtype {move.dtype!r} in flattened pytree doesn't match the dtype {x.dtype!r} of the corresponding primal."
                 )
         pairs = [(g, m) for g, m in zip(grads, moves, strict=True) if g is not None]
-        found = vjp_through([g for g, _ in pairs], seeds, [m for _, m in pairs], False)
         mine = [*own, *seeds]
+        graph = is_grad_enabled() and depends_on_others([x for pair in pairs for x in pair], mine)
+        found = vjp_through([g for g, _ in pairs], seeds, [m for _, m in pairs], graph)
         return tree_unflatten(
             [T["zeros_like"](o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)],
             shape,

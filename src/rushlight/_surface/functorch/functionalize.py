@@ -55,12 +55,11 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
             "functionalize(f, remove='mutations'): received invalid argument for remove=. Valid options are:\n     remove='mutations': all inplace and "
             f"out= operators will be removed.\n     remove='mutations_and_views': ... but got {remove!r}."
         )
-    views = "copies" if remove == "mutations_and_views" else "views"
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree_flatten((args, kwargs))
-        with Level("functionalize", 0, views) as level:
+        with Level("functionalize", 0, "copies" if remove == "mutations_and_views" else "views") as level:
             given = [functional(x, level.number) if isinstance(x, Tensor) else x for x in leaves]
             inside, named = tree_unflatten(given, structure)
             with _Made(level.number):

@@ -315,6 +315,8 @@ class Rebuild:
         return name
 
     def function(self, value: types.FunctionType) -> str:
+        if id(value) in self.tracer.unbuildable:
+            raise Unbuildable(self.tracer.unbuildable[id(value)], value)
         if id(value) not in self.tracer.made_functions and not self._holds_values(value):
             return self.constant(value)
         cells = "".join(f"{self.value(cell)}, " for cell in value.__closure__ or ())
