@@ -22,6 +22,8 @@ CHECKS = {
     "zero_division": 3,
     "input_outside_unit": 5,
     "target_outside_unit": 7,
+    "zero_point_outside_unit": 8,
+    "range_outside_unit": 10,
 }  # codes of errors that the runtime raises
 
 Value = Any  # Val | tuple[Val, Val]

@@ -166,7 +166,9 @@ _WITHOUT_INVERSE = 2.0**-128  # scales up to here have an infinite inverse in fl
 
 
 def _fitting(low: float, high: float, least: int, most: int, symmetric: bool = False) -> tuple[float, int]:
-    """Scale and zero point for numbers from `low` to `high`, such that 0 is exactly representable."""
+    """Scale and zero point for numbers from `low` to `high`, such that 0 is exactly representable; RuntimeError for NaN."""
+    if not low <= high:
+        raise RuntimeError("In ChooseQuantizationParams, min should be less than or equal to max")
     centred = symmetric and low < 0 < high
     if centred:
         half = (most - least) // 2
@@ -539,6 +541,8 @@ def _(function: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     first = tensors[0]
     if any(not isinstance(t, QuantTensor) or t._quantizer.axis is not None for t in tensors):
         raise RuntimeError(f"Only per-tensor quantization is supported in '{function.__name__}'!")
+    if any(t.dtype is not first.dtype for t in tensors):
+        raise RuntimeError(f"All dtypes must be the same: got {', '.join(str(t.dtype) for t in tensors)}.")
     ints = [
         t._ints if t._quantizer == first._quantizer else _integers(dequantize(t), first._quantizer, first.dtype)
         for t in tensors

@@ -12,7 +12,7 @@ from typing import Any
 from rushlight._ops.bodies import given_dtype, number_value, refuse
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import FLOAT32, INT32
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, INT32
 
 __all__: list[str] = []
 
@@ -95,6 +95,14 @@ def _per_channel(x: Any, scale: Any, zero_point: Any, axis: int) -> tuple[Any, A
     return build.broadcast_to(wide[0], x.shape), build.broadcast_to(wide[1], x.shape)
 
 
+def _checked(zero_point: Any, quant_min: int, quant_max: int) -> Any:
+    """Zero points as they are; RuntimeError in the call where a whole one is out of range.  PyTorch takes any fraction."""
+    if zero_point.dtype.is_floating_point:
+        return zero_point
+    outside = build.convert((zero_point < quant_min) | (zero_point > quant_max), FLOAT32) * 2.0
+    return build.convert(zero_point, FLOAT32) + prim.within_unit(outside, argument="zero_point")
+
+
 @operator("fake_quantize_per_channel_affine(Tensor input, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> Tensor",
           promote="opmath", promote_over=("input",), method=False, node="FakeQuantizePerChannelAffineCachemaskBackward0")  # fmt: skip
 def fake_quantize_per_channel_affine(
@@ -107,10 +115,11 @@ def fake_quantize_per_channel_affine(
         raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
     if given_dtype(scale) is not FLOAT32:
         raise RuntimeError(f"Scale must be Float, found {scale.dtype.scalar}")
-    if zero_point.dtype is not INT32 and not zero_point.dtype.is_floating_point:
+    if zero_point.dtype not in (INT32, FLOAT32, FLOAT16, BFLOAT16):
         raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {zero_point.dtype.scalar}")
     if len(scale.shape) != 1 or scale.shape != zero_point.shape or scale.shape[0] != x.shape[axis]:
         raise RuntimeError("dimensions of scale and zero-point are not consistent with input tensor")
+    zero_point = _checked(zero_point, quant_min, quant_max)
     return _quantized(x, *_per_channel(x, scale, zero_point, axis), quant_min, quant_max, x.dtype)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight._interface.operators import function_of
-from rushlight.ao.operators.packed import _made, given, holder_of, requantize
+from rushlight.ao.operators.packed import _made, given, holder_of, requantize, require_zero_point
 from rushlight.nn import functional
 
 __all__: list[str] = []
@@ -105,6 +105,10 @@ def cat(qx: Any, dim: int, scale: Any = None, zero_point: Any = None) -> Any:
     first = given(qx[0], "cat")
     scale = first.q_scale() if scale is None else float(scale)
     zero_point = first.q_zero_point() if zero_point is None else int(zero_point)
+    require_zero_point(zero_point, first.dtype)
+    for t in qx:
+        if given(t, "cat").dtype is not first.dtype:
+            raise RuntimeError(f"All dtypes must be the same: got {first.dtype} and {t.dtype}.")
     same = [
         t
         if t.q_scale() == scale and t.q_zero_point() == zero_point
@@ -121,6 +125,7 @@ def cat_relu(qx: Any, dim: int, scale: Any = None, zero_point: Any = None) -> An
 
 def matmul(qa: Any, qb: Any, scale: float, zero_point: int) -> Any:
     """The product of matrices (and batches of them), quantized by `scale` and `zero_point`."""
+    require_zero_point(zero_point, given(qa, "matmul").dtype)
     y = torch.matmul(torch.dequantize(given(qa, "matmul")), torch.dequantize(given(qb, "matmul")))
     return requantize(y, scale, zero_point, qa.dtype)
 
@@ -187,6 +192,7 @@ def prelu(qx: Any, weight: Any, output_scale: float, output_zero_point: int) -> 
 
 def softmax(qx: Any, dim: int, output_scale: float, output_zero_point: int) -> Any:
     """The softmax along `dim`, quantized by the given scale."""
+    require_zero_point(output_zero_point, given(qx, "softmax").dtype)
     return _through(qx, "softmax", lambda x: torch.softmax(x, dim), output_scale, output_zero_point)
 
 

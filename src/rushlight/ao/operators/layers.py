@@ -247,9 +247,19 @@ def embedding_bag_byte(
     rows, bags = weight.rows(indices), offsets.long()
     rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
     ends = bags[:-1] if include_last_offset else bags
+    _check_offsets(ends, indices.shape[0])
     place = torch.bucketize(torch.arange(indices.shape[0]), ends, right=True) - 1
     made = torch.zeros(ends.shape[0], rows.shape[-1])
     return made.index_add_(0, place, rows)
+
+
+def _check_offsets(ends: Any, count: int) -> None:
+    """RuntimeError unless bags begin at 0, one behind the other, within so many indices."""
+    places = ends.tolist()
+    if places and (places[0] != 0 or places[-1] > count or places != sorted(places)):
+        raise RuntimeError(
+            f"embedding_bag: offsets must begin at 0, not decrease and not exceed the {count} indices, got {places}"
+        )
 
 
 embedding_bag_4bit = embedding_bag_byte

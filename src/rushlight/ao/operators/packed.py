@@ -33,6 +33,15 @@ def requantize(numbers: Any, scale: float, zero_point: int, dtype: Any) -> Any:
     return _made(ints, scale, zero_point, dtype)
 
 
+def require_zero_point(zero_point: int, dtype: Any) -> None:
+    """RuntimeError where an integer of a quantized dtype cannot stand for 0."""
+    limits = torch.iinfo(dtype)
+    low, high = limits.min, limits.max
+    if not low <= zero_point <= high:
+        side = "above upper" if zero_point > high else "below lower"
+        raise RuntimeError(f"quantize_tensor_per_tensor_affine zero_point {zero_point} is {side} bound.")
+
+
 def given(x: Any, what: str) -> Any:
     """A quantized tensor with one scale; RuntimeError for anything else."""
     if not isinstance(x, QuantTensor):
@@ -52,10 +61,14 @@ class _Packed:
 
     def __init__(self, weight: Any, bias: Any = None) -> None:
         if not isinstance(weight, QuantTensor) or weight.dtype is not torch.qint8:
-            raise RuntimeError("packed weights are of torch.qint8")
+            raise RuntimeError(f"packed weights are of torch.qint8, not {weight.dtype}")
         self.weight, self.bias = weight, bias
         self.ints = self._laid_out(weight._ints)
-        quantizer = weight._quantizer
+        quantizer: Any = weight._quantizer
+        if quantizer.axis not in (None, self.axis):
+            raise RuntimeError(
+                f"packed weights have a scale for each place along dim {self.axis}, not along dim {quantizer.axis}"
+            )
         if quantizer.axis is None:
             self.scales = torch.tensor([quantizer.scale], dtype=torch.float32)
             self.zeros = torch.tensor([quantizer.zero_point], dtype=torch.int32)
@@ -65,7 +78,7 @@ class _Packed:
         self.count = self.ints.numel() // max(self.ints.shape[0], 1)
         wide = self.ints.to(torch.int32).reshape(self.ints.shape[0], -1)
         self.sums = wide.sum(1).to(torch.int32)
-        self.shifted = bool((self.zeros != 0).any())
+        self.shifted = bool(torch.any(self.zeros != 0))
         self._kept: dict[Any, Any] = {}
 
     def _laid_out(self, ints: Any) -> Any:
@@ -105,8 +118,22 @@ class _Packed:
         return offset.to(torch.int32).contiguous(), scale, bias, self.zeros if self.shifted else None
 
 
+def _require_bias(bias: Any, channels: int) -> None:
+    """RuntimeError unless there is a number of `bias` for each channel."""
+    if bias is not None and tuple(bias.shape) != (channels,):
+        raise RuntimeError(f"bias should have N elements: {channels}, got the shape {list(bias.shape)}")
+
+
 class LinearPackedParams(_Packed):
     """The weight [N, K] and the bias [N] of a linear layer."""
+
+    def __init__(self, weight: Any, bias: Any = None) -> None:
+        if weight.dim() != 2:
+            raise RuntimeError(
+                f"The weight tensor for quantized::linear_prepack should be 2-dimensional, got {weight.dim()} dimensions."
+            )
+        super().__init__(weight, bias)
+        _require_bias(bias, self.ints.shape[0])
 
     def apply(self, x: Any, scale: float, zero_point: int, relu: bool = False) -> Any:
         """The layer of a quantized input, quantized by `scale` and `zero_point`."""
@@ -171,8 +198,22 @@ class ConvPackedParams(_Packed):
             tuple(int(v) for v in (each * n if len(each) == 1 else each))
             for each in map(tuple, (stride, padding, dilation, output_padding))
         )
-        self.groups, self.transposed = groups, transpose
+        self.groups, self.transposed, self.axis = groups, transpose, int(transpose)
+        self._check_geometry(n)
         super().__init__(weight, bias)
+        if transpose and groups > 1 and weight._quantizer.axis is not None:
+            raise NotImplementedError("a quantized transposed convolution in groups with a scale for each channel")
+        _require_bias(bias, self.ints.shape[0])
+
+    def _check_geometry(self, n: int) -> None:
+        """RuntimeError for steps and borders that a convolution over `n` dims cannot have."""
+        parts = (("stride", self.stride, 1), ("padding", self.padding, 0), ("dilation", self.dilation, 1), ("output_padding", self.outer, 0))  # fmt: skip
+        for name, values, least in parts:
+            if len(values) != n:
+                raise RuntimeError(f"{name} should contain {n} elements for {n}D convolution, got {list(values)}.")
+            if min(values) < least:
+                wanted = "positive" if least else "no less than 0"
+                raise RuntimeError(f"quantized::conv_prepack: {name} should be {wanted}, got {list(values)}.")
 
     def _laid_out(self, ints: Any) -> Any:
         if self.transposed:  # [I, O/g, *K] as the flipped kernel of a plain convolution, [O, I/g, *K]

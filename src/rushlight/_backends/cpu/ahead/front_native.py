@@ -19,7 +19,9 @@ from rushlight._backends.cpu.runtime.stub_native import (
     F_VALUE,
     MOVED,
     NOT_PROBABILITIES,
+    NOT_RANGE,
     NOT_TARGETS,
+    NOT_ZERO_POINTS,
     OUT_OF_BOUNDS,
     OUT_OF_RANGE,
     UNKNOWN_FAILURE,
@@ -317,6 +319,12 @@ def failure(bufs, status, message, size):
         return VALUE
     if code == 7:
         snprintf(message, size, "%s", NOT_TARGETS)
+        return VALUE
+    if code == 8:
+        snprintf(message, size, "%s", NOT_ZERO_POINTS)
+        return VALUE
+    if code == 10:
+        snprintf(message, size, "%s", NOT_RANGE)
         return VALUE
     snprintf(message, size, UNKNOWN_FAILURE, status, code, value)
     return KERNEL

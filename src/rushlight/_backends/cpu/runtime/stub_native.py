@@ -32,7 +32,7 @@ from rushlight._native import atomic_cas, atomic_store, call_ptr, i64, native, p
 from rushlight._types.layout import BELOW_ALL
 
 __all__ = [
-    "BY_ZERO", "F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "MOVED", "NOT_PROBABILITIES", "NOT_TARGETS", "OF_PYTHON", "OUT_OF_BOUNDS", "OUT_OF_RANGE",
+    "BY_ZERO", "F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "MOVED", "NOT_PROBABILITIES", "NOT_RANGE", "NOT_TARGETS", "NOT_ZERO_POINTS", "OF_PYTHON", "OUT_OF_BOUNDS", "OUT_OF_RANGE",
     "UNKNOWN_FAILURE", "kernel_stub", "launch", "rl_fail", "rl_raise",
 ]  # fmt: skip
 
@@ -45,6 +45,8 @@ OUT_OF_BOUNDS = "index %lld is out of bounds for dimension %lld with size %lld"
 OUT_OF_RANGE, BY_ZERO = "index out of range in self", "ZeroDivisionError"
 NOT_PROBABILITIES = "all elements of input should be between 0 and 1"
 NOT_TARGETS = "all elements of target should be between 0 and 1"
+NOT_RANGE = "In ChooseQuantizationParams, min should be less than or equal to max"
+NOT_ZERO_POINTS = "`zero_point` must be between `quant_min` and `quant_max`."
 UNKNOWN_FAILURE = "a kernel failed with status %d, code %lld, value %lld"
 STACK_WORDS = 56  # calls with more words than this use malloc
 
@@ -90,6 +92,10 @@ def rl_raise(bufs, status):
         return None
     if code == 7:
         return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_TARGETS)
+    if code == 8:
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_ZERO_POINTS)
+    if code == 10:
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_RANGE)
     return PyErr_Format(PyExc_RuntimeError.ptr[0], UNKNOWN_FAILURE, status, code, value)
 
 
