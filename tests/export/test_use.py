@@ -256,3 +256,15 @@ def test_the_check_of_a_window_waits_for_its_elements() -> None:
     x = torch.randn(1, 9, 8, dtype=torch.complex64)
     program = torch.export.export(Sound(), (x,))
     assert torch.equal(program.module()(x), Sound()(x))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_lengths_of_encoders_may_vary(nested):
+    """Looking for a causal mask, an encoder must not read the length as a number."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+    program = torch.export.export(encoder, (torch.randn(2, 5, 8),), dynamic_shapes=({1: Dim("length", min=2, max=64)},))
+    for length in (2, 9):
+        x = torch.randn(2, length, 8)
+        assert torch.equal(program.module()(x), encoder(x))

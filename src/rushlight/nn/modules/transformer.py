@@ -45,7 +45,8 @@ def _generate_square_subsequent_mask(
 
 def _get_seq_len(src: Tensor, batch_first: bool) -> int:
     """The length of the sequences in (L, E), (L, N, E) or, batch first, (N, L, E)."""
-    return int(src.size(0 if src.dim() == 2 or not batch_first else 1))
+    length: int = src.size(0 if src.dim() == 2 or not batch_first else 1)
+    return length
 
 
 def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
