@@ -118,6 +118,7 @@ def make_macro(form: Form) -> NativeFunction:
     number = SUMS[sums]
     total = number.itemsize
     kernel, masked = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)"), isinstance(tile, RegisterTile)
+    prefetches = masked  # matrix tiles read whole lines, and are slower with it
     part = extern(
         tile.part_symbol if isinstance(tile, RegisterTile) else tile.symbol, "void(ptr, ptr, i64, i64, i64, i64)"
     )
@@ -156,14 +157,16 @@ def make_macro(form: Form) -> NativeFunction:
             some = (a_step // wide + LINE - 1) // LINE * LINE
             for i in range(tall):
                 for j in range(wide):
-                    ahead(a + (i + 1) * a_step + j * some, min(some, (tall - 1 - i) * a_step - j * some))
+                    if prefetches:
+                        ahead(a + (i + 1) * a_step + j * some, min(some, (tall - 1 - i) * a_step - j * some))
                     to = c + total * (i * mr * c_row + j * nr * c_col)
                     at(a + i * a_step, b + j * b_step, to, c_row, c_col, words, rows - i * mr, columns - j * nr, add)
         else:
             some = (b_step // tall + LINE - 1) // LINE * LINE
             for j in range(wide):
                 for i in range(tall):
-                    ahead(b + (j + 1) * b_step + i * some, min(some, (wide - 1 - j) * b_step - i * some))
+                    if prefetches:
+                        ahead(b + (j + 1) * b_step + i * some, min(some, (wide - 1 - j) * b_step - i * some))
                     to = c + total * (i * mr * c_row + j * nr * c_col)
                     at(a + i * a_step, b + j * b_step, to, c_row, c_col, words, rows - i * mr, columns - j * nr, add)
 

@@ -27,7 +27,7 @@ COLUMNS = 512  # columns of B in one block
 # kinds of tiles: bytes of a word, type of sums (see `register_tile.py`, `amx_tile.py`)
 WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()}
 WORDS |= {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
-AMX_DEPTH = 16  # words of k in one block where a word has 64 bytes
+AMX_DEPTH = 32  # words of k in one block where a word has 64 bytes: sums leave the tile registers less often
 OPERANDS = {
     "amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16",
     "i8": "int8",

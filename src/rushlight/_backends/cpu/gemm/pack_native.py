@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
-from rushlight._native import Type, extern, i64, load, memcpy, memset, native, store, u8, u16, u32, u64
+from rushlight._native import Type, extern, i64, load, memcpy, memset, native, prefetch, store, u8, u16, u32, u64
 from rushlight._native.function import NativeFunction
 
 __all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
@@ -180,6 +180,8 @@ def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
                         memcpy(out + 64 * r, at + bytes_ * r * step, 64)
                 elif step == 1 and steps == group and rows == width:
                     for s in range(0, group, n):
+                        for r in range(n):  # rows too far apart for the hardware prefetcher
+                            prefetch(at + bytes_ * (group + s + r) * k_step)
                         transpose(out + bytes_ * s, at + bytes_ * s * k_step, k_step, group, width)
                 else:
                     for r in range(rows):
