@@ -88,6 +88,44 @@ def test_memoized_functions_keep_real_values(caplog: pytest.LogCaptureFixture) -
     assert torch.equal(first, X @ mask(2)) and held is mask(2) and len(caplog.records) == 1
 
 
+class Early:
+    def go(self) -> int:
+        return 2
+
+
+class Late(Early):
+    def go(self) -> int:
+        return 3
+
+
+def test_what_a_memoized_function_holds_may_change() -> None:
+    numbers, weight, thing = [1], torch.ones(2), Early()
+    numbers_of, weight_of, thing_of = [functools.cache(lambda x=x: x) for x in (numbers, weight, thing)]
+
+    def read(x: Any) -> Any:
+        return x * len(numbers_of()) * thing_of().go() + weight_of().sum()
+
+    def write(x: Any) -> Any:
+        numbers_of().append(len(numbers_of()))
+        return x * len(numbers_of())
+
+    compiled, writing = torch.compile(read), torch.compile(write)
+    x = torch.ones(1)
+    assert compiled(x).item() == 2 + 2
+    assert not compiled(x).requires_grad
+    numbers.append(7)
+    assert compiled(x).item() == 4 + 2
+    weight.requires_grad_()
+    assert compiled(x).requires_grad
+    weight.detach_()
+    weight.resize_(3).fill_(2.0)
+    assert compiled(x).item() == 4 + 6
+    thing.__class__ = Late
+    assert compiled(x).item() == 6 + 6
+    assert [writing(x).item() for _ in range(3)] == [3, 4, 5]
+    assert numbers == [1, 7, 2, 3, 4]
+
+
 class Config:
     def __init__(self) -> None:
         self.sizes = [1, 2, {"k": 3}]

@@ -727,13 +727,21 @@ def lru_caches():
     def tensor_kept() -> Any:
         return torch.ones(3) * box.v
 
+    @functools.cache
+    def list_kept() -> Any:
+        return [1, 2]
+
     return (
-        lambda x: (x * kept(3), tensor_kept() + x),
+        lambda x: (x * kept(3), tensor_kept() + x, len(list_kept())),
         put(box, v=3),
         kept.cache_clear,
         tensor_kept.cache_clear,
+        list_kept.cache_clear,
         lambda: [kept(k) for k in range(5)],
         lambda: kept(3),
+        lambda: list_kept().append(box.v),
+        lambda: tensor_kept().requires_grad_(),
+        lambda: tensor_kept().mul_(2) if not tensor_kept().requires_grad else None,
     )
 
 

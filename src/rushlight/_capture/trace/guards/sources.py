@@ -12,9 +12,12 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rushlight._capture.bytecode.operations import in_python
+
 __all__ = ["Constants", "Reads", "Source", "VARIABLE", "parts"]
 
 VARIABLE = re.compile(r"\bv\d+\b")
+_IDENTITY = re.compile(r"(type\(\{\}\)|\{\}) is c\d+")  # one object is another, or of a class, and no more is asked
 
 
 class Constants:
@@ -90,13 +93,19 @@ class Reads:
 
     def require(self, source: Source, condition: str) -> None:
         """As `check`; nobody is told."""
-        if source.is_constant and condition.startswith(("type({}) is", "{} is")):
+        if source.is_constant and self._is_certain(source, condition):
             return
         key = (id(source), condition)
         if key not in self.checked and not self.closed:
             self.checked.add(key)
             self.load(source)
             self.entries.append(("check", source, condition))
+
+    def _is_certain(self, source: Source, condition: str) -> bool:
+        """Whether a constant meets a condition at every call: what it is, and its class unless that can be assigned."""
+        if _IDENTITY.fullmatch(condition) is None:
+            return False
+        return condition.startswith("{}") or not in_python(type(self.constants.space.get(source.pattern)))
 
     def is_required(self, source: Source, value: Any) -> bool:
         """Whether a source is required to give this object."""
