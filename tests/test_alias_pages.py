@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from rushlight._base.alias import _report_missing
 from rushlight._base.alias_table import _table, sources_of
 from rushlight._base.naming import _pages
 
@@ -111,3 +113,10 @@ def test_paths_give_the_objects_of_the_pages() -> None:
         "module 'torch.masked' has no attribute 'sofmax'. Did you mean: 'softmax'?",
         "No module named 'torch.masked.maskedtensor.operators', neither in rushlight nor in PyTorch. Did you mean: 'operators'?",
     ]
+
+
+def test_names_with_dots_are_no_pages() -> None:
+    page = ModuleType("rushlight.nn.functional")
+    page.__path__ = []  # as of a package
+    _report_missing(page)
+    assert not hasattr(page, "lstm_layer.data")  # an operator's overload, as graphs name it

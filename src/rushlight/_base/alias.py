@@ -437,7 +437,7 @@ def _report_missing(module: ModuleType) -> None:
                     _call_as_there(value, ours)
                     return value
             page = f"{THEIRS}{ours[len(OURS) :]}.{name}"
-            if _is_page(module, page.partition(".")[2]):
+            if name.isidentifier() and _is_page(module, page.partition(".")[2]):
                 return importlib.import_module(page)
             raise no_name(module.__name__, name)
         except BaseException as error:
