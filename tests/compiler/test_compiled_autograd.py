@@ -225,3 +225,18 @@ def test_structures_are_recognised_and_told_apart():
         )
     assert torch.equal(doubled[0], 2 * expected[0][0]) and counters["compiled_autograd"]["captures"] == before + 1
     assert walks._plain and torch.equal(expected[0][0], found[1][0])
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+def test_backward_of_a_leaf(backend):
+    def hook(x):
+        x.mul_(x.grad)
+        x.grad.mul_(5)
+
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x.register_post_accumulate_grad_hook(hook)
+    with compiled_autograd._enable(torch.compile(backend=backend)):
+        for k in (1, 2):
+            x.backward(torch.full((3,), float(k)))
+    # gradients 1 and 5 + 2 reach the hook
+    assert x.tolist() == [7.0, 14.0, 21.0] and x.grad.tolist() == [35.0, 35.0, 35.0]

@@ -69,7 +69,7 @@ def matcher(order: Sequence[Any], number: int) -> Callable[[Any, Any], Found | N
     if len(leaves) > 1:
         lines.append(f"    if len({{{', '.join(leaves)}}}) != {len(leaves)}: return None")
     operators = [f"n{k}" for k, node in enumerate(order) if node._edges]
-    lines.append(f"    return values, ({', '.join(operators)},)")
+    lines.append(f"    return values, ({''.join(f'{each}, ' for each in operators)})")  # of a leaf alone there are none
     made: Callable[[Any, Any], Found | None] = functions("\n".join(lines), space, "structure of a history")["match"]
     return made
 
