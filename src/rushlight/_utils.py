@@ -11,6 +11,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import import_whole
 from rushlight._interface.devices import private_type
+from rushlight.compiler import is_compiling
 from rushlight.serialization import rebuild
 from rushlight.serialization.saving import recipe_of, save
 
@@ -26,11 +27,6 @@ __all__ = [
 
 globals().update(rebuild.BY_NAME)
 torch = rushlight  # pickles of memory formats name `torch._utils.torch.channels_last`
-
-
-def is_compiling() -> bool:
-    """`torch.compiler.is_compiling`, by its older name."""
-    return bool(rushlight.compiler.is_compiling())
 
 
 def reduce_tensor(tensor: Any) -> Any:

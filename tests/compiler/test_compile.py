@@ -508,3 +508,14 @@ def test_functions_in_native_code_are_compiled() -> None:
 
 
 PRODUCT = torch.compile(torch.bmm, fullgraph=True)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
+def test_constant_results_that_are_tensors(backend):
+    @torch.compiler.assume_constant_result
+    def filled(n, value):
+        return torch.full([n], value)
+
+    compiled = torch.compile(lambda x: filled(x.shape[0], 13.0) * x, backend=backend, fullgraph=True)
+    for k in (1.0, 2.0):
+        assert compiled(torch.full([3], k)).tolist() == [13.0 * k] * 3

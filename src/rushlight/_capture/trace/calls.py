@@ -37,6 +37,7 @@ from rushlight._capture.trace import (
     process_settings,
     schedules,
     sharded,
+    special_methods,
 )
 from rushlight._capture.trace.entering import enter, with_defaults
 from rushlight._capture.trace.hooks import FollowedHook, is_own, made_handle
@@ -177,6 +178,8 @@ def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
     if any(tracer.rec.is_recorded(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor)):
         raise Break(f"the kept result of {getattr(function, '__qualname__', function)}() depends on a tensor")
     tracer.unkept = "it holds the result of a function that is not followed"
+    if tracer.settings.backend is not None:  # a tensor is an input of the graph
+        return tracer.wrap_constant(tracer.outside_of_trace(function, *args, **kwargs))
     return tracer.wrap_constant(tracer.native(function, *args, **kwargs))
 
 
@@ -635,7 +638,7 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
     for name in names[kind]:
         method = tracer.method_of(x, name)
         if method is not None:
-            return tracer.call(method, (), {})
+            return special_methods.called(tracer, x, method, name, kind)
     if isinstance(x, (int, float, str, complex)) or (isinstance(x, BaseException) and not tracer.outside.is_outside(x)):
         return kind(x)
     raise Break(f"{kind.__name__}() of a {type(x).__name__}")
@@ -1048,7 +1051,7 @@ def _issubclass(tracer: Tracer, kind: Any, kinds: Any) -> bool:
 def _repr(tracer: Tracer, obj: Any) -> Any:
     method = tracer.method_of(obj, "__repr__")
     if method is not None:
-        return tracer.call(method, (), {})
+        return special_methods.called(tracer, obj, method, "__repr__", repr)
     if isinstance(obj, Tensor) or tracer.is_user_object(obj):
         raise Break(f"repr() of a {type(obj).__name__}")
     tracer.check_methods(obj)

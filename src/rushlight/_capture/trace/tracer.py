@@ -23,7 +23,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace import attributes, calls, classes, process_groups, process_settings
+from rushlight._capture.trace import attributes, calls, classes, process_groups, process_settings, special_methods
 from rushlight._capture.trace.document import Undocumented
 from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
 from rushlight._capture.trace.entering import enter
@@ -827,7 +827,7 @@ class Tracer(Undocumented, Operations):
         for name in ("__bool__", "__len__"):
             method = self.method_of(value, name)
             if method is not None:
-                return bool(self.nested(method, ()))
+                return bool(special_methods.called(self, value, method, name, bool))
             if self.is_user_object(value) and type_attribute(type(value), name) is not ABSENT:
                 break
         if id(value) in self.outside.unread and isinstance(value, (list, tuple, dict, set, frozenset, deque)):
@@ -843,7 +843,7 @@ class Tracer(Undocumented, Operations):
         obj = self.real(obj)
         method = self.method_of(obj, "__iter__")
         if method is not None:
-            return self.nested(method, ())
+            return special_methods.iterator(self, self.nested(method, ()))
         if (
             self.outside.is_outside(obj)
             and not isinstance(obj, (Tensor, tuple, str, bytes, range, type))

@@ -1,0 +1,57 @@
+"""Special methods that give something of another type: compiled functions raise what Python raises."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+
+# The method, what asks for it, and what the method gives.
+CASES: dict[str, tuple[str, Any, list[Any]]] = {
+    "if": ("__bool__", lambda o, x: x if o else -x, [1.2, 1, None, "a", True]),
+    "not": ("__bool__", lambda o, x: (not o, x), [1]),
+    "and": ("__bool__", lambda o, x: (o and 1, x), [1.5]),
+    "bool": ("__bool__", lambda o, x: x if bool(o) else -x, [2]),
+    "any": ("__bool__", lambda o, x: (any([o]), x), [1.5]),
+    "if of a length": ("__len__", lambda o, x: x if o else -x, [-1, 1.5, "a", 0, 2]),
+    "len": ("__len__", lambda o, x: x + len(o), [1.5, -1, "a", True, 2]),
+    "int": ("__int__", lambda o, x: x + int(o), [1.5, "a", 3]),
+    "float": ("__float__", lambda o, x: x + float(o), [1, "a", 2.5]),
+    "complex": ("__complex__", lambda o, x: (complex(o), x), [1, "a", 2j]),
+    "index": ("__index__", lambda o, x: ([x, -x][o], operator.index(o)), [1.0, "a", 1]),
+    "str": ("__str__", lambda o, x: (str(o), x), [1, None, "a"]),
+    "repr": ("__repr__", lambda o, x: (repr(o), x), [1, None, "a"]),
+    "f-string": ("__str__", lambda o, x: (f"{o}", x), [1, "a"]),
+    "format": ("__format__", lambda o, x: (f"{o:3}", x), [1, "a"]),
+    "in": ("__contains__", lambda o, x: (3 in o, x), [1.5, None, 0]),
+    "for": ("__iter__", lambda o, x: ([-y for y in o], x), [1.5, None, [1]]),
+    "list": ("__iter__", lambda o, x: (list(o), x), [1.5, [1]]),
+}
+
+
+def _outcome(function: Any, name: str, value: Any) -> str:
+    asked = type("Asked", (), {name: lambda self: value, "__contains__": lambda self, item: value})()
+    try:
+        return repr(function(asked, torch.ones(2)))
+    except (TypeError, ValueError) as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+@pytest.mark.parametrize("case", CASES)
+def test_results_of_special_methods(case: str, backend: str) -> None:
+    name, function, values = CASES[case]
+    for value in values:
+        compiled = torch.compile(function, backend=backend)
+        assert _outcome(compiled, name, value) == _outcome(function, name, value)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+def test_older_names_of_is_compiling(backend: str) -> None:
+    def function(x: Any) -> Any:
+        return x + 1 if torch._utils.is_compiling() else x
+
+    assert torch.compile(function, backend=backend)(torch.ones(1)).item() == 2
