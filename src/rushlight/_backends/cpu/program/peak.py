@@ -14,6 +14,10 @@ from functools import partial
 from typing import Any
 
 from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.gemm.choice import amx_works
+from rushlight._backends.cpu.gemm.gemm_form import SUMS, WORDS
+from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._backends.cpu.runtime.limits import wanted_threads
 from rushlight._backends.cpu.runtime.runtime import runtime
@@ -23,7 +27,8 @@ from rushlight._native.compiled import compile_native, compile_text
 __all__ = ["FOOTPRINTS", "Peak", "best", "copy_rates", "flop_rate", "peak_of_machine"]
 
 FOOTPRINTS = (1 << 18, 1 << 22, 1 << 24, 1 << 26, 1 << 29)  # bytes that are read and written together
-_DEPTH = 256
+_PANELS = 1 << 15  # bytes of the panels of matrix tiles: they stay in the first cache
+_DEPTH = 256  # words of the panels of other tiles
 _ROUNDS = 400
 _KINDS = {"float64": "f64", "bfloat16": "bf16"}  # the others are computed in float32
 _KNOWN: dict[int, Peak] = {}
@@ -76,11 +81,12 @@ def _constants(pieces: int, *words: int) -> Any:
 
 def flop_rate(threads: int, kind: str, seconds: float = 0.3) -> float:
     """Floating point operations a second of a kind's tile on panels that stay in the first cache."""
-    tile = host_tiles(kind)[0]
-    steps = 2 if kind == "bf16" else 1  # of k in a word
+    tile = _tile(kind)
+    cell, sums = WORDS[tile.kind]
+    sides = tile.rows + tile.columns
+    depth = _DEPTH if isinstance(tile, RegisterTile) else _PANELS // (cell * sides)
     step = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-    cell = 8 if kind == "f64" else 4
-    panels = cell * _DEPTH * (tile.rows + tile.columns)
+    panels = cell * depth * sides
 
     @native("i32(ptr, ptr, i64)", name="peak_flops")
     def peak_flops(bufs, ints, piece):
@@ -89,14 +95,21 @@ def flop_rate(threads: int, kind: str, seconds: float = 0.3) -> float:
             step(a, a + ints.i64[10], a + ints.i64[11], ints.i64[12], ints.i64[13], 0)
         return 0
 
-    image = jit.load(compile_text(tile.text), (tile.symbol, tile.transpose_symbol))
+    image = jit.load(compile_text(tile.text), (tile.symbol,))
     kernel, kept = _loaded(peak_flops, "peak_flops", {tile.symbol: image[tile.symbol]})
-    each = panels + cell * tile.rows * tile.columns + 4096
+    each = panels + SUMS[sums].itemsize * tile.rows * tile.columns + 4096
     memory = _zeros(each * threads + 4096)
-    ints = _constants(threads, each, _ROUNDS, cell * _DEPTH * tile.rows, panels, tile.columns, _DEPTH)
+    ints = _constants(threads, each, _ROUNDS, cell * depth * tile.rows, panels, tile.columns, depth)
     took = best(lambda: kernel(ctypes.addressof(ints), memory.ptr), seconds)
     assert kept is not None  # the code that runs
-    return 2.0 * steps * threads * _ROUNDS * _DEPTH * tile.rows * tile.columns / took
+    return 2.0 * tile.group * threads * _ROUNDS * depth * tile.rows * tile.columns / took
+
+
+def _tile(kind: str) -> RegisterTile | AmxTile:
+    """The tile that multiplies fastest here."""
+    if kind == "bf16" and amx_works("amx_bf16"):
+        return AmxTile("amx_bf16", "tdpbf16ps")
+    return host_tiles(kind)[0]
 
 
 def copy_rates(threads: int, footprints: tuple[int, ...] = FOOTPRINTS, seconds: float = 0.3) -> dict[int, float]:
